@@ -1,0 +1,40 @@
+"""Readers of published data sets. `prepare` runs in one process, `load` in each."""
+
+from functools import partial
+
+import numpy as np
+
+from datasets import airfoil, ethylene, mnist
+from datasets.files import data_directory
+from datasets.part import Dataset, Part
+
+# name: (prepare(directory), load(directory, dtype))
+DATASETS = {
+    "airfoil": (airfoil.prepare, airfoil.load),
+    "airfoil5": (airfoil.prepare, partial(airfoil.load, name="airfoil5")),
+    "mnist": (mnist.prepare, mnist.load),
+    "ethylene": (ethylene.prepare, ethylene.load),
+    "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
+}
+
+
+def prepare(name, directory=None):
+    """Download, convert and check what `load` needs. One process does it, before any loads.
+
+    Raises ValueError for an unknown name or a damaged file, OSError where a file can't be had: one line each.
+    """
+    _of(name)[0](data_directory(directory))
+
+
+def load(name, directory=None, dtype=np.float32):
+    """The Dataset `name`; see `prepare`."""
+    return _of(name)[1](data_directory(directory), np.dtype(dtype))
+
+
+def _of(name):
+    if name not in DATASETS:
+        raise ValueError(f"unknown data set '{name}': use one of {', '.join(DATASETS)}")
+    return DATASETS[name]
+
+
+__all__ = ["DATASETS", "Dataset", "Part", "data_directory", "load", "prepare"]

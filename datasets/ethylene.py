@@ -1,0 +1,85 @@
+"""Gas sensors under dynamic mixtures of ethylene and methane (UCI 322, CC BY 4.0; Fonollosa et al. 2015).
+
+The published text has one header line, then 4,178,504 lines of 19 columns: time (s), methane (ppm), ethylene (ppm)
+and 16 sensors, at 100 Hz. Laugier et al. 2018 train on 700,000 x 16 inputs and 2 outputs without saying which rows:
+the first 700,000 are taken. Every tenth row is for testing.
+
+`ethylene-synthetic` is made up, has the same shape, and is called synthetic wherever it appears.
+"""
+
+import numpy as np
+
+from datasets import rows
+from datasets.files import find
+from datasets.part import moments, regression
+from datasets.text import read_table
+
+NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
+SENSORS, GASES = 16, 2
+PAGE = "https://archive.ics.uci.edu/dataset/322"
+
+
+def prepare(directory):
+    """Convert the published text to HDF5, once; by one process, before the others load."""
+    text = find([directory / "ethylene", directory], [NAME])
+    target = converted(directory, "ethylene")
+    if text is None:
+        if not target.exists():
+            raise OSError(
+                f"ethylene: no file {directory / 'ethylene' / NAME}; download the archive from {PAGE}, unpack {NAME} to "
+                f"there, or use --dataset ethylene-synthetic"
+            )
+        return
+    version = f"{text.stat().st_size} bytes, {text.stat().st_mtime_ns} ns"
+    if target.exists() and rows.attributes(target).get("source") == version:
+        return
+    table = read_table(text, COLUMNS, skip=1, max_rows=SAMPLES)
+    if len(table) < 10:
+        raise ValueError(f"{text}: {len(table)} rows of data: the file is empty or truncated; fetch it anew")
+    write(target, table[:, 3:], table[:, 1:3], version)
+
+
+def prepare_synthetic(directory):
+    """Make the synthetic samples, once; by one process, before the others load."""
+    target = converted(directory, "ethylene-synthetic")
+    if not target.exists():
+        x, y = synthetic(SAMPLES)
+        write(target, x, y, "synthetic")
+
+
+def load(directory, dtype, name="ethylene"):
+    """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
+    path = converted(directory, name)
+    train, test = ((rows.map_rows(path, f"{half}/x", SENSORS), rows.map_rows(path, f"{half}/y", GASES)) for half in ("train", "test"))
+    for x, y in (train, test):
+        if len(x) != len(y):
+            raise ValueError(f"{path}: {len(x)} inputs but {len(y)} targets; delete the file, and it is made anew")
+    known = rows.attributes(path)
+    names = "x_mean", "x_std", "y_mean", "y_std"
+    if not all(np.isfinite(known.get(key, np.nan)).all() for key in names):
+        raise ValueError(f"{path}: means and deviations are missing; delete the file, and it is made anew")
+    return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", [known[key] for key in names])
+
+
+def converted(directory, name):
+    return directory / "ethylene" / f"{name}.h5"
+
+
+def write(path, x, y, source):
+    """Split the samples into training and test rows, and write both with the moments of the training rows."""
+    test = np.arange(len(x)) % 10 == 9
+    fitted = *moments(x[~test]), *moments(y[~test])
+    arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
+    rows.write(path, arrays, {"source": source} | dict(zip(("x_mean", "x_std", "y_mean", "y_std"), fitted)))
+
+
+def synthetic(samples, seed=0):
+    """(x, y): concentrations that jump every few minutes, and 16 sensors that follow them, saturate, and are noisy."""
+    rng = np.random.default_rng(seed)
+    jumps = np.arange(samples) // 10_000
+    levels = rng.uniform(0, [300, 20], (jumps[-1] + 1, GASES)) if samples else np.empty((1, GASES))  # ppm
+    y = levels[jumps]
+    gain = rng.uniform(0.2, 1.0, (GASES, SENSORS)) * [[1 / 300], [1 / 20]]
+    response = y @ gain
+    x = 2000 + 3000 * response / (1 + response) + rng.normal(0, 20, (samples, SENSORS))
+    return x, y

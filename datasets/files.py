@@ -1,0 +1,59 @@
+"""Where data files are, how they get there, and how they are written: whole or not at all."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import pooch
+
+VARIABLE = "GRIDGRAD_DATA"
+
+
+def data_directory(option=None):
+    """The folder with the data sets: the option, else $GRIDGRAD_DATA, else the user's cache."""
+    return Path(option or os.environ.get(VARIABLE) or pooch.os_cache("gridgrad")).expanduser()
+
+
+def find(folders, names):
+    """The first existing file of these names in these folders, or None."""
+    return next((folder / name for name in names for folder in folders if (folder / name).is_file()), None)
+
+
+def download(url, checksum, target, what):
+    """Fetch `url` to `target` and check it; OSError saying where to put the file by hand if that fails.
+
+    checksum: as pooch takes it, "md5:..." or "sha256:...". A file that does not match is not kept.
+    """
+    downloader = pooch.HTTPDownloader(progressbar=os.isatty(2), timeout=30)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pooch.retrieve(url, checksum, fname=target.name, path=target.parent, downloader=downloader)
+    except Exception as error:  # of requests, urllib3, the file system, or pooch for a wrong checksum
+        reason = " ".join(str(error).split())[:120]
+        raise OSError(
+            f"{what}: no file {target}, and the download from {url} failed ({type(error).__name__}: {reason}); "
+            f"fetch it elsewhere and put it there, or point --data-dir or {VARIABLE} at the folder that has it"
+        ) from None
+
+
+@contextlib.contextmanager
+def written_whole(path):
+    """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        yield Path(beside)
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

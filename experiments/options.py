@@ -1,0 +1,86 @@
+"""Command lines: one clear line for what is wrong, said once however many ranks there are."""
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from mpi4py import MPI
+
+from parallel.job import UserError, one_line
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone."""
+
+    def __init__(self, **keywords):
+        super().__init__(formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False, **keywords)
+
+    def error(self, message):
+        raise UserError(f"{message} (see --help)")
+
+    def print_help(self, file=None):
+        if MPI.COMM_WORLD.rank == 0:
+            super().print_help(file)
+            sys.stdout.flush()
+
+
+def whole(least):
+    """An option type: a whole number of at least `least`."""
+
+    def parse(text):
+        try:
+            value = int(text)
+        except ValueError:
+            value = None
+        if value is None or value < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not '{text}'")
+        return value
+
+    return parse
+
+
+def whole_list(text):
+    """An option type: whole numbers of at least 1, separated by commas."""
+    return [whole(1)(word) for word in text.split(",")]
+
+
+def number(least=None, above=None, below=None):
+    """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
+    bounds = [f"{word} {bound}" for word, bound in (("at least", least), ("above", above), ("below", below)) if bound is not None]
+
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        good = (least is None or value >= least) and (above is None or value > above) and (below is None or value < below)
+        if not good or value != value or value in (float("inf"), float("-inf")):
+            raise argparse.ArgumentTypeError(f"must be a number {' and '.join(bounds)}, not '{text}'")
+        return value
+
+    return parse
+
+
+@contextlib.contextmanager
+def user_input():
+    """Around what depends on the user's input alone: a ValueError or OSError in it is the user's to mend."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise UserError(one_line(error)) from None
+
+
+def check_writable(path):
+    """Raise OSError unless a file can be written at `path`; makes its folder."""
+    folder = Path(path).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"can not write to {folder}: {error.strerror}; choose another folder") from None
+    if os.path.isdir(path):
+        raise OSError(f"can not write to {path}: it is a folder; give a file name")

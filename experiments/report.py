@@ -1,0 +1,116 @@
+"""What a run leaves behind: where it ran, what it did, and where its time and its bytes went."""
+
+import hashlib
+import json
+import platform
+import resource
+import sys
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from datasets.files import written_whole
+from parallel.job import library_name
+from parallel.launch import places
+
+
+def versions():
+    """Python, NumPy, BLAS with its threads, MPI library, machine."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "blas": blas(),
+        "threads": blas_threads(),
+        "mpi": library_name(),
+        "host": platform.node(),
+        "processor": processor(),
+        "places": places(),
+    }
+
+
+def blas():
+    """Name, version and kernels of NumPy's BLAS, such as "openblas 0.3.31 SkylakeX"."""
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return ", ".join(f"{p['internal_api']} {p['version']} {p.get('architecture', '')}".strip() for p in pools) or "unknown"
+
+
+def blas_threads():
+    """How many threads NumPy's BLAS runs in this rank."""
+    return max([pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def peak_memory():
+    """The most memory this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def digest(state):
+    """A hash of a state_dict: names, shapes and values."""
+    sha = hashlib.sha256()
+    for name, value in state.items():
+        sha.update(f"{name} {value.shape} {value.dtype}".encode())
+        sha.update(np.ascontiguousarray(value).tobytes())
+    return sha.hexdigest()
+
+
+def time_and_bytes(grid, step_seconds, read_seconds):
+    """Seconds a step and communication, from what each rank measured over the same steps: a dict on rank 0.
+
+    step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches, all steps,
+    communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
+    waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
+    beyond that is waiting. Bytes are those sent by all ranks together in one step. Collective.
+    """
+    steps = max(len(step_seconds), 1)
+    slowest = grid.max(np.array(step_seconds, np.float64))
+    mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
+    everyone = grid.gather((mine, float(np.sum(step_seconds)), read_seconds, peak_memory()))
+    if everyone is None:
+        return None
+    keys = sorted({key for records, *_ in everyone for key in records})
+    cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
+    communicate = sum(cost[key] for records, *_ in everyone for key in records) / len(everyone)
+    spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
+    total = sum(total for _, total, *_ in everyone) / len(everyone)
+    read = sum(read for *_, read, _ in everyone) / len(everyone)
+    table = [
+        {
+            "layer": layer,
+            "kind": kind,
+            "calls": sum(records.get((layer, kind), (0, 0, 0))[0] for records, *_ in everyone) / steps,
+            "bytes": sum(records.get((layer, kind), (0, 0, 0))[1] for records, *_ in everyone) / steps,
+            "seconds": cost[layer, kind] / steps,
+        }
+        for layer, kind in keys
+    ]
+    kinds = sorted({row["kind"] for row in table})
+    return {
+        "seconds_per_step": {"median": float(np.median(slowest)), "min": float(slowest.min()), "max": float(slowest.max())}
+        if len(slowest)
+        else None,
+        "timed_steps": len(step_seconds),
+        "time": {
+            "compute": (total - spent - read) / steps,
+            "read": read / steps,
+            "communicate": communicate / steps,
+            "wait": (spent - communicate) / steps,
+        },
+        "bytes": {kind: sum(row["bytes"] for row in table if row["kind"] == kind) for kind in kinds},
+        "communication": table,
+        "peak_memory": max(peak for *_, peak in everyone),
+    }
+
+
+def write_json(path, content):
+    """Write `content` as JSON; the file appears whole or not at all."""
+    with written_whole(path) as beside:
+        beside.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,160 @@
+"""Train a network on a process grid.
+
+    python -m experiments.train --dataset mnist --net mlp:512,512,relu
+    mpiexec -n 4 python -m experiments.train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2
+
+Every grid trains the same network on the same minibatches: compare `final_loss` in the reports.
+"""
+
+import time
+
+import numpy as np
+from mpi4py import MPI
+from tqdm import tqdm
+
+import datasets
+from datasets.files import written_whole
+from experiments import report
+from experiments.options import Parser, check_writable, number, user_input, whole
+from nn import LOSSES, SGD, schedules, specs
+from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
+from parallel.job import UserError, on_root, run
+from parallel.training import Diverged, minibatch_indices, steps_per_epoch
+
+WARM_UP = 5  # steps that are not timed
+
+
+def options():
+    parser = Parser(prog="train", description="Train a network on a process grid.")
+    add = parser.add_argument
+    add("--dataset", default="airfoil", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
+    add("--data-dir", metavar="DIR", help="folder of the data sets; default $GRIDGRAD_DATA, else the user's cache")
+    add("--net", default="mlp:128,128,relu", help=specs.HELP)
+    add("--grid", help="sizes of the axes, such as batch=2,model=2 (their product is the number of ranks); default batch=RANKS")
+    add("--plan", default="fewest-bytes", help=f"placement of the weights along the axis model: {plan.HELP}")
+    add("--reader", default="each", choices=READERS, help="how samples reach the ranks: each reads its own, or rank 0 sends them")
+    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples of the global minibatch")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--epochs", type=whole(1), metavar="E", help="passes over the training data; default 10")
+    length.add_argument("--steps", type=whole(1), metavar="S", help="minibatches, instead of epochs")
+    add("--lr", type=number(above=0), default=0.05, help="learning rate")
+    add("--momentum", type=number(least=0, below=1), default=0.9, help="of SGD")
+    add("--nesterov", action="store_true", help="Nesterov's form of momentum")
+    add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2")
+    add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p|")
+    add("--schedule", default="constant", help="of the learning rate: constant, step:EVERY:FACTOR or cosine, then ,warmup:STEPS if wanted")
+    add("--seed", type=whole(0), default=0, help="of weights, data order and dropout")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
+    add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples there, in the data's units")
+    add("--quiet", action="store_true", help="print nothing but errors")
+    return parser
+
+
+def main():
+    args = options().parse_args()
+    comm = MPI.COMM_WORLD
+    say = print if comm.rank == 0 and not args.quiet else lambda *_: None
+    np.seterr(all="ignore")  # a loss that is not finite is found and named below
+
+    # ----- the grid and the data
+    with user_input():
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+    on_root(comm, lambda: prepare(args))
+    with user_input():
+        data = datasets.load(args.dataset, args.data_dir, args.dtype)
+    if args.batch_size > len(data.train):
+        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
+    per_epoch = steps_per_epoch(len(data.train), args.batch_size)
+    steps = args.steps or (args.epochs or 10) * per_epoch
+
+    # ----- the network, written serially, and this rank's part of it
+    with user_input():
+        serial = specs.build(args.net, data.features, data.outputs, args.seed, args.dtype)
+        net = parallelize(serial, grid, args.plan)
+        schedule = schedules.parse(args.schedule, args.lr, steps)
+        optimizer = SGD(net, schedule, args.momentum, args.nesterov, args.l2, args.l1)
+    loss = LOSSES[data.loss]()
+    reader = READERS[args.reader](net, data.train)
+    say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(data.train)} training samples, {len(data.test)} to test")
+    say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.params.size} parameters:\n{net}")
+
+    # ----- training
+    losses, seconds, read = [], [], 0.0
+    bar = tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True)
+    for step in range(steps):
+        if step == min(WARM_UP, steps - 1):
+            grid.tally.clear()
+            seconds, read = [], 0.0
+        start = time.perf_counter()
+        indices, epoch = minibatch_indices(len(data.train), args.batch_size, args.seed, step)
+        sent = grid.tally.seconds
+        x, y = reader.load(indices)
+        read += time.perf_counter() - start - (grid.tally.seconds - sent)
+        try:
+            losses.append(train_step(net, loss, optimizer, x, y, len(indices)))
+        except Diverged as error:
+            raise UserError(error) from None
+        seconds.append(time.perf_counter() - start)
+        bar.update()
+        if (step + 1) % per_epoch == 0 or step + 1 == steps:
+            recent = losses[epoch * per_epoch :]
+            say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, step {step + 1} of {steps}")
+    bar.close()
+    measured = report.time_and_bytes(grid, seconds, read)
+
+    # ----- testing, on the same grid
+    test_reader = READERS[args.reader](net, data.test)
+    tested = evaluate(net, data.test, data.loss, test_reader, max(args.batch_size, 1000))
+    if data.loss == "cross-entropy":
+        say(f"test accuracy {tested['accuracy']:.2f} %")
+    else:
+        rmse = ", ".join(f"{value:.4g}" for value in tested["rmse"])
+        say(f"test mean squared error {tested['mse']:.5f} (standardised), root {rmse} {data.units}")
+
+    # ----- what is left behind
+    outputs = predict(net, data.test, test_reader, max(args.batch_size, 1000)) if args.predictions else None
+    state = net.state_dict()
+    if comm.rank == 0:
+        say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
+        if args.report:
+            report.write_json(args.report, summary(args, data, grid, losses, tested, measured, state))
+    on_root(comm, lambda: write_predictions(args, data, outputs))
+    grid.free()
+
+
+def prepare(args):
+    """What one rank does for all before any starts: see that results can be written, and that the data are there."""
+    for path in (args.report, args.predictions):
+        if path:
+            check_writable(path)
+    datasets.prepare(args.dataset, args.data_dir)
+
+
+def summary(args, data, grid, losses, tested, measured, state):
+    return {
+        "program": "train",
+        "settings": vars(args),
+        "dataset": data.name,
+        "synthetic": data.synthetic,
+        "net": args.net,
+        "P": grid.size,
+        "grid": str(grid),
+        "versions": report.versions(),
+        "steps": len(losses),
+        "loss": losses,
+        "final_loss": losses[-1],
+        **{f"test_{name}": value for name, value in tested.items()},
+        **measured,
+        "params_digest": report.digest(state),
+    }
+
+
+def write_predictions(args, data, outputs):
+    if args.predictions:
+        with written_whole(args.predictions) as beside, open(beside, "wb") as file:
+            np.save(file, data.test.unstandardise(outputs), allow_pickle=False)
+
+
+if __name__ == "__main__":
+    run(main)

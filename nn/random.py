@@ -1,0 +1,54 @@
+"""Counter-based random numbers: every draw is a function of the seed and of *global* indices.
+
+A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block, and gets the
+numbers that a single process would have drawn there. So all grids start from the same network, drop the
+same activations and see the same minibatches. The generator is Philox 4x64 (Salmon et al., SC 2011): its
+n-th output costs the same as its first.
+"""
+
+import zlib
+
+import numpy as np
+
+WORDS_PER_COUNT = 4  # one increment of the Philox counter yields four 64-bit words
+CHUNK_BYTES = 1 << 23  # rows are drawn in chunks, so that a block of a huge matrix needs little memory
+
+
+def _philox(seed, stream, step, count=0):
+    """The generator of (`seed`, `stream`, `step`), standing at counter `count`."""
+    return np.random.Philox(key=[seed, zlib.crc32(stream.encode())], counter=[count, 0, step, 0])
+
+
+def random_block(seed, stream, width, rows, columns, dtype, step=0):
+    """Rows `rows`, columns `columns` (slices or index arrays) of a global array of random integers.
+
+    The global array has `width` columns and endlessly many rows; `dtype` is an unsigned integer type. Each
+    row starts on a fresh Philox counter, so any block is drawn without what lies before it.
+    Returns an array of shape (len(rows), len(columns)).
+    """
+    itemsize = np.dtype(dtype).itemsize
+    counts = -(-width * itemsize // (8 * WORDS_PER_COUNT))  # Philox counters a row
+    drawn = counts * WORDS_PER_COUNT * 8 // itemsize  # columns a row, padded to whole counters
+
+    def draw(start, stop):
+        raw = _philox(seed, stream, step, start * counts).random_raw((stop - start) * counts * WORDS_PER_COUNT)
+        return raw.view(dtype).reshape(stop - start, drawn)[:, :width][:, columns]
+
+    if not isinstance(rows, slice):
+        return np.concatenate([draw(r, r + 1) for r in rows] or [draw(0, 0)])
+    if rows.stop <= rows.start:
+        return draw(0, 0)
+    chunk = max(1, CHUNK_BYTES // (counts * 8 * WORDS_PER_COUNT))
+    pieces = [draw(r, min(r + chunk, rows.stop)) for r in range(rows.start, rows.stop, chunk)]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def uniform_block(seed, stream, width, rows, columns, bound):
+    """A block of the global matrix of numbers uniform in [-bound, bound): float64, exact in float32's 24 bits."""
+    integers = random_block(seed, stream, width, rows, columns, np.uint32)
+    return ((integers >> 8) * 2.0**-23 - 1.0) * bound
+
+
+def permutation(seed, epoch, count):
+    """The order in which epoch `epoch` visits `count` samples: the same on every rank."""
+    return np.random.Generator(_philox(seed, "order", epoch)).permutation(count)

@@ -1,0 +1,14 @@
+"""The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
+
+from parallel.grid import ProcessGrid, parse_grid
+from parallel.minibatch import READERS
+from parallel.network import ParallelSequential, parallelize
+from parallel.placements import C, N, Partial, Replicate, Shard
+from parallel.redistribute import Redistribute
+from parallel.split import split
+from parallel.training import evaluate, predict, train_step
+
+__all__ = [
+    "READERS", "C", "N", "ParallelSequential", "Partial", "ProcessGrid", "Redistribute", "Replicate", "Shard",
+    "evaluate", "parallelize", "parse_grid", "predict", "split", "train_step",
+]

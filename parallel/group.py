@@ -1,0 +1,114 @@
+"""A group of ranks and its collectives: buffers only, each call counted.
+
+Bytes are what a rank must *send* in a bandwidth-optimal algorithm (Thakur et al. 2005; the beta terms of
+Gholami et al. 2018): an all-gather sends the own block to p - 1 others, a reduce-scatter sends all but the own
+block, an all-reduce is a reduce-scatter and an all-gather. Summed over the group these are exact, whatever the
+sizes of the blocks: `parallel/volume.py` has the closed forms.
+"""
+
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from parallel.split import size, split
+
+MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
+
+
+@dataclass
+class Record:
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Tally:
+    """Calls, bytes sent and seconds of this rank's communication, by (layer, kind)."""
+
+    def __init__(self):
+        self.records = defaultdict(Record)
+
+    @contextmanager
+    def measure(self, layer, kind, bytes_sent):
+        start = time.perf_counter()
+        yield
+        record = self.records[layer, kind]
+        record.calls += 1
+        record.bytes += int(bytes_sent)
+        record.seconds += time.perf_counter() - start
+
+    def clear(self):
+        self.records.clear()
+
+    @property
+    def seconds(self):
+        return sum(record.seconds for record in self.records.values())
+
+
+class Group:
+    """The ranks along some axes of a grid.
+
+    comm: their communicator. tally: where calls are counted. A group of one rank moves nothing.
+    Arrays must be contiguous. `layer` names the entry of the tally.
+    """
+
+    def __init__(self, comm, tally):
+        self.comm, self.tally = comm, tally
+        self.size, self.rank = comm.size, comm.rank
+
+    def all_reduce(self, array, layer):
+        """Sum `array` over the group, in place."""
+        if self.size == 1:
+            return
+        flat = array.reshape(-1)
+        own = size(split(flat.size, self.size)[self.rank])
+        sent = (flat.size - own + own * (self.size - 1)) * flat.itemsize
+        with self.tally.measure(layer, "all-reduce", sent):
+            for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
+                self.comm.Allreduce(MPI.IN_PLACE, flat[start : start + MAX_ELEMENTS], MPI.SUM)
+
+    def all_gather(self, block, out, counts, layer):
+        """The blocks of all ranks, `counts` elements each, one after another into `out`."""
+        with self.tally.measure(layer, "all-gather", block.nbytes * (self.size - 1)):
+            self.comm.Allgatherv(block, [out, counts])
+
+    def reduce_scatter(self, blocks, out, counts, layer):
+        """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
+        with self.tally.measure(layer, "reduce-scatter", blocks.nbytes - out.nbytes):
+            self.comm.Reduce_scatter(blocks, out, counts, MPI.SUM)
+
+    def all_to_all(self, blocks, counts, out, out_counts, layer):
+        """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
+        sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
+        with self.tally.measure(layer, "all-to-all", sent):
+            self.comm.Alltoallv([blocks, counts], [out, out_counts])
+
+    def broadcast(self, array, layer):
+        """`array` of rank 0 into that of every rank."""
+        if self.size == 1:
+            return
+        sent = array.nbytes * (self.size - 1) if self.rank == 0 else 0
+        with self.tally.measure(layer, "broadcast", sent):
+            self.comm.Bcast(array, root=0)
+
+    def scatter(self, blocks, counts, out, layer):
+        """The i-th block of rank 0 (`counts[i]` elements) to rank i, into `out`; `blocks` is None elsewhere."""
+        sent = blocks.nbytes - out.nbytes if self.rank == 0 else 0
+        with self.tally.measure(layer, "scatter", sent):
+            self.comm.Scatterv([blocks, counts] if self.rank == 0 else None, out, root=0)
+
+    def gather(self, block, out, counts, layer):
+        """The blocks of all ranks, one after another, into `out` of rank 0 (None elsewhere)."""
+        sent = 0 if self.rank == 0 else block.nbytes
+        with self.tally.measure(layer, "gather", sent):
+            self.comm.Gatherv(block, [out, counts] if self.rank == 0 else None, root=0)
+
+    def sum(self, value, layer):
+        """The sum of a number over the group, as a Python float."""
+        array = np.array([value], np.float64)
+        self.all_reduce(array, layer)
+        return float(array[0])

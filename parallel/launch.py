@@ -1,0 +1,163 @@
+"""Starting jobs with mpiexec, and ending them: with a time limit, whole, and leaving nothing behind."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+MARK = "GRIDGRAD_JOB"  # an environment variable by which the processes of a job are found again
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass
+class Finished:
+    """How a job ended. status is that of mpiexec, or None if the time limit ended it."""
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+
+def find_mpiexec():
+    """The launcher: MPIEXEC if set, else the one beside this Python (the wheels'), else the first on the PATH.
+
+    Raises FileNotFoundError with what to do if there is none.
+    """
+    if os.environ.get("MPIEXEC"):
+        return os.environ["MPIEXEC"]
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise FileNotFoundError("no mpiexec: install the wheel 'mpich', or set MPIEXEC to your system's launcher")
+    return found
+
+
+@lru_cache
+def is_open_mpi(mpiexec):
+    """Whether a launcher is Open MPI's."""
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
+    return "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
+
+
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def places():
+    """How many ranks have a core of their own: Slurm's tasks inside an allocation, else the cores here."""
+    tasks = os.environ.get("SLURM_NTASKS", "")
+    return int(tasks) if tasks.isdecimal() else cores()
+
+
+def environment(ranks, mpiexec):
+    """The environment of a job of `ranks` ranks on this machine: one BLAS thread a rank, and calm oversubscription."""
+    env = dict(os.environ)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        env.setdefault(name, "1")
+    if is_open_mpi(mpiexec):
+        defaults = {
+            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+            "OMPI_MCA_rmaps_base_oversubscribe": "1",
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "OMPI_MCA_btl": "self,sm,tcp" if "open-mpi-4" not in mpiexec else "self,vader,tcp",
+            "OMPI_MCA_mtl": "^ofi",
+            "OMPI_MCA_osc": "^ucx",
+        }
+        if hasattr(os, "getuid") and os.getuid() == 0:
+            defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        for name, value in defaults.items():
+            env.setdefault(name, value)
+    elif ranks > places():
+        env.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
+    return env
+
+
+def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
+    """Run `python ARGUMENTS` on `ranks` ranks; returns a Finished.
+
+    timeout: seconds until the watchdog ends the job. However the job ends (by itself, killed, hung, or by an
+    exception here such as Ctrl-C), no process and no shared-memory segment of it remains.
+    """
+    launcher = find_mpiexec()
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [launcher, "-n", str(ranks), sys.executable, *arguments],
+        env=environment(ranks, launcher) | {MARK: mark} | (env or {}),
+        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        start_new_session=True,
+    )  # fmt: skip
+    clean = False
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+        clean = process.returncode == 0
+        return Finished(process.returncode, stdout, stderr)
+    except subprocess.TimeoutExpired:
+        _kill(mark)
+        stdout, stderr = process.communicate()
+        return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
+    finally:
+        if not clean:
+            _kill(mark)
+            process.wait()
+            remove_orphaned_segments()
+
+
+def processes(mark):
+    """The ids of the living processes of the job `mark`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def _kill(mark):
+    """End every process of a job, and wait until they are gone."""
+    deadline = time.monotonic() + 10
+    while (living := processes(mark)) and time.monotonic() < deadline:
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def remove_orphaned_segments():
+    """Delete the MPI libraries' shared-memory files of this user that no living process maps.
+
+    An MPI job that was killed leaves them behind. Files younger than a few seconds may be about to be mapped by
+    another job, and stay unless they belong to no process at the second look.
+    """
+    for _ in range(2):
+        candidates = orphaned_segments()
+        if not candidates:
+            return
+        time.sleep(0.3)
+        for path in candidates & orphaned_segments():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def orphaned_segments():
+    """The MPI shared-memory files of this user that no living process has open or mapped, as a set of paths."""
+    files = set()
+    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*", "prte.*"):
+        for path in SHARED_MEMORY.glob(pattern):
+            with contextlib.suppress(OSError):
+                if path.stat().st_uid == os.getuid():
+                    files.add(path)
+    if files:
+        for maps in Path("/proc").glob("[0-9]*/maps"):
+            with contextlib.suppress(OSError):
+                text = maps.read_text()
+                files = {path for path in files if str(path) not in text}
+    return files

@@ -1,0 +1,119 @@
+"""Training, evaluation and prediction of a ParallelSequential: the same on every grid."""
+
+import math
+
+import numpy as np
+
+from nn.random import permutation
+
+
+class Diverged(ArithmeticError):
+    """The loss is not finite. The message names the step and the layer."""
+
+
+def minibatch_indices(count, batch_size, seed, step):
+    """The samples of the global minibatch of step `step`, and its epoch: (indices, epoch).
+
+    Each epoch visits all `count` samples once in an order of its own; its last minibatch may be smaller.
+    """
+    epoch, position = divmod(step, steps_per_epoch(count, batch_size))
+    return _order(seed, epoch, count)[position * batch_size : (position + 1) * batch_size], epoch
+
+
+def steps_per_epoch(count, batch_size):
+    return -(-count // batch_size)
+
+
+_orders = {}  # of the current epoch only
+
+
+def _order(seed, epoch, count):
+    if (seed, epoch, count) not in _orders:
+        _orders.clear()
+        _orders[seed, epoch, count] = permutation(seed, epoch, count)
+    return _orders[seed, epoch, count]
+
+
+def train_step(net, loss, optimizer, x, y, batch_size):
+    """One step on this rank's block of a minibatch; returns the mean loss over the global minibatch.
+
+    net: a ParallelSequential. x, y: what a reader of `parallel/minibatch.py` loads. Collective.
+    Raises Diverged, on all ranks, if the loss is NaN or infinite.
+    """
+    outputs = net.forward(x, training=True, batch_size=batch_size)
+    addend = loss.forward(outputs, y, batch_size)
+    total = net.grid.world.sum(addend if net.is_counted else 0.0, "loss")
+    if not math.isfinite(total):
+        raise Diverged(f"step {net.step}: the loss is {total}: {_first_culprit(net, x, batch_size)}; try a lower --lr")
+    net.backward(loss.backward())
+    net.synchronise()
+    optimizer.step()
+    net.step += 1
+    return total
+
+
+def _first_culprit(net, x, batch_size):
+    """Where a value first stops being finite, over all ranks, as words. Collective."""
+    culprits = [("the input", x)]
+    for layer in net.layers:
+        layer.begin(net.seed, net.step, batch_size)
+        culprits += [(f"parameter {layer.name}.{p.name}", p.value) for p in layer.parameters]
+        x = layer.forward(x, training=True)
+        culprits.append((f"the output of layer {layer.name} ({layer!r})", x.copy()))
+    finite = [bool(np.isfinite(array).all()) for _, array in culprits] + [False]
+    first = int(net.grid.min(np.array([finite.index(False)]))[0])
+    if first == len(culprits):
+        return "the outputs are finite, the loss of them is not"
+    return f"first not finite: {culprits[first][0]}"
+
+
+def evaluate(net, part, loss_name, reader, batch_size):
+    """Test a network over the grid: {"accuracy"} in percent, or {"mse", "rmse"}; the same on every rank.
+
+    part: the samples. reader: how they reach the ranks. mse is in units of the standardised targets, the mean
+    over outputs; rmse, one a output, in the units of the data set. Collective.
+    """
+    sums = np.zeros(1 if loss_name == "cross-entropy" else part.target_width, np.float64)
+    for start in range(0, len(part), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(part)))
+        x, y = reader.load(indices)
+        outputs = net.forward(x, batch_size=len(indices))
+        if not net.is_counted or not len(outputs):
+            continue
+        if loss_name == "cross-entropy":
+            sums[0] += np.count_nonzero(outputs.argmax(axis=1) == y)
+        else:
+            sums += np.square(outputs - y, dtype=np.float64).sum(axis=0)
+    net.grid.world.all_reduce(sums, "evaluation")
+    if loss_name == "cross-entropy":
+        return {"accuracy": 100 * float(sums[0]) / len(part)}
+    squares = sums / len(part)
+    return {"mse": float(squares.mean()), "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}
+
+
+def predict(net, part, reader, batch_size):
+    """The outputs for all samples of `part`, (samples, outputs), on rank 0; None elsewhere. Collective."""
+    grid, features = net.grid, net.output.features
+    places = [grid.coordinates_of(rank) for rank in range(grid.size)]
+    pieces = []
+    for start in range(0, len(part), batch_size):
+        indices = np.arange(start, min(start + batch_size, len(part)))
+        x, _ = reader.load(indices)
+        outputs = net.forward(x, batch_size=len(indices))
+        rows = [net.output.rows(len(indices), place) for place in places]
+        whole = np.empty((len(indices), features), net.dtype)
+        if grid.size == 1:
+            whole[...] = outputs
+        else:
+            blocks = [(r.stop - r.start) if net.output.is_first_copy(p) else 0 for r, p in zip(rows, places)]
+            sent = np.ascontiguousarray(outputs if net.is_counted else outputs[:0])
+            received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
+            grid.world.gather(sent, received, [n * features for n in blocks], "prediction")
+            if grid.rank == 0:  # blocks come in rank order; rows say where each belongs
+                position = 0
+                for block, row in zip(blocks, rows):
+                    if block:
+                        whole[row] = received[position : position + block]
+                        position += block
+        pieces.append(whole)
+    return np.concatenate(pieces) if grid.rank == 0 else None

@@ -1,0 +1,34 @@
+"""Tests that run on several ranks: `@mpi(1, 2, 5)` runs the body once on 1, once on 2 and once on 5 ranks.
+
+Each is a job of its own with a time limit; the body gets the communicator, and fails on any rank that raises.
+"""
+
+import importlib
+import sys
+
+import pytest
+
+from parallel.launch import mpiexec
+
+
+def mpi(*sizes, timeout=120):
+    def decorate(body):
+        @pytest.mark.parametrize("ranks", sizes)
+        def test(ranks):
+            finished = mpiexec(ranks, ["-m", "tests.mpi", f"{body.__module__}:{body.__name__}"], timeout)
+            assert finished.status == 0, f"status {finished.status}\n{finished.stdout}\n{finished.stderr}"
+
+        test.body = body
+        test.__name__, test.__module__, test.__doc__ = body.__name__, body.__module__, body.__doc__
+        return test
+
+    return decorate
+
+
+if __name__ == "__main__":
+    from mpi4py import MPI
+
+    from parallel.job import run
+
+    module, name = sys.argv[1].split(":")
+    run(lambda: getattr(importlib.import_module(module), name).body(MPI.COMM_WORLD))

@@ -1,0 +1,99 @@
+"""The parallel network is the serial network: on every grid, with sizes that nothing divides."""
+
+from itertools import product
+
+import numpy as np
+
+from nn import LOSSES, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from parallel import ProcessGrid, parallelize, train_step
+from tests.mpi import mpi
+
+RANKS = 1, 2, 3, 4, 5, 6, 7, 8
+STEPS = 10
+
+
+def grids(ranks):
+    return [{"batch": b, "model": ranks // b} for b in range(1, ranks + 1) if ranks % b == 0]
+
+
+def wide():
+    """Widths 7, 11, 31 and an output that most model axes leave empty on some ranks."""
+    return [Linear(7, 11), ReLU(), Linear(11, 31), Tanh(), Dropout(0.3), Linear(31, 2)]
+
+
+def classifier():
+    return [Dropout(0.1), Linear(11, 7), Sigmoid(), Linear(7, 31)]
+
+
+PLANS = {
+    wide: ["fewest-bytes", "out", "in", "replicate", "laugier", "in,out,in", "out,replicate,in", "in,replicate,out"],
+    classifier: ["fewest-bytes", "laugier", "replicate,out"],
+}
+CASES = [  # (layers, loss, dtype, global batch sizes by turns)
+    (wide, "mse", np.float64, (13, 5, 1)),
+    (classifier, "cross-entropy", np.float64, (9, 17)),
+    (wide, "mse", np.float32, (13, 3)),
+]
+
+
+def data(layers, loss, dtype, batch_size, step):
+    rng = np.random.default_rng(step)
+    features, outputs = (7, 2) if layers is wide else (11, 31)
+    x = rng.standard_normal((batch_size, features)).astype(dtype)
+    y = rng.standard_normal((batch_size, outputs)).astype(dtype) if loss == "mse" else rng.integers(0, outputs, batch_size)
+    return x, y
+
+
+def serial(layers, loss, dtype, batch_sizes):
+    """The losses and the parameters after ten steps of the plain Sequential, with no parallel code involved."""
+    net = Sequential(layers(), seed=3, dtype=dtype)
+    optimizer, loss_function, losses = SGD(net, lr=0.05, momentum=0.9, l2=1e-3), LOSSES[loss](), []
+    for step in range(STEPS):
+        batch_size = batch_sizes[step % len(batch_sizes)]
+        x, y = data(layers, loss, dtype, batch_size, step)
+        losses.append(loss_function.forward(net.forward(x, training=True), y, batch_size))
+        net.backward(loss_function.backward())
+        optimizer.step()
+        net.step += 1
+    return losses, net.state_dict()
+
+
+def parallel(grid, layers, loss, dtype, batch_sizes, plan):
+    net = parallelize(Sequential(layers(), seed=3, dtype=dtype), grid, plan)
+    optimizer, losses = SGD(net, lr=0.05, momentum=0.9, l2=1e-3), []
+    for step in range(STEPS):
+        batch_size = batch_sizes[step % len(batch_sizes)]
+        x, y = data(layers, loss, dtype, batch_size, step)
+        rows, columns = net.input_block(batch_size)
+        losses.append(train_step(net, LOSSES[loss](), optimizer, x[rows, columns], y[net.output_rows(batch_size)], batch_size))
+    return losses, net.state_dict()
+
+
+def error(state, expected):
+    scale = max(np.abs(value).max() for value in expected.values())
+    return max(np.abs(state[name] - value).max() for name, value in expected.items()) / scale
+
+
+@mpi(*RANKS)
+def test_ten_steps_equal_serial(comm):
+    for layers, loss, dtype, batch_sizes in CASES:
+        losses, expected = serial(layers, loss, dtype, batch_sizes)
+        tolerance = 1e-10 if dtype == np.float64 else 1e-4
+        for sizes, plan in product(grids(comm.size), PLANS[layers]):
+            with ProcessGrid(comm, **sizes) as grid:
+                parallel_losses, state = parallel(grid, layers, loss, dtype, batch_sizes, plan)
+            case = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
+            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), case
+            assert error(state, expected) < tolerance, f"{case}: {error(state, expected)}"
+
+
+@mpi(2, 3, 4, 8)
+def test_same_grid_twice_is_bitwise_equal(comm):
+    for sizes, plan in product(grids(comm.size), ("fewest-bytes", "laugier", "in")):
+        runs = []
+        for _ in range(2):
+            with ProcessGrid(comm, **sizes) as grid:
+                runs.append(parallel(grid, wide, "mse", np.float32, (13, 5), plan))
+        assert runs[0][0] == runs[1][0]
+        for name, value in runs[0][1].items():
+            assert np.array_equal(value, runs[1][1][name])
