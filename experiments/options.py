@@ -7,9 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mpi4py import MPI
-
-from parallel.job import UserError, one_line
+from parallel.job import UserError, launched_rank, one_line
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +20,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see --help)")
 
     def print_help(self, file=None):
-        if MPI.COMM_WORLD.rank == 0:
+        if launched_rank() == 0:
             super().print_help(file)
             sys.stdout.flush()
 

@@ -37,12 +37,12 @@ def options():
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=whole(1), metavar="E", help="passes over the training data; default 10")
     length.add_argument("--steps", type=whole(1), metavar="S", help="minibatches, instead of epochs")
-    add("--lr", type=number(above=0), default=0.05, help="learning rate")
+    add("--lr", type=number(above=0), default=0.02, help="learning rate")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="of SGD")
     add("--nesterov", action="store_true", help="Nesterov's form of momentum")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p|")
-    add("--schedule", default="constant", help="of the learning rate: constant, step:EVERY:FACTOR or cosine, then ,warmup:STEPS if wanted")
+    add("--schedule", default="cosine", help="of the learning rate: cosine (to 0), constant or step:EVERY:FACTOR, then ,warmup:STEPS if wanted")
     add("--seed", type=whole(0), default=0, help="of weights, data order and dropout")
     add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
     add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
@@ -80,17 +80,18 @@ def main():
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.params.size} parameters:\n{net}")
 
     # ----- training
-    losses, seconds, read = [], [], 0.0
+    losses = []
     bar = tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True)
     for step in range(steps):
-        if step == min(WARM_UP, steps - 1):
+        if step in (0, min(WARM_UP, steps - 1)):
             grid.tally.clear()
-            seconds, read = [], 0.0
+            seconds, samples, read = [], 0, 0.0
         start = time.perf_counter()
         indices, epoch = minibatch_indices(len(data.train), args.batch_size, args.seed, step)
         sent = grid.tally.seconds
         x, y = reader.load(indices)
         read += time.perf_counter() - start - (grid.tally.seconds - sent)
+        samples += len(indices)
         try:
             losses.append(train_step(net, loss, optimizer, x, y, len(indices)))
         except Diverged as error:
@@ -102,6 +103,8 @@ def main():
             say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, step {step + 1} of {steps}")
     bar.close()
     measured = report.time_and_bytes(grid, seconds, read)
+    if measured:
+        measured["samples_per_step"] = samples / len(seconds)
 
     # ----- testing, on the same grid
     test_reader = READERS[args.reader](net, data.test)
@@ -118,7 +121,7 @@ def main():
     if comm.rank == 0:
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
         if args.report:
-            report.write_json(args.report, summary(args, data, grid, losses, tested, measured, state))
+            report.write_json(args.report, summary(args, data, net, losses, tested, measured, state))
     on_root(comm, lambda: write_predictions(args, data, outputs))
     grid.free()
 
@@ -131,15 +134,18 @@ def prepare(args):
     datasets.prepare(args.dataset, args.data_dir)
 
 
-def summary(args, data, grid, losses, tested, measured, state):
+def summary(args, data, net, losses, tested, measured, state):
     return {
         "program": "train",
         "settings": vars(args),
         "dataset": data.name,
         "synthetic": data.synthetic,
         "net": args.net,
-        "P": grid.size,
-        "grid": str(grid),
+        "features": data.features,
+        "outputs": data.outputs,
+        "P": net.grid.size,
+        "grid": str(net.grid),
+        "plan": net.plan,
         "versions": report.versions(),
         "steps": len(losses),
         "loss": losses,

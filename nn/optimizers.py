@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from nn.layer import aligned_empty
 from nn.schedules import constant
+
+CHUNK = 1 << 16  # elements that are updated at a time, so that the passes over them stay in the cache
 
 
 class SGD:
@@ -14,6 +15,9 @@ class SGD:
     net: a Sequential. lr: the learning rate, a number or a schedule (a function of the step).
     momentum: in [0, 1). l2, l1: weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters (they add to
     the gradient, not to the loss that is reported). Raises ValueError for values out of range.
+
+    `scaled_velocity` is lr v: kept so, an update needs no array besides p, the gradient and v, and moves a third
+    fewer bytes. Where lr changes, the old v is rescaled by the ratio.
     """
 
     def __init__(self, net, lr, momentum=0.0, nesterov=False, l2=0.0, l1=0.0):
@@ -26,29 +30,39 @@ class SGD:
             raise ValueError("nesterov needs a momentum above 0")
         self.net, self.momentum, self.nesterov, self.l2, self.l1 = net, momentum, nesterov, l2, l1
         self.lr = lr if callable(lr) else constant(lr)
-        self.velocity = np.zeros_like(net.params) if momentum else None
-        self.scratch = aligned_empty(net.params.size, net.dtype)
+        self.last_lr = self.lr(net.step)
+        params, grads = net.params, net.grads
+        self.scaled_velocity = np.zeros_like(params if momentum else params[:0])
+        self.scratch = np.empty(CHUNK if l1 or l2 or nesterov else 0, params.dtype)
+        starts = range(0, params.size, CHUNK)
+        self.chunks = [tuple(a[i : i + CHUNK] for a in (params, grads, self.scaled_velocity)) for i in starts]
 
     def step(self):
         """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
-        params, grads, v, scratch = self.net.params, self.net.grads, self.velocity, self.scratch
-        number = params.dtype.type
-        lr = number(self.lr(self.net.step))
+        number = self.net.params.dtype.type
+        lr = self.lr(self.net.step)
+        kept = number(self.momentum * lr / self.last_lr if self.last_lr else 0.0)
+        momentum, lr, self.last_lr = number(self.momentum), number(lr), lr
+        for p, g, v in self.chunks:
+            if self.l1 or self.l2:
+                self._add_penalties(p, g)
+            np.multiply(g, lr, out=g)
+            if self.momentum:
+                np.multiply(v, kept, out=v)
+                np.add(v, g, out=v)
+                if self.nesterov:
+                    ahead = np.multiply(v, momentum, out=self.scratch[: len(v)])
+                    np.add(g, ahead, out=g)
+                else:
+                    g = v
+            np.subtract(p, g, out=p)
+
+    def _add_penalties(self, p, g):
+        scratch = self.scratch[: len(p)]
         if self.l1:
-            np.sign(params, out=scratch)
-            np.multiply(scratch, number(self.l1), out=scratch)
-            np.add(grads, scratch, out=grads)
+            np.sign(p, out=scratch)
+            np.multiply(scratch, p.dtype.type(self.l1), out=scratch)
+            np.add(g, scratch, out=g)
         if self.l2:
-            np.multiply(params, number(self.l2), out=scratch)
-            np.add(grads, scratch, out=grads)
-        if v is None:
-            direction = grads
-        else:
-            np.multiply(v, number(self.momentum), out=v)
-            np.add(v, grads, out=v)
-            direction = v
-            if self.nesterov:
-                np.multiply(v, number(self.momentum), out=scratch)
-                direction = np.add(grads, scratch, out=grads)
-        np.multiply(direction, lr, out=scratch)
-        np.subtract(params, scratch, out=params)
+            np.multiply(p, p.dtype.type(self.l2), out=scratch)
+            np.add(g, scratch, out=g)

@@ -33,6 +33,12 @@ def promised_ranks(environ):
     return 1, None
 
 
+def launched_rank(environ=os.environ):
+    """The rank that the launcher gave this process, whatever MPI makes of it; 0 if there is no launcher."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+    return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
+
+
 def check_launch(comm, environ=os.environ):
     """Raise UserError if the launcher started more ranks than MPI sees: N jobs of one rank, each training alone."""
     promised, name = promised_ranks(environ)
@@ -77,13 +83,16 @@ def one_line(error):
     return " ".join(str(error).split())
 
 
-def run(main):
-    """Run `main()` as a rank of a job and exit: 0; 2 after a UserError, printed once; 1 after any other exception."""
+def run(main, launch_check=check_launch):
+    """Run `main()` as a rank of a job and exit: 0; 2 after a UserError, printed once; 1 after any other exception.
+
+    launch_check: called first with the communicator, to refuse a job that was launched wrongly.
+    """
     _die_with_parent()
     comm = MPI.COMM_WORLD
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     try:
-        check_launch(comm)
+        launch_check(comm)
         main()
     except UserError as error:
         _end_together(comm, f"{program}: error: {one_line(error)}")
@@ -100,6 +109,20 @@ def run(main):
     sys.stdout.flush()
 
 
+def run_launcher(main):
+    """Run the `main()` of a program that starts jobs and is no rank of one; exits as `run` does."""
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    try:
+        if promised_ranks(os.environ)[0] > 1 and promised_ranks(os.environ)[1] != "SLURM_NTASKS":
+            raise UserError(f"{program} starts mpiexec itself: run it without mpiexec")
+        main()
+    except UserError as error:
+        print(f"{program}: error: {one_line(error)}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 def _end_together(comm, message, status=2):
     """Print `message` once and exit with `status` on every rank; if the others do not come, end them."""
     status = status if isinstance(status, int) else 2
@@ -109,7 +132,8 @@ def _end_together(comm, message, status=2):
     while not together and time.monotonic() < deadline:
         time.sleep(0.01)
         together = arrival.Test()
-    if message and (comm.rank == 0 or not together):
+    first = comm.rank == 0 and launched_rank() == 0  # N jobs of one rank are still one job to the user
+    if message and (first or not together):
         print(message, file=sys.stderr, flush=True)
     if not together:
         _abort(comm, status)

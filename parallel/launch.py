@@ -60,8 +60,7 @@ def places():
 def environment(ranks, mpiexec):
     """The environment of a job of `ranks` ranks on this machine: one BLAS thread a rank, and calm oversubscription."""
     env = dict(os.environ)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        env.setdefault(name, "1")
+    env.setdefault("OMP_NUM_THREADS", "1")
     if is_open_mpi(mpiexec):
         defaults = {
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",

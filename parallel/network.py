@@ -59,7 +59,7 @@ def parallelize(net, grid, plan="fewest-bytes"):
     if at != Replicate():
         place(Shard(N), "output")
     parallel = ParallelSequential(
-        layers, grid, Layout(grid.sizes, start, inputs), Layout(grid.sizes, at, features), net.seed, net.dtype
+        layers, grid, choices, Layout(grid.sizes, start, inputs), Layout(grid.sizes, at, features), net.seed, net.dtype
     )
     parallel.step = net.step
     if net.allocated:
@@ -70,12 +70,13 @@ def parallelize(net, grid, plan="fewest-bytes"):
 class ParallelSequential(Sequential):
     """One rank's part of a network.
 
+    plan: the placement of each Linear layer's weights, see `parallel/plan.py`.
     input, output: the Layouts of what `forward` takes and returns.
     """
 
-    def __init__(self, layers, grid, input, output, seed, dtype):
+    def __init__(self, layers, grid, plan, input, output, seed, dtype):
         super().__init__(layers, seed=seed, dtype=dtype)
-        self.grid, self.input, self.output = grid, input, output
+        self.grid, self.plan, self.input, self.output = grid, plan, input, output
 
     def input_block(self, batch_size):
         """(rows, columns): the slices of the global minibatch that this rank's `forward` takes."""

@@ -1,0 +1,168 @@
+"""Draw what `sweep` wrote.
+
+    python -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
+
+Reads only the reports. Refuses to draw together runs whose data, global batch, threads a rank or machine differ.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import mpi4py  # noqa: E402
+
+mpi4py.rc.initialize = False
+
+import matplotlib.pyplot as plt  # noqa: E402
+
+from datasets.files import written_whole  # noqa: E402
+from experiments.options import Parser, check_writable, user_input  # noqa: E402
+from parallel.grid import parse_grid  # noqa: E402
+from parallel.job import run_launcher  # noqa: E402
+
+SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
+    "data set": ("dataset",),
+    "global batch size": ("settings", "batch_size"),
+    "threads a rank": ("versions", "threads"),
+    "type of numbers": ("settings", "dtype"),
+    "plan": ("settings", "plan"),
+    "machine": ("versions", "processor"),
+    "MPI library": ("versions", "mpi"),
+}
+
+
+def read(path):
+    """The reports of a sweep; ValueError if a line is not one, or if runs do not compare."""
+    reports = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            report = json.loads(line)
+            report["axes"] = parse_grid(report["grid"])
+            report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]  # noqa: B018
+            for place in SAME.values():
+                _at(report, place)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: line {number} is not a report of sweep ({error!r}); run sweep again") from None
+        reports.append(report)
+    if not reports:
+        raise ValueError(f"{path}: no reports; run sweep first")
+    for what, place in SAME.items():
+        found = sorted({str(_at(report, place)) for report in reports})
+        if len(found) > 1:
+            raise ValueError(f"{path}: runs differ in {what} ({', '.join(found)}) and do not compare; draw them apart")
+    return reports
+
+
+def _at(report, place):
+    for key in place:
+        report = report[key]
+    return report
+
+
+def speedups(reports):
+    """{(net, batch, model): (median, min, max)} of the speedup over the serial run of the same network.
+
+    Each run's time is its median step; the speedup is the median serial time over it, for each repeat.
+    ValueError if a network has no serial run.
+    """
+    times = defaultdict(list)
+    for r in reports:
+        times[r["net"], r["axes"].get("batch", 1), r["axes"].get("model", 1)].append(r["seconds_per_step"]["median"])
+    result = {}
+    for (net, batch, model), seconds in times.items():
+        if (net, 1, 1) not in times:
+            raise ValueError(f"no serial run (1 rank) of {net} to compare with; add 1 to --ranks of the sweep")
+        ratios = [median(times[net, 1, 1]) / s for s in seconds]
+        result[net, batch, model] = median(ratios), min(ratios), max(ratios)
+    return result
+
+
+def draw_speedup(reports, out):
+    """Three panels: batch grids and model grids over P, and all grids of the largest P that has a 2-D one."""
+    values = speedups(reports)
+    nets = list(dict.fromkeys(r["net"] for r in reports))
+    oversubscribed = {r["P"] for r in reports if r["oversubscribed"]}
+    colours = dict(zip(nets, plt.cm.viridis([i / max(len(nets) - 0.6, 1) for i in range(len(nets))])))
+    figure, panels = plt.subplots(1, 3, figsize=(15, 5.2), sharey=True, layout="constrained")
+    top = max(high for *_, high in values.values())
+
+    def curve(panel, net, places, where):
+        """One network's line through grids `places` at positions `where`: filled where each rank has a core."""
+        middle, low, high = zip(*(values[net, *place] for place in places))
+        errors = [[m - l for m, l in zip(middle, low)], [h - m for m, h in zip(middle, high)]]
+        panel.errorbar(where, middle, errors, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
+        for x, y, (batch, model) in zip(where, middle, places):
+            hollow = batch * model in oversubscribed
+            panel.plot(x, y, "o", color=colours[net], markerfacecolor="white" if hollow else colours[net], ms=7, zorder=3)
+
+    for panel, title, axis in ((panels[0], "Batch parallelism", 0), (panels[1], "Model parallelism", 1)):
+        ranks = sorted({key[1 + axis] for key in values if key[2 - axis] == 1})
+        panel.plot(ranks, ranks, "k--", lw=1, label="ideal")
+        for net in nets:
+            mine = [p for p in ranks if (net, *_place(axis, p)) in values]
+            curve(panel, net, [_place(axis, p) for p in mine], mine)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(ranks, [f"{p}{'*' if p in oversubscribed else ''}" for p in ranks])
+        panel.set(title=title, xlabel="ranks P")
+        top = max(top, min(max(ranks), 1.15 * top))
+
+    square = [key[1] * key[2] for key in values if key[1] > 1 and key[2] > 1]
+    if square:
+        total = max(square)
+        grids = sorted({key[1:] for key in values if key[1] * key[2] == total}, key=lambda grid: grid[1])
+        for net in nets:
+            mine = [grid for grid in grids if (net, *grid) in values]
+            curve(panels[2], net, mine, [grids.index(grid) for grid in mine])
+        star = "*" if total in oversubscribed else ""
+        panels[2].set_xticks(range(len(grids)), [f"{b} x {m}" for b, m in grids])
+        panels[2].set(title=f"All grids of P = {total}{star}", xlabel="grid, batch x model")
+        panels[2].margins(x=0.15)
+    else:
+        panels[2].set_axis_off()
+    for panel in panels:
+        panel.axhline(1, color="grey", lw=0.8)
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("speedup over 1 rank (median step, min to max of repeats)")
+    panels[0].set_ylim(0, 1.08 * top)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, title="hidden widths", loc="outside right upper")
+    r = reports[0]
+    data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
+    note = f"   * and hollow: oversubscribed, more ranks than the {r['versions']['places']} cores" if oversubscribed else ""
+    figure.suptitle(
+        f"Strong scaling on {data}, global batch {r['settings']['batch_size']}, {r['versions']['processor']}, "
+        f"{r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank{note}",
+        fontsize=10,
+    )
+    with written_whole(out) as beside:
+        figure.savefig(beside, dpi=110, format=Path(out).suffix.lstrip(".") or "png")
+    plt.close(figure)
+
+
+def _place(axis, ranks):
+    return (ranks, 1) if axis == 0 else (1, ranks)
+
+
+KINDS = {"speedup": draw_speedup}
+
+
+def main():
+    parser = Parser(prog="plot", description="Draw what sweep wrote.")
+    parser.add_argument("kind", choices=KINDS, help="what to draw")
+    parser.add_argument("reports", metavar="FILE.jsonl", help="what sweep wrote")
+    parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the reports")
+    args = parser.parse_args()
+    out = args.out or str(Path(args.reports).with_suffix(".png"))
+    with user_input():
+        check_writable(out)
+        KINDS[args.kind](read(args.reports), out)
+    print(f"figure written to {out}")
+
+
+if __name__ == "__main__":
+    run_launcher(main)

@@ -1,0 +1,80 @@
+"""Time the paper's two ways to bring a minibatch from one rank to all: scatter, and scatter then broadcast.
+
+    mpiexec -n 4 python -m experiments.scatter --grid batch=2,model=2
+
+Laugier et al. 2018, section 7: see `parallel/minibatch.py`.
+"""
+
+import time
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from datasets import Part
+from experiments import report
+from experiments.options import Parser, check_writable, user_input, whole
+from nn import Linear, Sequential
+from parallel import READERS, ProcessGrid, parallelize, parse_grid
+from parallel.job import on_root, run
+
+FEATURES = 256  # of a sample: 1 KB in float32
+BLOCKS = [1, 4, 16, 64, 256, 1024]  # samples of a batch block
+
+
+def seconds(reader, grid, indices, repeats):
+    """The median over `repeats` of the slowest rank's seconds for one minibatch."""
+    times = []
+    for _ in range(repeats):
+        grid.world.comm.Barrier()
+        start = time.perf_counter()
+        reader.load(indices)
+        times.append(time.perf_counter() - start)
+    return median(grid.max(np.array(times)))
+
+
+def measure(grid, repeats):
+    """Rows of (bytes of a batch block, seconds by method, bytes sent by method), the methods interleaved."""
+    net = parallelize(Sequential([Linear(FEATURES, 1)]), grid, "out")
+    samples = max(BLOCKS) * grid.sizes["batch"]
+    x = np.zeros((samples, FEATURES), np.float32)
+    part = Part(x, np.zeros(samples, np.int64), np.float32(0), np.float32(1))
+    rows = []
+    for block in BLOCKS:
+        indices = np.arange(block * grid.sizes["batch"])
+        row = {"block_bytes": block * FEATURES * 4}
+        for name in ("scatter", "scatter-broadcast"):
+            reader = READERS[name](net, part)
+            reader.load(indices)
+            grid.tally.clear()
+            row[f"{name} seconds"] = seconds(reader, grid, indices, repeats)
+            sent = sum(record.bytes for record in grid.tally.records.values()) / repeats
+            row[f"{name} bytes"] = round(grid.world.sum(sent, "report"))
+        rows.append(row)
+    return rows
+
+
+def main():
+    parser = Parser(prog="scatter", description="Time two ways to bring a minibatch from one rank to all.")
+    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
+    parser.add_argument("--report", metavar="FILE.json", help="write the table there")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    with user_input():
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+    on_root(comm, lambda: check_writable(args.report) if args.report else None)
+    rows = measure(grid, args.repeats)
+    if comm.rank == 0:
+        print(f"grid {grid}, {report.library_name()}; a block is what one rank needs, bytes are sent by all ranks together")
+        print(f"{'block':>10}  {'scatter':>22}  {'scatter, then broadcast':>24}")
+        for row in rows:
+            cells = [f"{row[f'{m} seconds'] * 1e6:9.1f} us {row[f'{m} bytes']:9d} B" for m in ("scatter", "scatter-broadcast")]
+            print(f"{row['block_bytes']:8d} B  {cells[0]:>22}  {cells[1]:>24}")
+        if args.report:
+            report.write_json(args.report, {"grid": str(grid), "versions": report.versions(), "rows": rows})
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

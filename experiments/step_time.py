@@ -1,0 +1,52 @@
+"""Seconds of a training step on made-up data, as one line of JSON: what `bench` runs on 1 and 2 ranks.
+
+    mpiexec -n 2 python -m experiments.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
+"""
+
+import json
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments import report
+from experiments.options import Parser, user_input, whole
+from nn import LOSSES, SGD, specs
+from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel.job import run
+
+
+def main():
+    parser = Parser(prog="step_time", description="Time training steps on made-up data.")
+    parser.add_argument("--net", default="mlp:2048,1024,tanh", help=specs.HELP)
+    parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
+    parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
+    parser.add_argument("--batch-size", type=whole(1), default=1024, help="samples of the global minibatch")
+    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    with user_input():
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        net = parallelize(specs.build(args.net, args.features, args.outputs), grid)
+    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((args.batch_size, args.features), np.float32)
+    y = rng.integers(0, args.outputs, args.batch_size)
+    rows, columns = net.input_block(args.batch_size)
+    x, y = np.ascontiguousarray(x[rows, columns]), y[net.output_rows(args.batch_size)]
+    seconds = []
+    for step in range(args.steps + 3):
+        if step == 3:
+            grid.tally.clear()
+        start = time.perf_counter()
+        train_step(net, loss, optimizer, x, y, args.batch_size)
+        seconds.append(time.perf_counter() - start)
+    measured = report.time_and_bytes(grid, seconds[3:], 0.0)
+    if comm.rank == 0:
+        print(json.dumps({"seconds": measured["seconds_per_step"]["median"], "time": measured["time"]}))
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

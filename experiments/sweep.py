@@ -1,0 +1,127 @@
+"""Run `train` for every network and grid of a sweep, and keep one report a run.
+
+    python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl
+    python -m experiments.sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
+
+On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
+before any is repeated, so that a machine whose speed drifts drifts for all alike.
+"""
+
+import json
+import math
+import tomllib
+from itertools import product
+
+import mpi4py
+
+mpi4py.rc.initialize = False  # this process starts jobs and is no rank of one
+
+import tempfile  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from tqdm import tqdm  # noqa: E402
+
+from datasets.files import written_whole  # noqa: E402
+from experiments.options import Parser, check_writable, user_input, whole, whole_list  # noqa: E402
+from parallel.grid import parse_grid  # noqa: E402
+from parallel.job import UserError, run_launcher  # noqa: E402
+from parallel.launch import mpiexec, places  # noqa: E402
+
+SCHEMES = ("batch", "model", "2d")
+DEFAULTS = {
+    "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": list(SCHEMES), "batch_size": 100,
+    "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0,
+}  # fmt: skip
+
+
+def grid_of(scheme, ranks):
+    """The grid of a scheme on so many ranks, as text; None where the scheme has none (2d needs a composite number)."""
+    if scheme == "batch":
+        return f"batch={ranks},model=1"
+    if scheme == "model":
+        return f"batch=1,model={ranks}"
+    model = max(m for m in range(1, math.isqrt(ranks) + 1) if ranks % m == 0)
+    return f"batch={ranks // model},model={model}" if model > 1 else None
+
+
+def runs(settings):
+    """(net, grid) pairs of a sweep, each once: the serial runs and every scheme on every number of ranks."""
+    grids = dict.fromkeys(settings.get("grids", []))
+    for ranks, scheme in product(settings["ranks"], settings["schemes"]):
+        grid = grid_of(scheme, ranks)
+        if grid:
+            grids[grid] = None
+    return list(product(settings["nets"], grids))
+
+
+def launch(net, grid, settings, timeout):
+    """The report of one run, without its list of losses; UserError with the job's own words if it fails."""
+    ranks = math.prod(parse_grid(grid).values())
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        arguments = ["-m", "experiments.train", "--quiet", "--net", net, "--grid", grid, "--report", str(report)]
+        for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed"):
+            if settings.get(name) is not None:
+                arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
+        job = mpiexec(ranks, arguments, timeout)
+        if job.status is None:
+            raise UserError(f"{net} on {grid} took longer than --timeout {timeout} s and was ended")
+        if job.status != 0:
+            words = job.stderr.strip().splitlines() or ["no message"]
+            raise UserError(f"{net} on {grid} ended with status {job.status}: {words[0]}")
+        return json.loads(report.read_text()) | {"loss": None}
+
+
+def sweep(settings, out, timeout=600):
+    """Run a sweep and write its reports, a line of JSON each, to `out` (which appears when all runs are done)."""
+    pairs = runs(settings)
+    todo = [(repeat, *pair) for repeat in range(settings["repeats"]) for pair in pairs]
+    with written_whole(out) as beside, open(beside, "w") as file:
+        for repeat, net, grid in tqdm(todo, unit=" runs", delay=2, disable=None):
+            line = launch(net, grid, settings, timeout) | {"repeat": repeat, "oversubscribed": None}
+            line["oversubscribed"] = line["P"] > places()
+            file.write(json.dumps(line) + "\n")
+
+
+def read_settings(path):
+    """The settings of a TOML file; ValueError for an unknown name."""
+    settings = tomllib.loads(Path(path).read_text())
+    if unknown := settings.keys() - DEFAULTS.keys() - {"grids", "data_dir"}:
+        raise ValueError(f"{path}: unknown settings {', '.join(sorted(unknown))}; there are {', '.join(DEFAULTS)}, grids, data_dir")
+    return settings
+
+
+def options():
+    parser = Parser(prog="sweep", description="Run train for every network and grid of a sweep.")
+    words = lambda text: text.split(",")  # noqa: E731
+    add = parser.add_argument
+    add("settings", nargs="?", metavar="FILE.toml", help="settings; the options below go before them")
+    add("--out", default="results/sweep.jsonl", help="the reports, a line of JSON each")
+    add("--dataset", metavar="NAME", help="as of train; default airfoil")
+    add("--data-dir", metavar="DIR", help="as of train")
+    add("--nets", type=lambda text: text.split(";"), help="networks as of train, separated by semicolons")
+    add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks; default 1,2")
+    add("--schemes", type=words, metavar="S,S,..", help=f"of {', '.join(SCHEMES)}; default all")
+    add("--batch-size", type=whole(1), metavar="B", help="of the global minibatch, the same for all; default 100")
+    add("--steps", type=whole(1), help="minibatches a run; default 60")
+    add("--repeats", type=whole(1), help="runs of each; default 3")
+    add("--plan", help="as of train")
+    add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
+    return parser
+
+
+def main():
+    args = vars(options().parse_args())
+    path, out, timeout = args.pop("settings"), args.pop("out"), args.pop("timeout")
+    with user_input():
+        given = read_settings(path) if path else {}
+        settings = DEFAULTS | given | {name: value for name, value in args.items() if value is not None}
+        if unknown := set(settings["schemes"]) - set(SCHEMES):
+            raise ValueError(f"unknown schemes {sorted(unknown)}: use {', '.join(SCHEMES)}")
+        check_writable(out)
+    sweep(settings, out, timeout)
+    print(f"{len(runs(settings)) * settings['repeats']} runs written to {out}")
+
+
+if __name__ == "__main__":
+    run_launcher(main)

@@ -1,0 +1,137 @@
+"""Every layer and loss against finite differences, and whole networks against PyTorch."""
+
+import numpy as np
+import pytest
+
+from nn import MSE, SGD, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from nn.layer import Layer
+
+LAYERS = [
+    lambda: [Linear(7, 5)],
+    lambda: [ReLU()],
+    lambda: [LeakyReLU(0.1)],
+    lambda: [Tanh()],
+    lambda: [Sigmoid()],
+    lambda: [Dropout(0.4)],
+    lambda: [Linear(7, 11), Tanh(), Dropout(0.2), Linear(11, 3), Sigmoid()],
+]
+
+
+def difference(function, array, index, step=1e-6):
+    """The central difference of a function of no arguments when one element of `array` changes."""
+    kept = array[index]
+    array[index] = kept + step
+    high = function()
+    array[index] = kept - step
+    low = function()
+    array[index] = kept
+    return (high - low) / (2 * step)
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_gradients_equal_finite_differences(layers):
+    net = Sequential(layers(), seed=1, dtype=np.float64)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((6, 7))
+    weights = rng.standard_normal(net.forward(x).shape)  # of the sum that is differentiated
+    value = lambda: float((net.forward(x, training=True) * weights).sum())  # noqa: E731
+    value()
+    dx = net.backward(weights.copy(), input_gradient=True).copy()
+    grads = net.grads.copy()
+    for index in np.ndindex(x.shape):
+        assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
+    for i in range(net.params.size):
+        assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [(SoftmaxCrossEntropy(), np.array([0, 3, 1])), (MSE(), np.random.default_rng(1).standard_normal((3, 4)))],
+)
+def test_loss_gradients(loss, target):
+    y = np.random.default_rng(0).standard_normal((3, 4))
+    value = lambda: loss.forward(y, target, 5)  # noqa: E731 (a global minibatch of 5, of which 3 are here)
+    value()
+    dy = loss.backward().copy()
+    for index in np.ndindex(y.shape):
+        assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
+
+
+def test_losses_of_blocks_add_up():
+    y, rng = np.random.default_rng(0).standard_normal((7, 4)), np.random.default_rng(1)
+    for loss, target in ((SoftmaxCrossEntropy(), rng.integers(0, 4, 7)), (MSE(), rng.standard_normal((7, 4)))):
+        whole = loss.forward(y, target, 7)
+        parts = sum(loss.forward(y[p], target[p], 7) for p in (slice(0, 3), slice(3, 7), slice(7, 7)))
+        assert parts == pytest.approx(whole, rel=1e-14)
+
+
+def test_cross_entropy_is_finite_for_huge_logits():
+    assert SoftmaxCrossEntropy().forward(np.array([[1e30, -1e30]], np.float32), np.array([0]), 1) == 0
+
+
+def test_sigmoid_does_not_overflow():
+    with np.errstate(all="raise"):
+        y = Sequential([Sigmoid()]).forward(np.array([[-1e4, 0, 1e4]], np.float32))
+    assert y.tolist() == [[0, 0.5, 1]]
+
+
+def test_batch_sizes_may_change_and_be_zero():
+    net = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), Linear(4, 2)])
+    for n in (5, 2, 0, 9):
+        x = np.ones((n, 3), np.float32)
+        assert net.forward(x, training=True).shape == (n, 2)
+        net.backward(np.ones((n, 2), np.float32))
+        assert np.isfinite(net.grads).all()
+        if n == 0:
+            assert not net.grads.any()
+
+
+def test_dropout_keeps_the_mean_and_follows_the_step():
+    net = Sequential([Dropout(0.3)], seed=5)
+    x = np.ones((200, 300), np.float32)
+    first = net.forward(x, training=True).copy()
+    assert first.mean() == pytest.approx(1, abs=0.02)
+    assert (first == 0).mean() == pytest.approx(0.3, abs=0.01)
+    assert np.array_equal(first, net.forward(x, training=True))
+    net.step = 1
+    assert not np.array_equal(first, net.forward(x, training=True))
+    assert net.forward(x) is x
+
+
+@pytest.mark.parametrize("bad", [lambda: Linear(0, 3), lambda: Dropout(1.0), lambda: Dropout(-0.1), lambda: LeakyReLU(1.0)])
+def test_bad_sizes_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        bad()
+
+
+def test_base_layer_is_abstract():
+    with pytest.raises(NotImplementedError):
+        Layer().forward(None)
+
+
+@pytest.mark.parametrize("activation", [ReLU, LeakyReLU, Tanh, Sigmoid])
+@pytest.mark.parametrize("loss_name", ["cross-entropy", "mse"])
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.8, "nesterov": True, "l2": 0.01}])
+def test_five_steps_equal_pytorch(activation, loss_name, options):
+    torch = pytest.importorskip("torch")
+    from experiments import torch_peer
+    from nn import LOSSES
+
+    net = Sequential([Linear(13, 31), activation(), Linear(31, 7)], seed=2, dtype=np.float64)
+    model = torch_peer.network(net)
+    torch_options = {"weight_decay" if name == "l2" else name: value for name, value in options.items()}
+    theirs, ours = torch.optim.SGD(model.parameters(), lr=0.1, **torch_options), SGD(net, 0.1, **options)
+    loss, torch_loss = LOSSES[loss_name](), torch_peer.LOSSES[loss_name]()
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        x = rng.standard_normal((17, 13))
+        y = rng.standard_normal((17, 7)) if loss_name == "mse" else rng.integers(0, 7, 17)
+        theirs.zero_grad()
+        expected = torch_loss(model(torch.from_numpy(x)), torch.from_numpy(y))
+        expected.backward()
+        theirs.step()
+        assert loss.forward(net.forward(x, training=True), y, 17) == pytest.approx(expected.item(), rel=1e-12)
+        net.backward(loss.backward())
+        ours.step()
+        for name, value in model.state_dict().items():
+            assert np.allclose(net.state_dict()[name], value.numpy(), rtol=1e-11, atol=1e-13)

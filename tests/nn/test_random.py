@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from nn.random import permutation, random_block, uniform_block
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+@pytest.mark.parametrize("width", [1, 7, 16, 33])
+def test_a_block_is_what_one_process_would_have_drawn(dtype, width):
+    whole = random_block(3, "name", width, slice(0, 50), slice(0, width), dtype, step=4)
+    for rows in (slice(0, 0), slice(0, 7), slice(13, 50), slice(49, 50)):
+        for columns in (slice(0, 0), slice(0, 1), slice(width // 2, width)):
+            assert np.array_equal(random_block(3, "name", width, rows, columns, dtype, step=4), whole[rows, columns])
+    some = np.array([40, 2, 2])
+    assert np.array_equal(random_block(3, "name", width, some, slice(0, width), dtype, step=4), whole[some])
+
+
+def test_chunks_do_not_show(monkeypatch):
+    whole = uniform_block(0, "w", 11, slice(0, 100), slice(0, 11), 1.0)
+    monkeypatch.setattr("nn.random.CHUNK_BYTES", 200)
+    assert np.array_equal(uniform_block(0, "w", 11, slice(0, 100), slice(0, 11), 1.0), whole)
+
+
+def test_seed_name_and_step_each_give_another_stream():
+    draws = {
+        random_block(seed, name, 8, slice(0, 4), slice(0, 8), np.uint32, step).tobytes()
+        for seed, name, step in [(0, "a", 0), (1, "a", 0), (0, "b", 0), (0, "a", 1)]
+    }
+    assert len(draws) == 4
+
+
+def test_uniform_is_uniform():
+    numbers = uniform_block(0, "w", 100, slice(0, 1000), slice(0, 100), 2.0)
+    assert -2 <= numbers.min() < -1.99 and 1.99 < numbers.max() < 2
+    assert abs(numbers.mean()) < 0.02
+    assert numbers.var() == pytest.approx(4 / 3, rel=0.01)
+
+
+def test_orders_differ_by_epoch_and_repeat():
+    assert sorted(permutation(0, 0, 31)) == list(range(31))
+    assert np.array_equal(permutation(0, 5, 31), permutation(0, 5, 31))
+    assert not np.array_equal(permutation(0, 0, 31), permutation(0, 1, 31))

@@ -1,0 +1,20 @@
+import pytest
+
+from nn import Dropout, Linear, Tanh
+from nn.specs import build
+
+
+def test_a_spec_builds_what_it_says():
+    net = build("mlp:64,32,tanh,dropout=0.25", 10, 3)
+    assert [type(layer) for layer in net.layers] == [Linear, Tanh, Dropout, Linear, Tanh, Dropout, Linear]
+    assert [(layer.inputs, layer.outputs) for layer in net.layers if isinstance(layer, Linear)] == [(10, 64), (64, 32), (32, 3)]
+    assert len(build("mlp:relu", 10, 3).layers) == 1
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99", "mlp:8,relu,dropout=2",
+             "mlp:8,relu,dropout=x"]
+)  # fmt: skip
+def test_bad_specs_are_refused(spec):
+    with pytest.raises(ValueError, match="net|width|Dropout"):
+        build(spec, 4, 1)
