@@ -97,3 +97,58 @@ def test_same_grid_twice_is_bitwise_equal(comm):
         assert runs[0][0] == runs[1][0]
         for name, value in runs[0][1].items():
             assert np.array_equal(value, runs[1][1][name])
+
+
+@mpi(1, 2, 3, 6)
+def test_weights_move_in_and_out(comm):
+    """A network that was used hands its weights on; a parallel one gives the global state back, on every rank."""
+    trained = Sequential(wide(), seed=8, dtype=np.float64)
+    trained.params[:] += 1
+    for sizes, plan in product(grids(comm.size), PLANS[wide]):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(trained, grid, plan)
+            fresh = parallelize(Sequential(wide(), seed=1, dtype=np.float64), grid, plan)
+            fresh.load_state_dict(trained.state_dict())
+            for name, value in trained.state_dict().items():
+                assert np.array_equal(net.state_dict()[name], value)
+                assert np.array_equal(fresh.state_dict()[name], value)
+
+
+@mpi(4)
+def test_a_rank_holds_only_its_block(comm):
+    with ProcessGrid(comm, model=4) as grid:
+        net = parallelize(Sequential([Linear(100, 200), ReLU(), Linear(200, 40)]), grid)
+        assert abs(net.params.size - (100 * 200 + 200 * 40) / 4) <= 240
+        assert "block" in repr(net) and "Redistribute" in repr(net)
+
+
+@mpi(2, 3)
+def test_plans_that_do_not_fit_are_refused(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        for plan in ("rows", "out,in", "laugier,out,in", ""):
+            try:
+                parallelize(Sequential(wide()), grid, plan)
+            except ValueError as error:
+                assert "plan '" in str(error)
+            else:
+                raise AssertionError(plan)
+
+
+@mpi(1, 2, 4)
+def test_divergence_names_the_step_and_the_layer(comm):
+    from parallel.training import Diverged
+
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(Sequential([Linear(7, 4), ReLU(), Linear(4, 2)], dtype=np.float32), grid)
+            optimizer = SGD(net, lr=1e30)
+            x, y = np.ones((6, 7), np.float32), np.ones((6, 2), np.float32)
+            rows, columns = net.input_block(6)
+            np.seterr(all="ignore")
+            try:
+                for _ in range(20):
+                    train_step(net, LOSSES["mse"](), optimizer, x[rows, columns], y[net.output_rows(6)], 6)
+            except Diverged as error:
+                message = str(error)
+            assert message.startswith("step ") and ("layer" in message or "parameter" in message), message
+            assert comm.bcast(message) == message

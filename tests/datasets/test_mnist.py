@@ -1,0 +1,79 @@
+import gzip
+import struct
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import mnist
+
+
+def idx(array):
+    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A made-up MNIST of 20 and 10 images in DIR/mnist, half of it gzipped."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "mnist").mkdir()
+    for prefix, count in (("train", 20), ("t10k", 10)):
+        images = idx(rng.integers(0, 256, (count, 28, 28)))
+        (tmp_path / "mnist" / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+        (tmp_path / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(rng.integers(0, 10, count)))
+    return tmp_path
+
+
+def test_loads_plain_and_gzipped(small):
+    datasets.prepare("mnist", small)
+    data = datasets.load("mnist", small)
+    assert (data.features, data.outputs, len(data.train), len(data.test)) == (784, 10, 20, 10)
+    x = data.train.inputs(np.arange(20), slice(0, 784))
+    assert x.dtype == np.float32 and x.mean() == pytest.approx(0, abs=1e-5) and x.std() == pytest.approx(1, rel=1e-5)
+    assert np.array_equal(data.train.inputs(np.array([3, 7]), slice(5, 9)), x[[3, 7], 5:9])
+    assert data.train.targets(np.array([1])).dtype == np.int64
+
+
+IMAGES, LABELS = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"
+DAMAGE = [
+    (IMAGES, lambda b: b"", "is empty"),
+    (IMAGES, lambda b: b[: len(b) // 2], "truncated or damaged gzip"),
+    (IMAGES, lambda b: b[:60] + bytes([b[60] ^ 255]) + b[61:], "truncated or damaged"),
+    (IMAGES, lambda b: b"not gzip at all", "damaged gzip"),
+    (IMAGES, lambda b: gzip.compress(b"\0\0\x0d\x03" + b"\0" * 12), "wrong magic number"),
+    (IMAGES, lambda b: gzip.compress(idx(np.zeros((0, 28, 28)))), "not images and their labels"),
+    (IMAGES, lambda b: gzip.compress(idx(np.zeros((10, 20, 20)))), "unlike those to train on"),
+    (LABELS, lambda b: b"", "is empty"),
+    (LABELS, lambda b: b[:-3], "truncated or damaged"),
+    (LABELS, lambda b: b[:6], "truncated within its header"),
+    (LABELS, lambda b: b + b"\0", "truncated or damaged"),
+    (LABELS, lambda b: b"\0\0\x08\x02" + b[4:], "header|promises"),
+    (LABELS, lambda b: b[:-1] + b"\x0a", "label 10"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGE)
+def test_damage_is_named(small, name, damage, message):
+    path = small / "mnist" / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=message) as error:
+        datasets.prepare("mnist", small)
+    assert "\n" not in str(error.value)
+
+
+def test_published_size_with_other_content_is_a_wrong_checksum(small, monkeypatch):
+    published = dict(mnist.FILES)
+    md5, sha256, _ = published["train-labels-idx1-ubyte"]
+    monkeypatch.setitem(mnist.FILES, "train-labels-idx1-ubyte", (md5, sha256, (20,)))
+    with pytest.raises(ValueError, match="train-labels.*checksum differs"):
+        datasets.prepare("mnist", small)
+
+
+def test_the_real_files():
+    directory = datasets.data_directory()
+    if not all(mnist.locate(directory, name) for name in mnist.FILES):
+        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
+    datasets.prepare("mnist")  # checksums
+    data = datasets.load("mnist")
+    assert (len(data.train), len(data.test)) == (60000, 10000)
+    assert data.train.x_mean / 255 == pytest.approx(0.1307, abs=1e-4) and data.train.x_std / 255 == pytest.approx(0.3081, abs=1e-4)

@@ -1,0 +1,146 @@
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+import datasets
+from datasets import airfoil, ethylene, rows
+
+
+@pytest.mark.parametrize(("name", "features"), [("airfoil", 4), ("airfoil5", 5)])
+def test_airfoil_is_in_the_project(tmp_path, name, features):
+    datasets.prepare(name, tmp_path)
+    data = datasets.load(name, tmp_path, np.float64)
+    assert (data.features, data.outputs, len(data.train), len(data.test)) == (features, 1, 1202, 301)
+    x, y = data.train.inputs(np.arange(1202), slice(0, features)), data.train.targets(np.arange(1202))
+    assert np.allclose(x.mean(axis=0), 0) and np.allclose(x.std(axis=0), 1)
+    assert y.shape == (1202, 1) and np.allclose([y.mean(), y.std()], [0, 1])
+    # Fitted on the training part only: the test part is near standard, not exactly.
+    test = data.test.inputs(np.arange(301), slice(0, features))
+    assert 1e-6 < abs(test.mean(axis=0)).max() < 0.2
+    assert np.allclose(data.train.unstandardise(y), data.train.y)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda lines: lines[:1000], "1000 rows, expected 1503"),
+        (lambda lines: [], "0 rows, expected 1503"),
+        (lambda lines: lines[:10] + ["1 2 3 4 5\n"] + lines[11:], "line 11 has 5 columns"),
+        (lambda lines: lines[:10] + ["1 2 3 nan 5 6\n"] + lines[11:], "line 11 holds a NaN"),
+        (lambda lines: lines[:-1] + [lines[-1][:20]], "line 1503 has"),
+    ],
+)
+def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path, damage, message):
+    lines = (airfoil.Path(airfoil.__file__).parent / airfoil.NAME).read_text().splitlines(keepends=True)
+    (tmp_path / airfoil.NAME).write_text("".join(damage(lines)))
+    with pytest.raises(ValueError, match=message):
+        datasets.load("airfoil", tmp_path)
+
+
+@pytest.fixture
+def published(tmp_path):
+    """The first 40 lines of something laid out as the published ethylene text."""
+    rng = np.random.default_rng(0)
+    table = np.column_stack([np.arange(40) / 100, rng.uniform(0, 300, 40), rng.uniform(0, 20, 40), rng.uniform(1e3, 5e3, (40, 16))])
+    path = tmp_path / "ethylene" / ethylene.NAME
+    path.parent.mkdir()
+    lines = ["Time (seconds), Methane conc (ppm), Ethylene conc (ppm), sensor readings (16 channels)"]
+    path.write_text("\n".join(lines + ["  ".join(f"{v:.2f}" for v in row) for row in table]) + "\n")
+    return tmp_path, np.loadtxt(path, skiprows=1)
+
+
+def test_ethylene_is_converted_once_and_mapped(published):
+    directory, table = published
+    datasets.prepare("ethylene", directory)
+    data = datasets.load("ethylene", directory, np.float64)
+    assert (data.features, data.outputs, len(data.train), len(data.test), data.synthetic) == (16, 2, 36, 4, False)
+    assert isinstance(data.train.x, np.memmap)
+    test = np.arange(40) % 10 == 9
+    assert np.allclose(data.train.x, table[~test, 3:]) and np.allclose(data.test.y, table[test, 1:3])
+    assert np.allclose(data.train.inputs(np.arange(36), slice(0, 16)).mean(axis=0), 0, atol=1e-6)
+    target = ethylene.converted(directory, "ethylene")
+    first = target.stat().st_mtime_ns
+    datasets.prepare("ethylene", directory)
+    assert target.stat().st_mtime_ns == first
+    text = directory / "ethylene" / ethylene.NAME
+    os.utime(text, ns=(1, 1))  # another file under the same name
+    datasets.prepare("ethylene", directory)
+    assert target.stat().st_mtime_ns != first
+
+
+def test_only_so_many_rows_are_taken(published, monkeypatch):
+    monkeypatch.setattr(ethylene, "SAMPLES", 20)
+    datasets.prepare("ethylene", published[0])
+    assert len(datasets.load("ethylene", published[0]).train) == 18
+
+
+@pytest.mark.parametrize(("line", "message"), [("1 2 3\n", "has 3 columns, expected 19"), ("nan " * 19 + "\n", "holds a NaN")])
+def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
+    directory, _ = published
+    with open(directory / "ethylene" / ethylene.NAME, "a") as file:
+        file.write(line)
+    with pytest.raises(ValueError, match=f"line 42 {message}"):
+        datasets.prepare("ethylene", directory)
+    assert [p.name for p in (directory / "ethylene").iterdir()] == [ethylene.NAME]
+
+
+def test_without_the_file_it_says_where_to_put_it(tmp_path):
+    with pytest.raises(OSError, match="ethylene_methane.txt.*ethylene-synthetic"):
+        datasets.prepare("ethylene", tmp_path)
+
+
+def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
+    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+    datasets.prepare("ethylene-synthetic", tmp_path)
+    data = datasets.load("ethylene-synthetic", tmp_path)
+    assert data.synthetic and "synthetic" in data.name and len(data.train) == 450
+    assert np.array_equal(ethylene.synthetic(50)[0], ethylene.synthetic(50)[0])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:2000]), "damaged or not HDF5|no data set"),
+        (lambda p: p.write_bytes(b"hello"), "damaged or not HDF5|no data set"),
+        (lambda p: h5py.File(p, "w").close(), "no data set"),
+        (lambda p: _rewrite(p, np.zeros((3, 5), np.float32)), "not contiguous rows of 16 float32"),
+        (lambda p: _rewrite(p, np.zeros((3, 16))), "not contiguous rows of 16 float32"),
+        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
+        (lambda p: _rewrite(p, np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
+        (lambda p: _drop_moments(p), "means and deviations are missing"),
+    ],
+)
+def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch, damage, message):
+    monkeypatch.setattr(ethylene, "SAMPLES", 500)
+    datasets.prepare("ethylene-synthetic", tmp_path)
+    damage(ethylene.converted(tmp_path, "ethylene-synthetic"))
+    with pytest.raises(ValueError, match=message):
+        datasets.load("ethylene-synthetic", tmp_path)
+
+
+def _rewrite(path, array, **options):
+    with h5py.File(path, "a") as file:
+        del file["train/x"]
+        file.create_dataset("train/x", data=array, **options)
+
+
+def _drop_moments(path):
+    with h5py.File(path, "a") as file:
+        del file.attrs["y_std"]
+
+
+def test_rows_are_contiguous_and_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.h5"
+    rows.write(path, {"x": np.arange(6).reshape(3, 2)}, {"k": 1})
+    assert rows.map_rows(path, "x", 2).tolist() == [[0, 1], [2, 3], [4, 5]]
+    with pytest.raises(ValueError):
+        rows.write(path, {"x": ["no numbers"]}, {})
+    assert rows.attributes(path)["k"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ValueError, match="unknown data set 'mnits': use one of airfoil"):
+        datasets.load("mnits")

@@ -1,0 +1,168 @@
+"""However a job ends, it ends: whole, in time, with a word on why, and leaving nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from parallel.job import UserError, check_launch, one_line, promised_ranks
+from parallel.launch import MARK, environment, find_mpiexec, is_open_mpi, mpiexec, orphaned_segments, processes, remove_orphaned_segments
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """No process of a job of this test, and no shared-memory segment, remains."""
+    remove_orphaned_segments()
+    yield
+    deadline = time.monotonic() + 5
+    while orphaned_segments() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not orphaned_segments()
+    assert not ranks_alive()
+
+
+def ranks_alive():
+    """Processes that run tests.parallel.failing."""
+    found = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True).stdout.splitlines()
+    return [line for line in found if "tests.parallel.failing" in line and " Z" not in line]
+
+
+def job(way, ranks=3, timeout=60):
+    start = time.monotonic()
+    finished = mpiexec(ranks, ["-m", "tests.parallel.failing", way], timeout)
+    return finished, time.monotonic() - start
+
+
+def test_a_job_that_goes_well():
+    finished, _ = job("well")
+    assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
+
+
+def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
+    finished, seconds = job("exception")
+    assert finished.status not in (0, None)
+    assert seconds < 10
+    assert "[rank 2] ZeroDivisionError: on one rank" in finished.stderr and "Traceback" in finished.stderr
+
+
+def test_a_user_error_is_said_once():
+    finished, _ = job("user_error")
+    assert finished.status == 2
+    assert finished.stderr.count("failing: error: what is wrong; what to do\n") == 1
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_user_error_of_one_rank_ends_the_others():
+    finished, seconds = job("lonely_user_error")
+    assert finished.status == 2
+    assert seconds < 15
+    assert finished.stderr.count("failing: error: only here\n") == 1
+
+
+def test_an_error_of_rank_0_reaches_all():
+    finished, _ = job("root_error")
+    assert finished.status == 2
+    assert finished.stderr.count("failing: error: /some/file: Permission denied\n") == 1
+
+
+def test_a_killed_rank_ends_the_job():
+    finished, seconds = job("killed")
+    assert finished.status not in (0, None)
+    assert seconds < 30
+
+
+def test_a_hung_rank_is_ended_by_the_watchdog():
+    finished, seconds = job("hung", timeout=5)
+    assert finished.status is None
+    assert seconds < 20
+    assert "about to hang" in finished.stdout and "ended by the watchdog after 5 s" in finished.stderr
+
+
+def test_an_interrupt_of_the_launching_program_ends_the_job():
+    def interrupt():
+        while len(ranks_alive()) < 3:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        job("hung")
+
+
+def test_killing_mpiexec_leaves_no_orphan():
+    launcher = find_mpiexec()
+    process = subprocess.Popen(
+        [launcher, "-n", "3", sys.executable, "-m", "tests.parallel.failing", "hung"],
+        env=environment(3, launcher) | {MARK: "orphans"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "about to hang\n"
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while processes("orphans") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = processes("orphans")
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    remove_orphaned_segments()
+
+
+class Comm:
+    def __init__(self, size):
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("variables", "promised"),
+    [
+        ({}, (1, None)),
+        ({"SLURM_NTASKS": "4"}, (4, "SLURM_NTASKS")),
+        ({"PMI_SIZE": "2", "SLURM_NTASKS": "64"}, (2, "PMI_SIZE")),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "PMI_SIZE": "1"}, (3, "OMPI_COMM_WORLD_SIZE")),
+        ({"SLURM_NTASKS": ""}, (1, None)),
+    ],
+)
+def test_what_the_launcher_promised(variables, promised):
+    assert promised_ranks(variables) == promised
+
+
+@pytest.mark.parametrize(
+    ("variables", "size", "wrong"),
+    [
+        ({}, 1, False),
+        ({"SLURM_NTASKS": "4"}, 1, True),
+        ({"SLURM_NTASKS": "4"}, 4, False),
+        ({"SLURM_NTASKS": "4"}, 2, False),  # a smaller job inside an allocation
+        ({"SLURM_NTASKS": "64", "PMI_SIZE": "1"}, 1, False),  # mpiexec -n 1 inside an allocation
+        ({"PMI_SIZE": "4"}, 1, True),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 1, True),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 2, True),
+    ],
+)
+def test_n_jobs_of_one_rank_are_refused(variables, size, wrong):
+    if wrong:
+        with pytest.raises(UserError, match=f"{next(iter(variables))} says 4 ranks but MPI .* sees {size}"):
+            check_launch(Comm(size), variables)
+    else:
+        check_launch(Comm(size), variables)
+
+
+def test_the_wrong_launcher_stops_every_program():
+    finished = subprocess.run(
+        [sys.executable, "-m", "experiments.train", "--steps", "1"],
+        env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()) else "OMPI_COMM_WORLD_SIZE": "4"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("train: error: ") and finished.stderr.count("\n") == 1
+
+
+def test_messages_are_one_line():
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(OSError("no such thing")) == "no such thing"
+    assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"

@@ -1,0 +1,107 @@
+"""Every redistribution: right, adjoint, counted by the formula; on awkward sizes, empty parts included."""
+
+from itertools import product
+
+import numpy as np
+
+from parallel import C, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
+from parallel.laugier import CopyThenReduce, GatherThenSlice
+from parallel.redistribute import MOVES
+from parallel.volume import redistribution
+from tests.mpi import mpi
+
+PLACEMENTS = [Shard(N), Shard(C), Replicate(), Partial()]
+SIZES = [(7, 11), (31, 7), (1, 2), (2, 1), (0, 5)]
+RANKS = 1, 2, 3, 4, 5, 7, 8
+PAIRS = [(a, b) for a, b in product(PLACEMENTS, PLACEMENTS) if a == b or (type(a), type(b)) in MOVES]
+
+
+def place(whole, placement, rank, ranks, seed=9):
+    """This rank's piece of an array under a placement; addends are random but for the last, which completes the sum."""
+    if placement == Replicate():
+        return whole.copy()
+    if placement == Partial():
+        addends = [np.random.default_rng([seed, r]).standard_normal(whole.shape) for r in range(ranks - 1)]
+        return addends[rank] if rank < ranks - 1 else whole - sum(addends, np.zeros_like(whole))
+    if placement == Shard(N):
+        return whole[split(len(whole), ranks)[rank]].copy()
+    return whole[:, split(whole.shape[1], ranks)[rank]].copy()
+
+
+def cases(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        for (samples, features), (source, target) in product(SIZES, PAIRS):
+            layer = Redistribute(grid.group("model"), source, target, features)
+            layer.begin(0, 0, samples)
+            yield grid, layer, np.random.default_rng(1).standard_normal((samples, features)), source, target
+
+
+@mpi(*RANKS)
+def test_every_move_gives_the_target_placement(comm):
+    for _, layer, whole, source, target in cases(comm):
+        moved = layer.forward(place(whole, source, comm.rank, comm.size))
+        if target == Partial():  # only the sum is determined
+            total = np.ascontiguousarray(moved).copy()
+            comm.Allreduce(moved.copy(), total)
+            assert np.allclose(total, whole, atol=1e-12), (source, target, whole.shape)
+        else:
+            assert np.allclose(moved, place(whole, target, comm.rank, comm.size), atol=1e-12), (source, target, whole.shape)
+
+
+@mpi(*RANKS)
+def test_backward_is_the_adjoint_of_forward(comm):
+    """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
+    for _, layer, whole, source, target in cases(comm):
+        rng = np.random.default_rng([2, comm.rank])
+        x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
+        y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
+        left, right = (layer.forward(x.copy()) * y).sum(), (x * layer.input_gradient(y.copy())).sum()
+        left, right = comm.allreduce(left), comm.allreduce(right)
+        assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
+
+
+@mpi(*RANKS)
+def test_bytes_equal_the_formula(comm):
+    for grid, layer, whole, source, target in cases(comm):
+        x = place(whole, source, comm.rank, comm.size)
+        for move, a, b in ((layer.forward, source, target), (layer.input_gradient, target.adjoint, source.adjoint)):
+            grid.tally.clear()
+            move(x if move == layer.forward else place(whole, a, comm.rank, comm.size))
+            sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
+            assert sent == 8 * redistribution(a, b, *whole.shape, comm.size), (a, b, whole.shape)
+
+
+@mpi(1, 3, 5)
+def test_laugiers_pair_hands_on_whole_gradients(comm):
+    whole = np.random.default_rng(1).standard_normal((7, 11))
+    with ProcessGrid(comm, model=comm.size) as grid:
+        gather, reduce = (kind(grid.group("model"), 11) for kind in (GatherThenSlice, CopyThenReduce))
+        for layer in (gather, reduce):
+            layer.begin(0, 0, 7)
+        if comm.size > 1:
+            assert np.array_equal(gather.forward(place(whole, Shard(C), comm.rank, comm.size)), whole)
+            assert np.array_equal(gather.input_gradient(whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
+        assert np.array_equal(reduce.forward(whole), whole)
+        assert np.allclose(reduce.input_gradient(place(whole, Partial(), comm.rank, comm.size)), whole)
+
+
+@mpi(3)
+def test_four_dimensional_arrays_are_split_by_samples_or_channels(comm):
+    whole = np.arange(5 * 2 * 3 * 4, dtype=float).reshape(5, 2, 3, 4)
+    rows, channels = split(5, 3)[comm.rank], split(4, 3)[comm.rank]
+    with ProcessGrid(comm, model=3) as grid:
+        layer = Redistribute(grid.group("model"), Shard(C), Shard(N), 4)
+        layer.begin(0, 0, 5)
+        assert np.array_equal(layer.forward(whole[..., channels]), whole[rows])
+        assert np.array_equal(layer.input_gradient(whole[rows]), whole[..., channels])
+
+
+@mpi(2)
+def test_large_all_reduces_go_in_pieces(comm):
+    import parallel.group
+
+    parallel.group.MAX_ELEMENTS = 10
+    with ProcessGrid(comm, batch=2) as grid:
+        array = np.arange(27.0)
+        grid.group("batch").all_reduce(array, "test")
+        assert np.array_equal(array, 2 * np.arange(27.0))
