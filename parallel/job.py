@@ -14,6 +14,8 @@ import traceback
 import numpy as np
 from mpi4py import MPI
 
+from parallel.launch import remove_own_segments
+
 GRACE = 5.0  # seconds that an expected error waits for the other ranks to meet the same one
 
 
@@ -107,6 +109,7 @@ def run(main, launch_check=check_launch):
         sys.stderr.flush()
         _abort(comm, 1)
     sys.stdout.flush()
+    _finalize(comm)
 
 
 def run_launcher(main):
@@ -137,13 +140,21 @@ def _end_together(comm, message, status=2):
         print(message, file=sys.stderr, flush=True)
     if not together:
         _abort(comm, status)
-    MPI.Finalize()
+    _finalize(comm)
     sys.exit(status)
 
 
+def _finalize(comm):
+    """Leave MPI. A serial run under Open MPI 5 forgets its shared-memory file."""
+    alone = comm.size == 1
+    MPI.Finalize()
+    if alone and MPI.get_vendor()[0] == "Open MPI":
+        remove_own_segments()
+
+
 def _abort(comm, status):
-    if comm.size == 1 and not MPI.Is_finalized():
-        MPI.Finalize()
+    if comm.size == 1:
+        _finalize(comm)
         os._exit(status)
     comm.Abort(status)
 

@@ -87,7 +87,7 @@ def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
     exception here such as Ctrl-C), no process and no shared-memory segment of it remains.
     """
     launcher = find_mpiexec()
-    mark = uuid.uuid4().hex
+    mark, started = uuid.uuid4().hex, time.time()
     process = subprocess.Popen(
         [launcher, "-n", str(ranks), sys.executable, *arguments],
         env=environment(ranks, launcher) | {MARK: mark} | (env or {}),
@@ -107,7 +107,7 @@ def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
         if not clean:
             _kill(mark)
             process.wait()
-            remove_orphaned_segments()
+            remove_orphaned_segments(since=started)
 
 
 def processes(mark):
@@ -130,33 +130,50 @@ def _kill(mark):
         time.sleep(0.02)
 
 
-def remove_orphaned_segments():
-    """Delete the MPI libraries' shared-memory files of this user that no living process maps.
+def remove_orphaned_segments(since=0.0):
+    """Delete the MPI libraries' shared-memory files that killed jobs left: `orphaned_segments`.
 
-    An MPI job that was killed leaves them behind. Files younger than a few seconds may be about to be mapped by
-    another job, and stay unless they belong to no process at the second look.
+    A file may be about to be mapped by a job that is just starting, so it goes only if it is still an orphan at a
+    second look.
     """
-    for _ in range(2):
-        candidates = orphaned_segments()
-        if not candidates:
-            return
+    if first := orphaned_segments(since):
         time.sleep(0.3)
-        for path in candidates & orphaned_segments():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        for path in first & orphaned_segments(since):
+            path.unlink(missing_ok=True)
 
 
-def orphaned_segments():
-    """The MPI shared-memory files of this user that no living process has open or mapped, as a set of paths."""
-    files = set()
-    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*", "prte.*"):
+def remove_own_segments():
+    """Delete the shared-memory files that this process, which has left MPI, still maps and no other one does."""
+    own = segments() - unmapped(segments())
+    for path in own & unmapped(own, but_for=os.getpid()):
+        path.unlink(missing_ok=True)
+
+
+def orphaned_segments(since=0.0):
+    """The paths of this user's MPI shared-memory files, changed after the time `since`, that no living process maps."""
+    return unmapped(segments(since))
+
+
+def segments(since=0.0):
+    """The paths of this user's MPI shared-memory files that changed after the time `since` (seconds of the epoch)."""
+    found = set()
+    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*"):
         for path in SHARED_MEMORY.glob(pattern):
             with contextlib.suppress(OSError):
-                if path.stat().st_uid == os.getuid():
-                    files.add(path)
-    if files:
-        for maps in Path("/proc").glob("[0-9]*/maps"):
+                status = path.stat()
+                if status.st_uid == os.getuid() and status.st_mtime >= since:
+                    found.add(path)
+    return found
+
+
+def unmapped(paths, but_for=None):
+    """Those of `paths` that no living process maps, the process `but_for` left out; none where /proc can't tell."""
+    if not paths or not Path("/proc/self/maps").exists():
+        return set()
+    left = set(paths)
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(but_for):
             with contextlib.suppress(OSError):
-                text = maps.read_text()
-                files = {path for path in files if str(path) not in text}
-    return files
+                text = (process / "maps").read_text()
+                left = {path for path in left if str(path) not in text}
+    return left

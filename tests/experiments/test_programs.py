@@ -1,0 +1,172 @@
+"""sweep, plot, check, scatter, reproduce and bench, small."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from experiments import bench, plot, sweep
+from experiments.check import problems
+from parallel.launch import environment, find_mpiexec, mpiexec
+
+
+def program(*arguments):
+    """A program run as a user would, alone."""
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
+    finished = program(
+        "experiments.sweep", "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2,4", "--steps", 8, "--repeats", 2, "--out", path
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == "" and "24 runs" in finished.stdout  # 2 nets x 6 grids x 2 repeats; no progress bar
+    return path
+
+
+def test_a_sweep_writes_a_report_a_run(swept):
+    reports = plot.read(swept)
+    assert {r["grid"] for r in reports} == {
+        "batch=1,model=1", "batch=2,model=1", "batch=1,model=2", "batch=4,model=1", "batch=1,model=4", "batch=2,model=2",
+    }  # fmt: skip
+    assert all(r["oversubscribed"] == (r["P"] > r["versions"]["places"]) for r in reports)
+    losses = {(r["net"], round(r["final_loss"], 5)) for r in reports}
+    assert len(losses) == 2, "every grid trains the same network"
+
+
+def test_the_figure_is_drawn(swept, tmp_path):
+    finished = program("experiments.plot", "speedup", swept, "--out", tmp_path / "figure.png")
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    values = plot.speedups(plot.read(swept))
+    assert all(values[net, 1, 1][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("settings", "batch_size"), 7, "global batch size"),
+        (("versions", "threads"), 2, "threads a rank"),
+        (("dataset",), "mnist", "data set"),
+        (("versions", "processor"), "another", "machine"),
+    ],
+)
+def test_runs_that_do_not_compare_are_refused(swept, tmp_path, place, value, message):
+    lines = swept.read_text().splitlines()
+    report = json.loads(lines[0])
+    inner = report
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "mixed.jsonl").write_text("\n".join([json.dumps(report), *lines[1:]]))
+    finished = program("experiments.plot", "speedup", tmp_path / "mixed.jsonl")
+    assert finished.returncode == 2
+    assert f"runs differ in {message}" in finished.stderr and finished.stderr.count("\n") == 1
+    assert not (tmp_path / "mixed.png").exists()
+
+
+@pytest.mark.parametrize("content", ["", "hello\n", "{}\n", '{"grid": "batch=1"}\n'])
+def test_what_is_no_sweep_is_refused(tmp_path, content):
+    (tmp_path / "x.jsonl").write_text(content)
+    finished = program("experiments.plot", "speedup", tmp_path / "x.jsonl")
+    assert finished.returncode == 2 and finished.stderr.startswith("plot: error: ") and finished.stderr.count("\n") == 1
+
+
+def test_a_network_without_its_serial_run_is_refused(swept):
+    reports = [r for r in plot.read(swept) if r["P"] > 1]
+    with pytest.raises(ValueError, match="no serial run"):
+        plot.speedups(reports)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--schemes", "rows"], "unknown schemes"),
+        (["--ranks", "1,x"], "whole number"),
+        (["no-such-file.toml"], "No such file"),
+        (["--nets", "vgg99"], "unknown net 'vgg99'"),
+        (["--out", "/proc/no/s.jsonl"], "can not write"),
+    ],
+)
+def test_bad_sweeps_are_refused(arguments, message, tmp_path):
+    out = [] if "--out" in arguments else ["--out", tmp_path / "s.jsonl"]
+    finished = program("experiments.sweep", "--ranks", "1", "--steps", 2, *out, *arguments)
+    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_files_are_checked(tmp_path):
+    (tmp_path / "s.toml").write_text("batchsize = 3\n")
+    with pytest.raises(ValueError, match="unknown settings batchsize"):
+        sweep.read_settings(tmp_path / "s.toml")
+    (tmp_path / "s.toml").write_text("batch_size = \n")
+    with pytest.raises(ValueError):
+        sweep.read_settings(tmp_path / "s.toml")
+    assert len(sweep.runs(sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml"))) == 30
+
+
+@pytest.mark.parametrize(("scheme", "ranks", "grid"), [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3")])
+def test_grids_of_schemes(scheme, ranks, grid):
+    assert sweep.grid_of(scheme, ranks) == grid
+
+
+def test_check_says_what_it_finds():
+    finished = mpiexec(2, ["-m", "experiments.check", "--ranks", "2"], 60)
+    assert finished.status == 0, finished.stderr
+    for words in ("MPI library", "2 found, 2 asked for", "threads a rank: 1", "ring", "came back right", "all-reduce", "sum right"):
+        assert finished.stdout.count(words) == 1
+    assert finished.stdout.endswith("ok\n")
+
+
+def test_check_runs_alone_and_names_a_missing_rank():
+    assert program("experiments.check").stdout.endswith("ok\n")
+    finished = mpiexec(2, ["-m", "experiments.check", "--ranks", "3"], 60)
+    assert finished.status == 2 and "check: error: 3 ranks were asked for but 2 started" in finished.stderr
+
+
+def test_check_names_singletons_and_too_many_threads():
+    assert "N singletons" in problems(None, 4, 1, {"here": (1, 8)}, 1)[0]
+    assert "OMP_NUM_THREADS=1" in problems(None, 2, 2, {"here": (2, 2)}, 2)[0]
+    assert problems(2, 2, 2, {"here": (2, 2)}, 1) == [] == problems(None, 1, 1, {"here": (1, 2)}, 2)
+    assert problems(None, 8, 8, {"here": (8, 2)}, 1) == []  # oversubscribed is said, but is not wrong
+    launcher = find_mpiexec()
+    finished = subprocess.run(
+        [launcher, "-n", "2", sys.executable, "-m", "experiments.check"],
+        env=environment(2, launcher) | {"OMP_NUM_THREADS": str(2 * (os.cpu_count() or 1))}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert finished.returncode == 2 and "BLAS threads" in finished.stderr
+
+
+def test_the_scatters_are_timed(tmp_path):
+    finished = mpiexec(4, ["-m", "experiments.scatter", "--grid", "batch=2,model=2", "--repeats", "2", "--report", str(tmp_path / "s.json")], 60)
+    assert finished.status == 0, finished.stderr
+    rows = json.loads((tmp_path / "s.json").read_text())["rows"]
+    # Three ranks get a block from rank 0; or one gets a block, and two get theirs from another.
+    assert all(row["scatter bytes"] // row["block_bytes"] == row["scatter-broadcast bytes"] // row["block_bytes"] == 3 for row in rows)
+
+
+def test_the_papers_tables_follow_from_formulas(tmp_path):
+    finished = program("experiments.reproduce", "laugier2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
+    assert finished.returncode == 0, finished.stderr
+    tables = json.loads((tmp_path / "t.json").read_text())
+    row = next(r for r in tables["volumes"] if r["grid"] == "batch=1,model=4")
+    assert row["corrected_MB"] == pytest.approx(3 / 4 * 4 * 100 * (3 * 3 * 1024 + 2) / 1e6, rel=1e-3)
+    assert row["printed_MB"] == pytest.approx(3 * 4 / 3 * 4 * 100 * (16 + 3 * 1024 + 2) / 1e6)
+    assert row["ours_MB"] <= 2 / 3 * row["corrected_MB"]
+    assert [r["scatter_faster_below_MB"] for r in tables["crossover"]][0] == pytest.approx(2.8)
+    assert program("experiments.reproduce", "nobody1999").returncode == 2
+
+
+def test_the_peer_comparison_compares_the_same_network():
+    pytest.importorskip("torch")
+    case = bench.Case("small", "mlp:16,tanh", 8, 3, 10, "cross-entropy", 1.0)
+    ours, theirs = bench.serial_steps(case)
+    assert ours() == pytest.approx(theirs(), rel=1e-5)
+    row = bench.row([0.5, 0.7, 0.6], 1.0)
+    assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0}
+    one, peer = bench.two_rank_ratios(case, rounds=1, steps=2)
+    assert one[0] > 0 and peer[0] > 0

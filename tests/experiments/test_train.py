@@ -1,0 +1,170 @@
+"""The training program as its users call it: on several grids, and with every kind of bad input."""
+
+import gzip
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import datasets
+from datasets import mnist
+from parallel.grid import parse_grid
+from parallel.launch import mpiexec
+from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
+
+SETTINGS = ["--net", "mlp:11,31,relu,dropout=0.1", "--batch-size", "97", "--epochs", "2", "--dtype", "float64"]
+
+
+def train(ranks, *arguments, timeout=120):
+    return mpiexec(ranks, ["-m", "experiments.train", *map(str, arguments)], timeout)
+
+
+@pytest.mark.parametrize("plan", ["fewest-bytes", "laugier"])
+def test_reports_of_all_grids_agree(tmp_path, plan):
+    reports = {}
+    for grid in ("batch=1", "batch=2,model=1", "batch=1,model=3", "batch=2,model=2"):
+        path, outputs = tmp_path / "folder" / f"{grid}.json", tmp_path / f"{grid}.npy"
+        ranks = math.prod(parse_grid(grid).values())
+        finished = train(ranks, *SETTINGS, "--grid", grid, "--plan", plan, "--report", path, "--predictions", outputs)
+        assert finished.status == 0, finished.stderr
+        assert finished.stdout.count("epoch 2: mean loss") == 1
+        reports[grid] = json.loads(path.read_text()) | {"outputs": np.load(outputs)}
+    first = reports.pop("batch=1")
+    assert first["P"] == 1 and first["bytes"] == {} and first["time"]["communicate"] == 0
+    assert len(first["loss"]) == first["steps"] == 2 * 13 and first["final_loss"] == first["loss"][-1] < first["loss"][0]
+    assert first["versions"]["threads"] == 1 and len(first["params_digest"]) == 64 and first["peak_memory"] > 10**7
+    assert first["outputs"].shape == (301, 1) and 100 < first["outputs"].mean() < 150  # dB
+    for grid, report in reports.items():
+        assert np.allclose(report["loss"], first["loss"], rtol=1e-10), grid
+        assert report["test_mse"] == pytest.approx(first["test_mse"], rel=1e-9)
+        assert np.allclose(report["outputs"], first["outputs"], rtol=1e-9)
+        assert report["bytes"] and report["seconds_per_step"]["min"] <= report["seconds_per_step"]["median"]
+        times = report["time"]
+        assert all(value >= 0 for value in times.values()) and times["communicate"] > 0
+
+
+def test_the_same_run_twice_has_the_same_digest(tmp_path):
+    digests = set()
+    for run in "ab":
+        finished = train(3, *SETTINGS[:-2], "--grid", "batch=3", "--report", tmp_path / run, "--quiet")
+        assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
+        digests.add(json.loads((tmp_path / run).read_text())["params_digest"])
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("reader", ["scatter", "scatter-broadcast"])
+def test_every_reader_trains_the_same(tmp_path, reader):
+    losses = []
+    for name in ("each", reader):
+        finished = train(4, *SETTINGS, "--grid", "batch=2,model=2", "--reader", name, "--report", tmp_path / "r.json")
+        assert finished.status == 0, finished.stderr
+        losses.append(json.loads((tmp_path / "r.json").read_text())["loss"])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]])
+def test_options_of_the_optimizer_train(options):
+    finished = train(2, *SETTINGS, *options)
+    assert finished.status == 0, finished.stderr
+
+
+BAD = [
+    (["--grid", "batch=2,model=2"], "has 4 places but there are 3 ranks"),
+    (["--grid", "rows=3"], "grid 'rows=3'"),
+    (["--grid", "batch=-3"], "whole number of at least 1"),
+    (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
+    (["--net", "resnet9000"], "unknown net 'resnet9000'"),
+    (["--net", "mlp:64,-1,relu"], "every width must be at least 1"),
+    (["--net", "mlp:64,swish"], "neither a width nor an activation"),
+    (["--plan", "diagonal"], "unknown choice 'diagonal'"),
+    (["--plan", "out,in"], "2 choices but the net has 3"),
+    (["--batch-size", "-8"], "whole number of at least 1, not '-8'"),
+    (["--batch-size", "0"], "whole number of at least 1"),
+    (["--batch-size", "5000"], "larger than the data: 1202"),
+    (["--epochs", "0"], "whole number of at least 1"),
+    (["--steps", "ten"], "whole number of at least 1, not 'ten'"),
+    (["--steps", "3", "--epochs", "2"], "not allowed with"),
+    (["--lr", "-1"], "must be a number above 0"),
+    (["--lr", "nan"], "must be a number above 0"),
+    (["--momentum", "1"], "at least 0 and below 1"),
+    (["--momentum", "0", "--nesterov"], "nesterov needs a momentum"),
+    (["--schedule", "linear"], "unknown schedule 'linear'"),
+    (["--seed", "-1"], "whole number of at least 0"),
+    (["--dtype", "float16"], "invalid choice"),
+    (["--reader", "pigeon"], "invalid choice"),
+    (["--depth", "3"], "unrecognized arguments"),
+    (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
+    (["--report", "/"], "can not write to /"),
+    (["--predictions", "/dev/null/x.npy"], "can not write to /dev/null"),
+    (["--dataset", "ethylene", "--data-dir", "/nowhere"], "no file /nowhere/ethylene/ethylene_methane.txt"),
+    (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_ends_with_one_line_and_status_2(arguments, message):
+    default = [] if any(a in ("--steps", "--epochs") for a in arguments) else ["--steps", "9"]
+    default += [] if "--net" in arguments else ["--net", "mlp:8,8,relu"]
+    finished = train(3, *default, "--quiet", *arguments, timeout=60)
+    assert finished.status == 2, finished.stderr
+    lines = [line for line in finished.stderr.splitlines() if line.startswith("train: error: ")]
+    assert len(lines) == 1 and message in lines[0], finished.stderr
+    assert "Traceback" not in finished.stderr and finished.stdout == ""
+
+
+def test_divergence_names_step_and_layer():
+    finished = train(2, "--lr", "1e30", "--net", "mlp:8,8,relu", "--steps", "20", "--grid", "model=2", "--quiet")
+    assert finished.status == 2
+    assert "train: error: step " in finished.stderr and "first not finite: " in finished.stderr
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0\0\x08\x01\0\0\0\x0a123", b"\0\0\x0d\x01\0\0\0\x0a0123456789", gzip.compress(b"x" * 99)[:-9]])
+def test_a_damaged_data_file_ends_every_rank(small, damage):  # noqa: F811
+    zipped = damage[:1] == b"\x1f"
+    name = "train-images-idx3-ubyte.gz" if zipped else "t10k-labels-idx1-ubyte"
+    (small / "mnist" / name).write_bytes(damage)
+    finished = train(3, "--dataset", "mnist", "--data-dir", small, "--batch-size", 5, "--quiet")
+    assert finished.status == 2
+    assert finished.stderr.count("train: error: ") == 1 and name in finished.stderr
+
+
+def test_help_is_complete_and_printed_once():
+    finished = train(2, "--help")
+    assert finished.status == 0
+    assert finished.stdout.count("usage: train") == 1
+    for option in ("--dataset", "--net", "--grid", "--batch-size", "--epochs", "--steps", "--lr", "--momentum", "--seed", "--dtype", "--report"):
+        assert option in finished.stdout
+
+
+def test_runs_serially_without_mpiexec(tmp_path):
+    finished = subprocess.run(
+        [sys.executable, "-m", "experiments.train", "--steps", "7", "--report", tmp_path / "r.json"], capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""  # no progress bar where the output is not a terminal
+    assert json.loads((tmp_path / "r.json").read_text())["P"] == 1
+
+
+@pytest.fixture(scope="module")
+def accuracies():
+    return {}
+
+
+@pytest.mark.parametrize("grid", ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2", "batch=2,model=2"])
+def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
+    """Ten epochs with default settings; all grids within 0.1 points of each other."""
+    directory = datasets.data_directory()
+    if not all(mnist.locate(directory, name) for name in mnist.FILES):
+        pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
+    ranks = math.prod(parse_grid(grid).values())
+    arguments = ["--dataset", "mnist", "--net", "mlp:512,512,relu", "--grid", grid, "--report", tmp_path / "r.json"]
+    finished = train(ranks, *arguments, timeout=500)
+    assert finished.status == 0, finished.stderr
+    accuracies[grid] = json.loads((tmp_path / "r.json").read_text())["test_accuracy"]
+    assert accuracies[grid] >= 98
+    assert max(accuracies.values()) - min(accuracies.values()) <= 0.1, accuracies
+
+
