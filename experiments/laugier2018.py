@@ -138,7 +138,8 @@ def scatter(grid):
         job = mpiexec(ranks["batch"] * ranks["model"], ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)], 300)
         if job.status != 0:
             raise UserError(f"experiments.scatter on {grid} ended with status {job.status}: {job.stderr.strip()[:200]}")
-        return [{"grid": grid, **row} for row in json.loads(report.read_text())["rows"]]
+        rows = json.loads(report.read_text())["rows"]
+    return [{"grid": grid, **{name.replace("seconds", "us"): value * 1e6 if "seconds" in name else value for name, value in row.items()}} for row in rows]
 
 
 TITLES = {
@@ -170,5 +171,5 @@ def _cell(value):
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}" if abs(value) < 1e5 else f"{value:.0f}"
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return str(value)
