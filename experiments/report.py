@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import platform
 import resource
 import sys
+import time
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -45,6 +47,28 @@ def processor():
             return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
+
+
+def busy_cores(seconds=2.0):
+    """How many cores were busy (or taken away by the host) while this process slept: 0 on an idle machine.
+
+    None where the system does not say.
+    """
+    try:
+        before = _core_times()
+        time.sleep(seconds)
+        after = _core_times()
+    except (OSError, ValueError, IndexError):
+        return None
+    busy, total = (b - a for a, b in zip(before, after))
+    return busy / total * (os.cpu_count() or 1)
+
+
+def _core_times():
+    """(busy, all) ticks of all cores since boot."""
+    with open("/proc/stat") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
 def peak_memory():

@@ -58,25 +58,28 @@ def places():
 
 
 def environment(ranks, mpiexec):
-    """The environment of a job of `ranks` ranks on this machine: one BLAS thread a rank, and calm oversubscription."""
+    """The environment of a job: one BLAS thread a rank, calm oversubscription, what Open MPI wants; the user's goes first."""
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
-    if is_open_mpi(mpiexec):
-        defaults = {
-            "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-            "PRTE_MCA_hwloc_default_binding_policy": "none",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-            "OMPI_MCA_hwloc_base_binding_policy": "none",
-            "OMPI_MCA_btl": "self,sm,tcp" if "open-mpi-4" not in mpiexec else "self,vader,tcp",
-            "OMPI_MCA_mtl": "^ofi",
-            "OMPI_MCA_osc": "^ucx",
-        }
-        if hasattr(os, "getuid") and os.getuid() == 0:
+    crowded = ranks > places()
+    defaults = {}
+    if not is_open_mpi(mpiexec):
+        if crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
+            defaults["MPIR_CVAR_ENABLE_HEAVY_YIELD"] = "1"
+    else:
+        if crowded:  # the first two are Open MPI 5's, the others Open MPI 4's
+            defaults |= {
+                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+                "PRTE_MCA_hwloc_default_binding_policy": "none",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "OMPI_MCA_hwloc_base_binding_policy": "none",
+            }
+        if os.getuid() == 0:
             defaults |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        for name, value in defaults.items():
-            env.setdefault(name, value)
-    elif ranks > places():
-        env.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
+        if Path(mpiexec).parent == Path(sys.executable).parent:  # the wheel has no drivers of cluster networks
+            defaults |= {"OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi", "OMPI_MCA_osc": "^ucx"}
+    for name, value in defaults.items():
+        env.setdefault(name, value)
     return env
 
 
