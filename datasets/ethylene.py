@@ -2,34 +2,39 @@
 
 The published text has one header line, then 4,178,504 lines of 19 columns: time (s), methane (ppm), ethylene (ppm)
 and 16 sensors, at 100 Hz. Laugier et al. 2018 train on 700,000 x 16 inputs and 2 outputs without saying which rows:
-the first 700,000 are taken. Every tenth row is for testing.
+the first 700,000 are taken. Every tenth row is for testing. UCI publishes no checksum; the one below is what users of
+its archive have recorded.
 
 `ethylene-synthetic` is made up, has the same shape, and is called synthetic wherever it appears.
 """
 
+import shutil
+import zipfile
+import zlib
+
 import numpy as np
 
 from datasets import rows
-from datasets.files import find
+from datasets.files import download, find, written_whole
 from datasets.part import moments, regression
 from datasets.text import read_table
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
 SENSORS, GASES = 16, 2
-PAGE = "https://archive.ics.uci.edu/dataset/322"
+URL = "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dynamic+gas+mixtures.zip"
+CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"
 
 
 def prepare(directory):
-    """Convert the published text to HDF5, once; by one process, before the others load."""
-    text = find([directory / "ethylene", directory], [NAME])
-    target = converted(directory, "ethylene")
+    """Convert the published text to HDF5, once, and download it if need be; by one process, before the others load."""
+    text, target = locate(directory), converted(directory, "ethylene")
     if text is None:
-        if not target.exists():
-            raise OSError(
-                f"ethylene: no file {directory / 'ethylene' / NAME}; download the archive from {PAGE}, unpack {NAME} to "
-                f"there, or use --dataset ethylene-synthetic"
-            )
-        return
+        if target.exists():
+            return
+        archive = directory / "ethylene" / "ethylene.zip"
+        if not archive.exists():
+            download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
+        text = extract(archive)
     version = f"{text.stat().st_size} bytes, {text.stat().st_mtime_ns} ns"
     if target.exists() and rows.attributes(target).get("source") == version:
         return
@@ -37,6 +42,22 @@ def prepare(directory):
     if len(table) < 10:
         raise ValueError(f"{text}: {len(table)} rows of data: the file is empty or truncated; fetch it anew")
     write(target, table[:, 3:], table[:, 1:3], version)
+
+
+def locate(directory):
+    """The published text, or None."""
+    return find([directory / "ethylene", directory], [NAME])
+
+
+def extract(archive):
+    """Write the one text that is wanted beside the archive, whatever else that holds; ValueError if it can't be had."""
+    try:
+        with zipfile.ZipFile(archive) as file, file.open(NAME) as source, written_whole(archive.parent / NAME) as beside:
+            with open(beside, "wb") as target:
+                shutil.copyfileobj(source, target)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        raise ValueError(f"{archive}: damaged, or without {NAME} ({error}); delete it, and it is fetched anew") from None
+    return archive.parent / NAME
 
 
 def prepare_synthetic(directory):

@@ -25,6 +25,7 @@ def download(url, checksum, target, what):
 
     checksum: as pooch takes it, "md5:..." or "sha256:...". A file that does not match is not kept.
     """
+    pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(progressbar=os.isatty(2), timeout=30)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
 import os
+import zipfile
 
 import h5py
 import numpy as np
@@ -86,9 +87,39 @@ def test_a_damaged_ethylene_text_leaves_no_file(published, line, message):
     assert [p.name for p in (directory / "ethylene").iterdir()] == [ethylene.NAME]
 
 
-def test_without_the_file_it_says_where_to_put_it(tmp_path):
-    with pytest.raises(OSError, match="ethylene_methane.txt.*ethylene-synthetic"):
+def test_without_the_file_it_says_where_to_put_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(ethylene, "URL", "http://127.0.0.1:9/none.zip")  # nobody listens there
+    with pytest.raises(OSError, match="ethylene-synthetic.*no file .*/ethylene/ethylene.zip.*put it there"):
         datasets.prepare("ethylene", tmp_path)
+
+
+def test_the_archive_gives_only_the_wanted_text(published):
+    """An archive that was put there by hand, with a member that would climb out of the folder."""
+    directory, table = published
+    text = directory / "ethylene" / ethylene.NAME
+    archive = directory / "ethylene" / "ethylene.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("../../climbed", "out")
+        file.write(text, ethylene.NAME)
+    text.unlink()
+    datasets.prepare("ethylene", directory)
+    assert np.allclose(datasets.load("ethylene", directory).test.x, table[9::10, 3:])
+    assert sorted(p.name for p in (directory / "ethylene").iterdir()) == ["ethylene.h5", "ethylene.zip", ethylene.NAME]
+    assert not list(directory.parent.rglob("climbed"))
+
+
+@pytest.mark.parametrize("content", [b"no archive", None])
+def test_a_damaged_archive_is_named(tmp_path, content):
+    archive = tmp_path / "ethylene" / "ethylene.zip"
+    archive.parent.mkdir()
+    if content is None:
+        with zipfile.ZipFile(archive, "w") as file:
+            file.writestr("something else", "")
+    else:
+        archive.write_bytes(content)
+    with pytest.raises(ValueError, match="ethylene.zip: damaged, or without ethylene_methane.txt"):
+        datasets.prepare("ethylene", tmp_path)
+    assert [p.name for p in archive.parent.iterdir()] == ["ethylene.zip"]
 
 
 def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):

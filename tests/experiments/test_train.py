@@ -99,7 +99,7 @@ BAD = [
     (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
     (["--report", "/"], "can not write to /"),
     (["--predictions", "/dev/null/x.npy"], "can not write to /dev/null"),
-    (["--dataset", "ethylene", "--data-dir", "/nowhere"], "no file /nowhere/ethylene/ethylene_methane.txt"),
+    (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
     (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
 ]
 
