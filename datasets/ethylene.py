@@ -52,9 +52,13 @@ def locate(directory):
 def extract(archive):
     """Write the one text that is wanted beside the archive, whatever else that holds; ValueError if it can't be had."""
     try:
-        with zipfile.ZipFile(archive) as file, file.open(NAME) as source, written_whole(archive.parent / NAME) as beside:
-            with open(beside, "wb") as target:
-                shutil.copyfileobj(source, target)
+        with (
+            zipfile.ZipFile(archive) as file,
+            file.open(NAME) as source,
+            written_whole(archive.parent / NAME) as beside,
+            open(beside, "wb") as target,
+        ):
+            shutil.copyfileobj(source, target)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         raise ValueError(f"{archive}: damaged, or without {NAME} ({error}); delete it, and it is fetched anew") from None
     return archive.parent / NAME
@@ -71,7 +75,9 @@ def prepare_synthetic(directory):
 def load(directory, dtype, name="ethylene"):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
-    train, test = ((rows.map_rows(path, f"{half}/x", SENSORS), rows.map_rows(path, f"{half}/y", GASES)) for half in ("train", "test"))
+    train, test = (
+        (rows.map_rows(path, f"{half}/x", SENSORS), rows.map_rows(path, f"{half}/y", GASES)) for half in ("train", "test")
+    )
     for x, y in (train, test):
         if len(x) != len(y):
             raise ValueError(f"{path}: {len(x)} inputs but {len(y)} targets; delete the file, and it is made anew")

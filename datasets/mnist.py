@@ -108,5 +108,6 @@ def parse_idx(path, content):
         raise ValueError(f"{path}: truncated within its header; fetch it anew")
     shape = struct.unpack(f">{content[3]}I", content[4:start])
     if len(content) - start != math.prod(shape):
-        raise ValueError(f"{path}: {len(content) - start} bytes of data where its header promises {math.prod(shape)}: truncated or damaged")
+        found, promised = len(content) - start, math.prod(shape)
+        raise ValueError(f"{path}: {found} bytes of data where its header promises {promised}: truncated or damaged")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -34,10 +34,9 @@ def _numbers(path, lines, columns, first):
         regular = len(table) == len(lines) and np.isfinite(table).all()
     except ValueError:
         regular = False
-    if regular:
-        # As many numbers as there should be, but maybe not as many in each line.
-        if all(len(text.split()) == columns for text in lines):
-            return table
+    # As many numbers as there should be, and then as many in each line.
+    if regular and all(len(text.split()) == columns for text in lines):
+        return table
     good = []
     for number, text in enumerate(lines, first):
         words = text.split()

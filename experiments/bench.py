@@ -101,8 +101,14 @@ def _seconds(step, steps):
 
 def two_rank_ratios(case, rounds, steps):
     """Round by round: (our 2 ranks over our 1, our 2 ranks over DistributedDataParallel on 2)."""
-    shape = ["--net", case.net, "--features", case.features, "--outputs", case.outputs, "--batch-size", case.batch_size, "--steps", steps]
-    shape = [str(word) for word in shape]
+    options = {
+        "net": case.net,
+        "features": case.features,
+        "outputs": case.outputs,
+        "batch-size": case.batch_size,
+        "steps": steps,
+    }
+    shape = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     over_one, over_peer = [], []
     for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):
         one = _job(1, ["-m", "experiments.step_time", *shape])
@@ -131,7 +137,7 @@ def table(results):
     lines = [
         "# Training steps against PyTorch",
         "",
-        "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one BLAS thread a rank.",
+        "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one thread a rank.",
         f"{results['versions']['processor']}, {results['versions']['places']} cores, NumPy {results['versions']['numpy']} "
         f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
         idleness(results["busy_cores"]),

@@ -1,6 +1,6 @@
 """Is this machine set up to run jobs of several ranks? Prints what it finds, and in one line what is wrong.
 
-    mpiexec -n 4 python -m experiments.check
+mpiexec -n 4 python -m experiments.check
 """
 
 import os
@@ -17,8 +17,11 @@ from parallel.launch import cores
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
-    MPI.THREAD_SINGLE: "single", MPI.THREAD_FUNNELED: "funneled", MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_MULTIPLE: "multiple",
-}  # fmt: skip
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
 
 
 def ring(comm):
@@ -88,9 +91,11 @@ def main():
     hosts = {f"{host} (node {i})" if len(everywhere) > 1 else host: (n, c) for i, (host, n, c, _) in enumerate(everywhere)}
     threads = max(entry[3] for entry in everywhere)
     wrong = problems(args.ranks, promised, comm.size, hosts, threads)
+    standard, level = ".".join(map(str, MPI.Get_version())), THREAD_LEVELS[MPI.Query_thread()]
+    launcher = f"{name}={promised}" if name else "no launcher"
     lines = [
-        ("MPI library", f"{library_name()}, MPI {MPI.Get_version()[0]}.{MPI.Get_version()[1]}, threads {THREAD_LEVELS[MPI.Query_thread()]}, mpi4py {mpi4py.__version__}"),
-        ("ranks", f"{comm.size} found, {args.ranks or promised} asked for" + (f" ({name}={promised})" if name else " (no launcher)")),
+        ("MPI library", f"{library_name()}, MPI {standard}, threads {level}, mpi4py {mpi4py.__version__}"),
+        ("ranks", f"{comm.size} found, {args.ranks or promised} asked for ({launcher})"),
         ("BLAS", f"{report.blas()}, threads a rank: {threads}"),
     ]
     for host, (ranks, available) in hosts.items():

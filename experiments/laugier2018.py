@@ -135,11 +135,13 @@ def scatter(grid):
     ranks = parse_grid(grid)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "scatter.json"
-        job = mpiexec(ranks["batch"] * ranks["model"], ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)], 300)
+        arguments = ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)]
+        job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
         if job.status != 0:
             raise UserError(f"experiments.scatter on {grid} ended with status {job.status}: {job.stderr.strip()[:200]}")
         rows = json.loads(report.read_text())["rows"]
-    return [{"grid": grid, **{name.replace("seconds", "us"): value * 1e6 if "seconds" in name else value for name, value in row.items()}} for row in rows]
+    in_us = lambda row: {k.replace("seconds", "us"): v * 1e6 if "seconds" in k else v for k, v in row.items()}  # noqa: E731
+    return [{"grid": grid, **in_us(row)} for row in rows]
 
 
 TITLES = {

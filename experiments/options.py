@@ -47,7 +47,8 @@ def whole_list(text):
 
 def number(least=None, above=None, below=None):
     """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
-    bounds = [f"{word} {bound}" for word, bound in (("at least", least), ("above", above), ("below", below)) if bound is not None]
+    limits = {"at least": least, "above": above, "below": below}
+    bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
 
     def parse(text):
         try:

@@ -94,7 +94,7 @@ def draw_speedup(reports, out):
     def curve(panel, net, places, where):
         """One network's line through grids `places` at positions `where`: filled where each rank has a core."""
         middle, low, high = zip(*(values[net, *place] for place in places))
-        errors = [[m - l for m, l in zip(middle, low)], [h - m for m, h in zip(middle, high)]]
+        errors = [[m - a for m, a in zip(middle, low)], [b - m for m, b in zip(middle, high)]]
         panel.errorbar(where, middle, errors, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
         for x, y, (batch, model) in zip(where, middle, places):
             hollow = batch * model in oversubscribed

@@ -1,6 +1,6 @@
 """Seconds of a training step on made-up data, as one line of JSON: what `bench` runs on 1 and 2 ranks.
 
-    mpiexec -n 2 python -m experiments.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
+mpiexec -n 2 python -m experiments.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
 """
 
 import json

@@ -78,16 +78,16 @@ def sweep(settings, out, timeout=600):
     todo = [(repeat, *pair) for repeat in range(settings["repeats"]) for pair in pairs]
     with written_whole(out) as beside, open(beside, "w") as file:
         for repeat, net, grid in tqdm(todo, unit=" runs", delay=2, disable=None):
-            line = launch(net, grid, settings, timeout) | {"repeat": repeat, "oversubscribed": None}
-            line["oversubscribed"] = line["P"] > places()
-            file.write(json.dumps(line) + "\n")
+            report = launch(net, grid, settings, timeout)
+            file.write(json.dumps(report | {"repeat": repeat, "oversubscribed": report["P"] > places()}) + "\n")
 
 
 def read_settings(path):
     """The settings of a TOML file; ValueError for an unknown name."""
     settings = tomllib.loads(Path(path).read_text())
     if unknown := settings.keys() - DEFAULTS.keys() - {"grids", "data_dir"}:
-        raise ValueError(f"{path}: unknown settings {', '.join(sorted(unknown))}; there are {', '.join(DEFAULTS)}, grids, data_dir")
+        known = ", ".join([*DEFAULTS, "grids", "data_dir"])
+        raise ValueError(f"{path}: unknown settings {', '.join(sorted(unknown))}; there are {known}")
     return settings
 
 

@@ -8,6 +8,17 @@ from nn.optimizers import SGD
 from nn.sequential import Sequential
 
 __all__ = [
-    "LOSSES", "MSE", "SGD", "Dropout", "Layer", "LeakyReLU", "Linear", "Parameter", "ReLU", "Sequential", "Sigmoid",
-    "SoftmaxCrossEntropy", "Tanh",
+    "LOSSES",
+    "MSE",
+    "SGD",
+    "Dropout",
+    "Layer",
+    "LeakyReLU",
+    "Linear",
+    "Parameter",
+    "ReLU",
+    "Sequential",
+    "Sigmoid",
+    "SoftmaxCrossEntropy",
+    "Tanh",
 ]

@@ -67,8 +67,14 @@ def matmul(a, b, out):
         return np.matmul(a, b, out=out)
     rows, columns = shape
     # Every line below makes a view; the products run over (m / rows) x (n / columns) tiles of `out`.
-    a = a.T.reshape(k, m // rows, rows).transpose(1, 2, 0) if a_transposed else a.reshape(m // rows, rows, k)
-    b = b.T.reshape(n // columns, columns, k).transpose(0, 2, 1) if b_transposed else b.reshape(k, n // columns, columns).transpose(1, 0, 2)
+    if a_transposed:
+        a = a.T.reshape(k, m // rows, rows).transpose(1, 2, 0)
+    else:
+        a = a.reshape(m // rows, rows, k)
+    if b_transposed:
+        b = b.T.reshape(n // columns, columns, k).transpose(0, 2, 1)
+    else:
+        b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
     tiles = out.reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
     np.matmul(a[:, None], b[None], out=tiles)
     return out

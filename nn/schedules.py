@@ -2,6 +2,8 @@
 
 import math
 
+HELP = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after it if wanted"
+
 
 def constant(lr):
     """lr at every step."""
@@ -60,7 +62,5 @@ def parse(text, lr, total_steps):
     except ValueError as error:
         if str(error).startswith(("the learning", "schedule:", "warm-up:")):
             raise
-        raise ValueError(
-            f"unknown schedule '{text}': use constant, step:EVERY:FACTOR or cosine, with ,warmup:STEPS after it if wanted"
-        ) from None
+        raise ValueError(f"unknown schedule '{text}': use {HELP}") from None
     return schedule

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nn.activations import LeakyReLU, ReLU, Sigmoid, Tanh, Dropout
+from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.linear import Linear
 from nn.sequential import Sequential
 

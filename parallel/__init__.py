@@ -9,6 +9,19 @@ from parallel.split import split
 from parallel.training import evaluate, predict, train_step
 
 __all__ = [
-    "READERS", "C", "N", "ParallelSequential", "Partial", "ProcessGrid", "Redistribute", "Replicate", "Shard",
-    "evaluate", "parallelize", "parse_grid", "predict", "split", "train_step",
+    "READERS",
+    "C",
+    "N",
+    "ParallelSequential",
+    "Partial",
+    "ProcessGrid",
+    "Redistribute",
+    "Replicate",
+    "Shard",
+    "evaluate",
+    "parallelize",
+    "parse_grid",
+    "predict",
+    "split",
+    "train_step",
 ]

@@ -13,7 +13,7 @@ from nn.sequential import Sequential
 from parallel.laugier import CopyThenReduce, GatherThenSlice
 from parallel.layout import Layout
 from parallel.placements import C, N, Partial, Replicate, Shard
-from parallel.plan import INPUT, OUTPUT, parse_plan, steps
+from parallel.plan import INPUT, OUTPUT, parse_plan, route
 from parallel.redistribute import Redistribute
 from parallel.split import size, split
 
@@ -34,7 +34,7 @@ def parallelize(net, grid, plan="fewest-bytes"):
         """Append what brings the activations from where they are to `target`."""
         nonlocal at
         if group.size > 1 and at != target:
-            for source, destination in steps(at, target):
+            for source, destination in route(at, target):
                 layers.append(_named(Redistribute(group, source, destination, features, block_rows), name))
         at = target
 

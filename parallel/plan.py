@@ -21,7 +21,7 @@ OUTPUT = {"out": Shard(C), "in": Partial(), "replicate": Shard(N), "laugier": Re
 HELP = "fewest-bytes, laugier, or out, in or replicate (one for all Linear layers, or one a layer, comma-separated)"
 
 
-def steps(source, target):
+def route(source, target):
     """The redistributions that bring activations from one layer's output to the next one's input.
 
     An elementwise layer between the two can not work on addends, so `Partial` is reduced and split first.
@@ -44,7 +44,7 @@ def fewest_bytes(net, grid):
         samples = ranks  # enough of them that an all-to-all is counted with its share
         return sum(
             redistribution(a, b, samples, width, ranks) + redistribution(b.adjoint, a.adjoint, samples, width, ranks)
-            for a, b in steps(source, target)
+            for a, b in route(source, target)
         )
 
     best = {"out": (0, ["out"]), "in": (0, ["in"])}  # the input's own split is read as it is needed: no bytes

@@ -57,7 +57,10 @@ class Redistribute(Layer):
         out = self.workspace(direction, tuple(shape), x.dtype)
         shapes = [_resized(x.shape, source.dim, size(part)) for part in parts]
         self._into(
-            out, source.dim, parts, shapes,
+            out,
+            source.dim,
+            parts,
+            shapes,
             lambda flat, counts: self.group.all_gather(x, flat, counts, self.name),
         )
         return out
@@ -75,7 +78,10 @@ class Redistribute(Layer):
         shapes = [_resized(_resized(x.shape, target.dim, mine), source.dim, size(part)) for part in parts]
         out = self.workspace(direction, _resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
         self._into(
-            out, source.dim, parts, shapes,
+            out,
+            source.dim,
+            parts,
+            shapes,
             lambda flat, received: self.group.all_to_all(blocks, counts, flat, received, self.name),
         )
         return out

@@ -76,4 +76,6 @@ def test_the_real_files():
     datasets.prepare("mnist")  # checksums
     data = datasets.load("mnist")
     assert (len(data.train), len(data.test)) == (60000, 10000)
-    assert data.train.x_mean / 255 == pytest.approx(0.1307, abs=1e-4) and data.train.x_std / 255 == pytest.approx(0.3081, abs=1e-4)
+    assert data.train.x_mean / 255 == pytest.approx(0.1307, abs=1e-4) and data.train.x_std / 255 == pytest.approx(
+        0.3081, abs=1e-4
+    )

@@ -44,7 +44,9 @@ def test_a_damaged_airfoil_in_the_data_directory_is_named(tmp_path, damage, mess
 def published(tmp_path):
     """The first 40 lines of something laid out as the published ethylene text."""
     rng = np.random.default_rng(0)
-    table = np.column_stack([np.arange(40) / 100, rng.uniform(0, 300, 40), rng.uniform(0, 20, 40), rng.uniform(1e3, 5e3, (40, 16))])
+    table = np.column_stack(
+        [np.arange(40) / 100, rng.uniform(0, 300, 40), rng.uniform(0, 20, 40), rng.uniform(1e3, 5e3, (40, 16))]
+    )
     path = tmp_path / "ethylene" / ethylene.NAME
     path.parent.mkdir()
     lines = ["Time (seconds), Methane conc (ppm), Ethylene conc (ppm), sensor readings (16 channels)"]

@@ -21,7 +21,17 @@ def program(*arguments):
 def swept(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
     finished = program(
-        "experiments.sweep", "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2,4", "--steps", 8, "--repeats", 2, "--out", path
+        "experiments.sweep",
+        "--nets",
+        "mlp:8,8,relu;mlp:16,relu",
+        "--ranks",
+        "1,2,4",
+        "--steps",
+        8,
+        "--repeats",
+        2,
+        "--out",
+        path,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == "" and "24 runs" in finished.stdout  # 2 nets x 6 grids x 2 repeats; no progress bar
@@ -109,7 +119,10 @@ def test_settings_files_are_checked(tmp_path):
     assert len(sweep.runs(sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml"))) == 30
 
 
-@pytest.mark.parametrize(("scheme", "ranks", "grid"), [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3")])
+@pytest.mark.parametrize(
+    ("scheme", "ranks", "grid"),
+    [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3")],
+)
 def test_grids_of_schemes(scheme, ranks, grid):
     assert sweep.grid_of(scheme, ranks) == grid
 
@@ -117,7 +130,15 @@ def test_grids_of_schemes(scheme, ranks, grid):
 def test_check_says_what_it_finds():
     finished = mpiexec(2, ["-m", "experiments.check", "--ranks", "2"], 60)
     assert finished.status == 0, finished.stderr
-    for words in ("MPI library", "2 found, 2 asked for", "threads a rank: 1", "ring", "came back right", "all-reduce", "sum right"):
+    for words in (
+        "MPI library",
+        "2 found, 2 asked for",
+        "threads a rank: 1",
+        "ring",
+        "came back right",
+        "all-reduce",
+        "sum right",
+    ):
         assert finished.stdout.count(words) == 1
     assert finished.stdout.endswith("ok\n")
 
@@ -142,15 +163,23 @@ def test_check_names_singletons_and_too_many_threads():
 
 
 def test_the_scatters_are_timed(tmp_path):
-    finished = mpiexec(4, ["-m", "experiments.scatter", "--grid", "batch=2,model=2", "--repeats", "2", "--report", str(tmp_path / "s.json")], 60)
+    finished = mpiexec(
+        4,
+        ["-m", "experiments.scatter", "--grid", "batch=2,model=2", "--repeats", "2", "--report", str(tmp_path / "s.json")],
+        60,
+    )
     assert finished.status == 0, finished.stderr
     rows = json.loads((tmp_path / "s.json").read_text())["rows"]
     # Three ranks get a block from rank 0; or one gets a block, and two get theirs from another.
-    assert all(row["scatter bytes"] // row["block_bytes"] == row["scatter-broadcast bytes"] // row["block_bytes"] == 3 for row in rows)
+    assert all(
+        row["scatter bytes"] // row["block_bytes"] == row["scatter-broadcast bytes"] // row["block_bytes"] == 3 for row in rows
+    )
 
 
 def test_the_papers_tables_follow_from_formulas(tmp_path):
-    finished = program("experiments.reproduce", "laugier2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
+    finished = program(
+        "experiments.reproduce", "laugier2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
+    )
     assert finished.returncode == 0, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())
     row = next(r for r in tables["volumes"] if r["grid"] == "batch=1,model=4")

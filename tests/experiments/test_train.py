@@ -65,7 +65,9 @@ def test_every_reader_trains_the_same(tmp_path, reader):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]])
+@pytest.mark.parametrize(
+    "options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]]
+)
 def test_options_of_the_optimizer_train(options):
     finished = train(2, *SETTINGS, *options)
     assert finished.status == 0, finished.stderr
@@ -121,7 +123,9 @@ def test_divergence_names_step_and_layer():
     assert "train: error: step " in finished.stderr and "first not finite: " in finished.stderr
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0\0\x08\x01\0\0\0\x0a123", b"\0\0\x0d\x01\0\0\0\x0a0123456789", gzip.compress(b"x" * 99)[:-9]])
+@pytest.mark.parametrize(
+    "damage", [b"", b"\0\0\x08\x01\0\0\0\x0a123", b"\0\0\x0d\x01\0\0\0\x0a0123456789", gzip.compress(b"x" * 99)[:-9]]
+)
 def test_a_damaged_data_file_ends_every_rank(small, damage):  # noqa: F811
     zipped = damage[:1] == b"\x1f"
     name = "train-images-idx3-ubyte.gz" if zipped else "t10k-labels-idx1-ubyte"
@@ -135,13 +139,27 @@ def test_help_is_complete_and_printed_once():
     finished = train(2, "--help")
     assert finished.status == 0
     assert finished.stdout.count("usage: train") == 1
-    for option in ("--dataset", "--net", "--grid", "--batch-size", "--epochs", "--steps", "--lr", "--momentum", "--seed", "--dtype", "--report"):
+    for option in (
+        "--dataset",
+        "--net",
+        "--grid",
+        "--batch-size",
+        "--epochs",
+        "--steps",
+        "--lr",
+        "--momentum",
+        "--seed",
+        "--dtype",
+        "--report",
+    ):
         assert option in finished.stdout
 
 
 def test_runs_serially_without_mpiexec(tmp_path):
     finished = subprocess.run(
-        [sys.executable, "-m", "experiments.train", "--steps", "7", "--report", tmp_path / "r.json"], capture_output=True, text=True
+        [sys.executable, "-m", "experiments.train", "--steps", "7", "--report", tmp_path / "r.json"],
+        capture_output=True,
+        text=True,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""  # no progress bar where the output is not a terminal
@@ -166,5 +184,3 @@ def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
     accuracies[grid] = json.loads((tmp_path / "r.json").read_text())["test_accuracy"]
     assert accuracies[grid] >= 98
     assert max(accuracies.values()) - min(accuracies.values()) <= 0.1, accuracies
-
-

@@ -54,7 +54,9 @@ def test_schedules():
     assert [warm(s) for s in (0, 1, 4, 9)] == pytest.approx([0.2, 0.4, 1, 1])
 
 
-@pytest.mark.parametrize("text", ["linear", "step", "step:0:0.1", "step:x:1", "cosine:3", "constant,warmup", "constant,warmup:-1"])
+@pytest.mark.parametrize(
+    "text", ["linear", "step", "step:0:0.1", "step:x:1", "cosine:3", "constant,warmup", "constant,warmup:-1"]
+)
 def test_unknown_schedules_are_refused(text):
     with pytest.raises(ValueError, match="schedule|warm-up"):
         schedules.parse(text, 1.0, 10)

@@ -10,7 +10,10 @@ def test_grids_as_text():
     assert parse_grid("model=3") == {"model": 3}
 
 
-@pytest.mark.parametrize("text", ["", "batch", "batch=", "batch=0", "batch=-2", "batch=two", "rows=2", "batch=2,batch=2", "batch=1.5", "batch=2;model=2"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "batch", "batch=", "batch=0", "batch=-2", "batch=two", "rows=2", "batch=2,batch=2", "batch=1.5", "batch=2;model=2"],
+)
 def test_bad_grids_are_refused(text):
     with pytest.raises(ValueError, match="grid '"):
         parse_grid(text)
@@ -24,7 +27,11 @@ def test_groups_are_the_rows_and_columns_of_the_grid(comm):
         assert [grid.coordinates_of(r) for r in (0, 1, 5)] == [
             {"batch": 0, "model": 0}, {"batch": 0, "model": 1}, {"batch": 2, "model": 1},
         ]  # fmt: skip
-        for axes, expected, rank in ((("batch",), 0 + 2 + 4 + 3 * m, b), (("model",), 4 * b + 1, m), (("batch", "model"), 15, comm.rank)):
+        for axes, expected, rank in (
+            (("batch",), 0 + 2 + 4 + 3 * m, b),
+            (("model",), 4 * b + 1, m),
+            (("batch", "model"), 15, comm.rank),
+        ):
             group = grid.group(*axes)
             assert group is grid.group(*reversed(axes))
             assert group.rank == rank

@@ -10,7 +10,16 @@ import time
 import pytest
 
 from parallel.job import UserError, check_launch, one_line, promised_ranks
-from parallel.launch import MARK, environment, find_mpiexec, is_open_mpi, mpiexec, orphaned_segments, processes, remove_orphaned_segments
+from parallel.launch import (
+    MARK,
+    environment,
+    find_mpiexec,
+    is_open_mpi,
+    mpiexec,
+    orphaned_segments,
+    processes,
+    remove_orphaned_segments,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,10 @@ def test_scatters_send_the_bytes_of_the_paper(comm):
     block, labels = 4 * 7 * 8, 4 * 8  # bytes of the 4 samples of a batch block
     with ProcessGrid(comm, batch=2, model=2) as grid:
         net = parallelize(network(), grid, "out")
-        for name, expected in (("scatter", [3 * block + 1.5 * labels, 0]), ("scatter-broadcast", [block + labels, 2 * (block + labels)])):
+        for name, expected in (
+            ("scatter", [3 * block + 1.5 * labels, 0]),
+            ("scatter-broadcast", [block + labels, 2 * (block + labels)]),
+        ):
             grid.tally.clear()
             READERS[name](net, part).load(np.arange(8))
             records = grid.tally.records

@@ -14,14 +14,22 @@ def test_even_parts_cover_and_differ_by_at_most_one(n, parts):
 
 @pytest.mark.parametrize(
     ("n", "weights", "sizes"),
-    [(10, (1, 1), [5, 5]), (10, (3, 1), [8, 2]), (7, (1, 0, 2), [2, 0, 5]), (1, (1, 1, 1), [1, 0, 0]), (0, (2, 1), [0, 0]), (100, (0.5, 0.25, 0.25), [50, 25, 25])],
-)  # fmt: skip
+    [
+        (10, (1, 1), [5, 5]),
+        (10, (3, 1), [8, 2]),
+        (7, (1, 0, 2), [2, 0, 5]),
+        (1, (1, 1, 1), [1, 0, 0]),
+        (0, (2, 1), [0, 0]),
+        (100, (0.5, 0.25, 0.25), [50, 25, 25]),
+    ],
+)
 def test_weighted_parts(n, weights, sizes):
     assert [size(part) for part in split(n, len(weights), weights)] == sizes
 
 
 @pytest.mark.parametrize(
-    "arguments", [(-1, 2), (3, 0), (3, 2, (1,)), (3, 2, (-1, 2)), (3, 2, (0, 0)), (3, 2, (float("nan"), 1)), (3, 2, (float("inf"), 1))]
+    "arguments",
+    [(-1, 2), (3, 0), (3, 2, (1,)), (3, 2, (-1, 2)), (3, 2, (0, 0)), (3, 2, (float("nan"), 1)), (3, 2, (float("inf"), 1))],
 )
 def test_what_can_not_be_split(arguments):
     with pytest.raises(ValueError):
