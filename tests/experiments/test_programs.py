@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments import bench, plot, sweep
+from experiments import bench, bench_serial, plot, sweep
 from experiments.check import problems
 from parallel.launch import environment, find_mpiexec, mpiexec
 
@@ -162,6 +162,12 @@ def test_check_names_singletons_and_too_many_threads():
     assert finished.returncode == 2 and "BLAS threads" in finished.stderr
 
 
+def test_an_import_that_fails_on_one_rank_ends_the_job():
+    code = "import experiments; from mpi4py import MPI; MPI.COMM_WORLD.rank == 1 and __import__('no_such'); MPI.COMM_WORLD.Barrier()"
+    finished = mpiexec(3, ["-c", code], timeout=30)
+    assert finished.status not in (0, None) and "No module named 'no_such'" in finished.stderr
+
+
 def test_the_scatters_are_timed(tmp_path):
     finished = mpiexec(
         4,
@@ -192,8 +198,8 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
 
 def test_the_peer_comparison_compares_the_same_network():
     pytest.importorskip("torch")
-    case = bench.Case("small", "mlp:16,tanh", 8, 3, 10, "cross-entropy", 1.0)
-    ours, theirs = bench.serial_steps(case)
+    case = bench_serial.Case("small", "mlp:16,tanh", 8, 3, 10, "cross-entropy", 1.0)
+    ours, theirs = bench_serial.serial_steps(case)
     assert ours() == pytest.approx(theirs(), rel=1e-5)
     row = bench.row([0.5, 0.7, 0.6], 1.0)
     assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0}
