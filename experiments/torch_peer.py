@@ -7,7 +7,9 @@ Run as a program under mpiexec it times DistributedDataParallel with gloo, one t
 import argparse
 import json
 import os
+import tempfile
 import time
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -58,7 +60,8 @@ def main():
     args = parser.parse_args()
     rank, size = launched_rank(), promised_ranks(os.environ)[0]
     # All ranks share one machine, so a file of the job's own name serves as the meeting place.
-    torch.distributed.init_process_group("gloo", f"file:///tmp/gloo-{os.environ['GRIDGRAD_JOB']}", rank=rank, world_size=size)
+    meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ['GRIDGRAD_JOB']}"
+    torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
     model = torch.nn.parallel.DistributedDataParallel(network(specs.build(args.net, args.features, args.outputs)))
     rng = np.random.default_rng(0)
     x = rng.standard_normal((args.batch_size, args.features), np.float32)[rank::size].copy()
@@ -73,8 +76,10 @@ def main():
     slowest = torch.tensor(seconds[3:])
     torch.distributed.all_reduce(slowest, torch.distributed.ReduceOp.MAX)
     if rank == 0:
-        print(json.dumps({"seconds": median(slowest.tolist())}))
-    torch.distributed.destroy_process_group()
+        print(json.dumps({"seconds": median(slowest.tolist())}), flush=True)
+        meeting.unlink(missing_ok=True)
+    torch.distributed.barrier()
+    os._exit(0)  # at an ordinary exit gloo's threads sometimes abort the process
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def test_check_names_singletons_and_too_many_threads():
 
 
 def test_an_import_that_fails_on_one_rank_ends_the_job():
-    code = "import experiments; from mpi4py import MPI; MPI.COMM_WORLD.rank == 1 and __import__('no_such'); MPI.COMM_WORLD.Barrier()"
+    code = "import experiments; from mpi4py.MPI import COMM_WORLD as w; w.rank == 1 and __import__('no_such'); w.Barrier()"
     finished = mpiexec(3, ["-c", code], timeout=30)
     assert finished.status not in (0, None) and "No module named 'no_such'" in finished.stderr
 
