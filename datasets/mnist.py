@@ -66,6 +66,8 @@ def load(directory, dtype, name="mnist"):
     moments = None
     for half, prefix in (("train", "train"), ("test", "t10k")):
         x_path, y_path = (locate(directory, f"{prefix}-{kind}") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        if x_path is None or y_path is None:
+            raise OSError(f"MNIST: no files {prefix}-* in {directory}; put them there, on every node")
         images, labels = (parse_idx(path, read_bytes(path)) for path in (x_path, y_path))
         if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
             raise ValueError(f"{x_path} holds {images.shape} and {y_path} {labels.shape}: not images and their labels")

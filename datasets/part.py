@@ -1,8 +1,18 @@
 """What a data set is to a training program: samples that can be taken by index, standardised on the way."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+
+@dataclass
+class Hollow:
+    """The shape of an array that is not here."""
+
+    shape: tuple
+
+    def __len__(self):
+        return self.shape[0]
 
 
 @dataclass
@@ -42,6 +52,11 @@ class Part:
     def unstandardise(self, outputs):
         """A network's outputs in the units of the data set."""
         return outputs if self.y_mean is None else outputs * self.y_std + self.y_mean
+
+    def outline(self):
+        """What a rank needs to know of samples that another one reads: all but the numbers."""
+        hollow = Hollow(self.x.shape), Hollow(self.y.shape)
+        return replace(self, x=hollow[0], y=hollow[1])
 
     @property
     def input_type(self):
@@ -83,6 +98,10 @@ class Dataset:
     @property
     def features(self):
         return self.train.x.shape[1]
+
+    def outline(self):
+        """The data set without its samples: see `Part.outline`."""
+        return replace(self, train=self.train.outline(), test=self.test.outline())
 
 
 def moments(x):

@@ -35,7 +35,7 @@ def map_rows(path, name, columns):
         with h5py.File(path, "r") as file:
             data = file[name]
             shape, dtype, offset = data.shape, data.dtype, data.id.get_offset()
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: no data set {name} ({error}); delete the file, and it is made anew") from None
     if len(shape) != 2 or shape[0] < 1 or shape[1] != columns or dtype != np.float32 or offset is None:
         raise ValueError(f"{path}: {name} is {shape} {dtype}, not contiguous rows of {columns} float32; delete the file")

@@ -12,7 +12,7 @@ def read_table(path, columns, skip=0, max_rows=None):
     """The numbers of a whitespace-separated text file as float64, (rows, columns).
 
     skip: header lines. max_rows: stop there. Raises ValueError naming file and line for a line that does not have
-    `columns` finite numbers; UnicodeDecodeError counts as such a line.
+    `columns` finite numbers.
     """
     chunks, line, rows = [], skip, 0
     bar = tqdm(total=max_rows, desc=f"reading {path.name}", unit=" rows", delay=2, disable=None)

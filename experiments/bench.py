@@ -14,18 +14,14 @@ import sys
 from pathlib import Path
 from statistics import median
 
-import mpi4py
+from tqdm import tqdm
 
-mpi4py.rc.initialize = False  # this process starts jobs and is no rank of one
-
-from tqdm import tqdm  # noqa: E402
-
-from datasets.files import written_whole  # noqa: E402
-from experiments import report  # noqa: E402
-from experiments.bench_serial import SERIAL, Case  # noqa: E402
-from experiments.options import Parser, check_writable, user_input, whole  # noqa: E402
-from parallel.job import UserError, run_launcher  # noqa: E402
-from parallel.launch import mpiexec  # noqa: E402
+from datasets.files import written_whole
+from experiments import report
+from experiments.bench_serial import SERIAL, Case
+from experiments.options import Parser, check_writable, user_input, whole
+from parallel.job import UserError, run_launcher
+from parallel.launch import mpiexec, slots
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 TWO_RANKS = Case("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, "cross-entropy", 1 / 1.8)
@@ -79,8 +75,8 @@ def table(results):
         "# Training steps against PyTorch",
         "",
         "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one thread a rank.",
-        f"{results['versions']['processor']}, {results['versions']['places']} cores, NumPy {results['versions']['numpy']} "
-        f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
+        f"{results['versions']['processor']}, {results['slots']} cores, NumPy {results['versions']['numpy']} "
+        f"({results['versions']['blas']}), PyTorch {results['versions']['torch']}, {results['versions']['mpi']}.",
         "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays.",
         idleness(results["busy_cores"]),
         "",
@@ -121,7 +117,13 @@ def main():
     over_one, over_peer = two_rank_ratios(TWO_RANKS, args.rounds, steps=15)
     ratios[f"2 ranks / 1 rank: {TWO_RANKS.name}"] = row(over_one, TWO_RANKS.bound)
     ratios[f"2 ranks / PyTorch DDP gloo on 2: {TWO_RANKS.name}"] = row(over_peer, 1.0)
-    results = {"versions": report.versions(), "torch": torch.__version__, "busy_cores": busy, "ratios": ratios}
+    results = {
+        "versions": report.versions(),
+        "torch": torch.__version__,
+        "slots": slots(),
+        "busy_cores": busy,
+        "ratios": ratios,
+    }
     report.write_json(Path(args.out) / "bench.json", results)
     with written_whole(Path(args.out) / "bench.md") as beside:
         beside.write_text(table(results))

@@ -4,15 +4,11 @@ import json
 import time
 from dataclasses import dataclass
 
-import mpi4py
+import numpy as np
 
-mpi4py.rc.initialize = False  # serial, and started by a program that may start jobs later
-
-import numpy as np  # noqa: E402
-
-from experiments.options import Parser, whole  # noqa: E402
-from nn import LOSSES, SGD, specs  # noqa: E402
-from parallel.job import UserError, run_launcher  # noqa: E402
+from experiments.options import Parser, whole
+from nn import LOSSES, SGD, specs
+from parallel.job import UserError, run_launcher
 
 ROUND_SECONDS = 0.3  # of each side in a round of the serial comparison
 

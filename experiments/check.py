@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from experiments import report
 from experiments.options import Parser, whole
-from parallel.job import UserError, library_name, promised_ranks, run
+from parallel.job import UserError, check_size, library_name, promised_ranks, run
 from parallel.launch import cores
 
 RING_BYTES = 1 << 20
@@ -55,18 +55,24 @@ def all_reduce(comm):
     return min(seconds)
 
 
-def problems(asked, promised, found, hosts, threads):
+def problems(asked, found, hosts, threads, environ=os.environ):
     """What is wrong, a line each, the worst first.
 
-    asked: ranks of --ranks or None. promised: what the launcher says. found: what MPI sees.
-    hosts: {name: (ranks there, cores there)}. threads: of BLAS, a rank.
+    asked: ranks of --ranks or None. found: what MPI sees. hosts: {name: (ranks there, cores there)}.
+    threads: of BLAS, a rank. environ: where the launcher says how many ranks it started.
     """
     wrong = []
+    promised = promised_ranks(environ)[0]
     if found < promised and found == 1:
         wrong.append(
             f"N singletons: the launcher started {promised} ranks but each sees itself alone, so each would train the whole "
             "network; use the mpiexec that belongs to this MPI library, or point MPI4PY_LIBMPI at the launcher's library"
         )
+    elif found < promised:
+        try:
+            check_size(found, environ)
+        except UserError as error:
+            wrong.append(str(error))
     elif asked is not None and asked != found:
         wrong.append(f"{asked} ranks were asked for but {found} started")
     for host, (ranks, available) in hosts.items():
@@ -83,14 +89,16 @@ def main():
     parser.add_argument("--ranks", type=whole(1), help="how many ranks should be found; default what the launcher says")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
-    promised, name = promised_ranks(os.environ)
+    promised, name = promised_ranks()
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    here = (MPI.Get_processor_name(), node.size, cores(), report.blas_threads()) if node.rank == 0 else None
+    # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
+    available = len(set().union(*node.allgather(cores())))
+    here = (MPI.Get_processor_name(), node.size, available, report.blas_threads()) if node.rank == 0 else None
     everywhere = [entry for entry in comm.allgather(here) if entry]
     node.Free()
     hosts = {f"{host} (node {i})" if len(everywhere) > 1 else host: (n, c) for i, (host, n, c, _) in enumerate(everywhere)}
     threads = max(entry[3] for entry in everywhere)
-    wrong = problems(args.ranks, promised, comm.size, hosts, threads)
+    wrong = problems(args.ranks, comm.size, hosts, threads)
     standard, level = ".".join(map(str, MPI.Get_version())), THREAD_LEVELS[MPI.Query_thread()]
     launcher = f"{name}={promised}" if name else "no launcher"
     lines = [
@@ -114,4 +122,4 @@ def main():
 
 
 if __name__ == "__main__":
-    run(main, launch_check=lambda comm: None)  # main says more about a wrong launch than a refusal would
+    run(main, check=lambda size: None)  # main says more about a wrong launch than a refusal would

@@ -15,7 +15,8 @@ from experiments import sweep as sweeps
 from parallel import volume
 from parallel.grid import parse_grid
 from parallel.job import UserError
-from parallel.launch import mpiexec, places
+from parallel.launch import mpiexec, slots
+from parallel.plan import fewest_bytes
 
 WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
 BATCH_SIZE = 100
@@ -46,14 +47,14 @@ def volumes():
             batch, model = sizes["batch"], sizes["model"]
             printed = {"batch": 2 * ranks / (ranks - 1) * weights, "model": 3 * BATCH_SIZE * ranks / (ranks - 1) * sum(WIDTHS)}
             shared = volume.gradients(WIDTHS, batch, model)
-            plan = ["out", "out", "out", "in"]
+            plan = fewest_bytes(WIDTHS, model)
             rows.append(
                 {
                     "ranks": ranks,
                     "grid": grid,
                     "printed_MB": 4 * printed[scheme] / 1e6 if scheme in printed else None,
-                    "corrected_MB": (shared + volume.laugier_model(BATCH_SIZE, WIDTHS, batch, model)) / ranks / 1e6,
-                    "ours_MB": (shared + volume.ours_model(BATCH_SIZE, WIDTHS, plan, batch, model)) / ranks / 1e6,
+                    "corrected_MB": (shared + volume.laugier_activations(BATCH_SIZE, WIDTHS, batch, model)) / ranks / 1e6,
+                    "ours_MB": (shared + volume.activations(BATCH_SIZE, WIDTHS, plan, batch, model)) / ranks / 1e6,
                 }
             )
     return rows
@@ -89,7 +90,7 @@ def experiments(out, ranks, data_dir):
         reports = plot.read(out / f"{name}.jsonl")
         plot.draw_speedup(reports, out / f"{name}.png")
         for (net, batch, model), (middle, low, high) in plot.speedups(reports).items():
-            over = batch * model > places()
+            over = batch * model > slots()
             row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
             result["speedups"].append(row | {"oversubscribed": over})
         result["counted"] += counted(reports)
@@ -123,8 +124,8 @@ def counted(reports):
             {
                 "data": r["dataset"], "net": r["net"], "grid": r["grid"],
                 "gradients_counted": gradients, "gradients_formula": volume.gradients(widths, batch, model),
-                "model_counted": activations, "model_formula": volume.ours_model(samples, widths, r["plan"], batch, model),
-                "model_laugier": volume.laugier_model(samples, widths, batch, model),
+                "model_counted": activations, "model_formula": volume.activations(samples, widths, r["plan"], batch, model),
+                "model_laugier": volume.laugier_activations(samples, widths, batch, model),
             }
         )  # fmt: skip
     return rows

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -10,11 +9,18 @@ from pathlib import Path
 from parallel.job import UserError, launched_rank, one_line
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, where there are any."""
+
+    def _get_help_string(self, action):
+        return action.help if action.default in (None, False) else super()._get_help_string(action)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone."""
 
     def __init__(self, **keywords):
-        super().__init__(formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False, **keywords)
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
 
     def error(self, message):
         raise UserError(f"{message} (see --help)")
@@ -25,16 +31,17 @@ class Parser(argparse.ArgumentParser):
             sys.stdout.flush()
 
 
-def whole(least):
-    """An option type: a whole number of at least `least`."""
+def whole(least, most=2**63 - 1):
+    """An option type: a whole number of at least `least` and at most `most`."""
 
     def parse(text):
         try:
             value = int(text)
         except ValueError:
             value = None
-        if value is None or value < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, not '{text}'")
+        if value is None or not least <= value <= most:
+            upper = "" if value is None or value < least else f" and at most {most}"
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}{upper}, not '{text}'")
         return value
 
     return parse
@@ -74,12 +81,13 @@ def user_input():
 
 def check_writable(path):
     """Raise OSError unless a file can be written at `path`; makes its folder."""
-    folder = Path(path).parent
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
+    folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise OSError(f"can not write to {folder}: {error.strerror}; choose another folder") from None
-    if os.path.isdir(path):
-        raise OSError(f"can not write to {path}: it is a folder; give a file name")

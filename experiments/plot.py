@@ -14,16 +14,12 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import mpi4py  # noqa: E402
+import matplotlib.pyplot as plt
 
-mpi4py.rc.initialize = False
-
-import matplotlib.pyplot as plt  # noqa: E402
-
-from datasets.files import written_whole  # noqa: E402
-from experiments.options import Parser, check_writable, user_input  # noqa: E402
-from parallel.grid import parse_grid  # noqa: E402
-from parallel.job import run_launcher  # noqa: E402
+from datasets.files import written_whole
+from experiments.options import Parser, check_writable, user_input
+from parallel.grid import parse_grid
+from parallel.job import run_launcher
 
 SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
     "data set": ("dataset",),
@@ -33,6 +29,7 @@ SAME = {  # what all runs of one figure must share: (how it is called, where it 
     "plan": ("settings", "plan"),
     "machine": ("versions", "processor"),
     "MPI library": ("versions", "mpi"),
+    "number of cores": ("slots",),
 }
 
 
@@ -43,7 +40,7 @@ def read(path):
         try:
             report = json.loads(line)
             report["axes"] = parse_grid(report["grid"])
-            report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]  # noqa: B018
+            report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]
             for place in SAME.values():
                 _at(report, place)
         except (ValueError, KeyError, TypeError) as error:
@@ -89,14 +86,15 @@ def draw_speedup(reports, out):
     oversubscribed = {r["P"] for r in reports if r["oversubscribed"]}
     colours = dict(zip(nets, plt.cm.viridis([i / max(len(nets) - 0.6, 1) for i in range(len(nets))])))
     figure, panels = plt.subplots(1, 3, figsize=(15, 5.2), sharey=True, layout="constrained")
-    top = max(high for *_, high in values.values())
 
-    def curve(panel, net, places, where):
-        """One network's line through grids `places` at positions `where`: filled where each rank has a core."""
-        middle, low, high = zip(*(values[net, *place] for place in places))
+    def curve(panel, net, grids, where):
+        """One network's line through (batch, model) `grids` at positions `where`: filled where each rank has a core."""
+        if not grids:
+            return
+        middle, low, high = zip(*(values[net, *grid] for grid in grids))
         errors = [[m - a for m, a in zip(middle, low)], [b - m for m, b in zip(middle, high)]]
         panel.errorbar(where, middle, errors, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
-        for x, y, (batch, model) in zip(where, middle, places):
+        for x, y, (batch, model) in zip(where, middle, grids):
             hollow = batch * model in oversubscribed
             panel.plot(x, y, "o", color=colours[net], markerfacecolor="white" if hollow else colours[net], ms=7, zorder=3)
 
@@ -109,7 +107,6 @@ def draw_speedup(reports, out):
         panel.set_xscale("log", base=2)
         panel.set_xticks(ranks, [f"{p}{'*' if p in oversubscribed else ''}" for p in ranks])
         panel.set(title=title, xlabel="ranks P")
-        top = max(top, min(max(ranks), 1.15 * top))
 
     square = [key[1] * key[2] for key in values if key[1] > 1 and key[2] > 1]
     if square:
@@ -128,7 +125,8 @@ def draw_speedup(reports, out):
         panel.axhline(1, color="grey", lw=0.8)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("speedup over 1 rank (median step, min to max of repeats)")
-    panels[0].set_ylim(0, 1.08 * top)
+    panels[0].set_yscale("log", base=2)
+    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     handles, labels = panels[0].get_legend_handles_labels()
     if oversubscribed:
         handles.append(plt.Line2D([], [], color="black", marker="o", markerfacecolor="white", ls="", ms=7))
@@ -136,7 +134,7 @@ def draw_speedup(reports, out):
     figure.legend(handles, labels, title="hidden widths", loc="outside right upper")
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
-    note = f"   * oversubscribed: more ranks than the {r['versions']['places']} cores" if oversubscribed else ""
+    note = f"   * oversubscribed: more ranks than the {r['slots']} cores" if oversubscribed else ""
     figure.suptitle(
         f"Strong scaling on {data}, global batch {r['settings']['batch_size']}, {r['versions']['processor']}, "
         f"{r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank{note}",

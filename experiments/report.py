@@ -13,7 +13,6 @@ from threadpoolctl import threadpool_info
 
 from datasets.files import written_whole
 from parallel.job import library_name
-from parallel.launch import places
 
 
 def versions():
@@ -26,7 +25,6 @@ def versions():
         "mpi": library_name(),
         "host": platform.node(),
         "processor": processor(),
-        "places": places(),
     }
 
 
@@ -77,10 +75,15 @@ def peak_memory():
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def digest(state):
-    """A hash of a state_dict: names, shapes and values."""
+def memory_of_machine():
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def digest(named_arrays):
+    """A hash of (name, array) pairs: names, shapes and values."""
     sha = hashlib.sha256()
-    for name, value in state.items():
+    for name, value in named_arrays:
         sha.update(f"{name} {value.shape} {value.dtype}".encode())
         sha.update(np.ascontiguousarray(value).tobytes())
     return sha.hexdigest()
@@ -137,4 +140,4 @@ def time_and_bytes(grid, step_seconds, read_seconds):
 def write_json(path, content):
     """Write `content` as JSON; the file appears whole or not at all."""
     with written_whole(path) as beside:
-        beside.write_text(json.dumps(content, indent=1) + "\n")
+        beside.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -8,14 +8,10 @@ Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-onl
 import json
 from pathlib import Path
 
-import mpi4py
-
-mpi4py.rc.initialize = False  # this process starts jobs and is no rank of one
-
-from datasets.files import written_whole  # noqa: E402
-from experiments import laugier2018  # noqa: E402
-from experiments.options import Parser, check_writable, user_input, whole_list  # noqa: E402
-from parallel.job import run_launcher  # noqa: E402
+from datasets.files import written_whole
+from experiments import laugier2018
+from experiments.options import Parser, check_writable, user_input, whole_list
+from parallel.job import UserError, run_launcher
 
 PAPERS = {"laugier2018": laugier2018}
 
@@ -29,6 +25,8 @@ def main():
     parser.add_argument("--data-dir", metavar="DIR", help="as of train")
     parser.add_argument("--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on")
     args = parser.parse_args()
+    if 1 not in args.ranks:
+        raise UserError("--ranks must hold 1: speedups are over the run on one rank")
     out = Path(args.out or f"results/{args.paper}")
     with user_input():
         for path in filter(None, (args.json, out / "tables.md")):

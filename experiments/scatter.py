@@ -71,8 +71,8 @@ def main():
         for row in rows:
             cells = [f"{row[f'{m} seconds'] * 1e6:9.1f} us {row[f'{m} bytes']:9d} B" for m in ("scatter", "scatter-broadcast")]
             print(f"{row['block_bytes']:8d} B  {cells[0]:>22}  {cells[1]:>24}")
-        if args.report:
-            report.write_json(args.report, {"grid": str(grid), "versions": report.versions(), "rows": rows})
+    if args.report:
+        on_root(comm, lambda: report.write_json(args.report, {"grid": str(grid), "versions": report.versions(), "rows": rows}))
     grid.free()
 
 

@@ -4,28 +4,24 @@
     python -m experiments.sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
-before any is repeated, so that a machine whose speed drifts drifts for all alike.
+before any is repeated, so that a machine whose speed drifts drifts for all alike. Reports gather in FILE.part, which
+becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
 """
 
 import json
 import math
+import os
+import tempfile
 import tomllib
 from itertools import product
+from pathlib import Path
 
-import mpi4py
+from tqdm import tqdm
 
-mpi4py.rc.initialize = False  # this process starts jobs and is no rank of one
-
-import tempfile  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-from tqdm import tqdm  # noqa: E402
-
-from datasets.files import written_whole  # noqa: E402
-from experiments.options import Parser, check_writable, user_input, whole, whole_list  # noqa: E402
-from parallel.grid import parse_grid  # noqa: E402
-from parallel.job import UserError, run_launcher  # noqa: E402
-from parallel.launch import mpiexec, places  # noqa: E402
+from experiments.options import Parser, check_writable, user_input, whole, whole_list
+from parallel.grid import parse_grid
+from parallel.job import UserError, run_launcher
+from parallel.launch import mpiexec, slots
 
 SCHEMES = ("batch", "model", "2d")
 DEFAULTS = {
@@ -45,7 +41,7 @@ def grid_of(scheme, ranks):
 
 
 def runs(settings):
-    """(net, grid) pairs of a sweep, each once: the serial runs and every scheme on every number of ranks."""
+    """(net, grid) pairs of a sweep, each once: its `grids`, and every scheme on every number of ranks."""
     grids = dict.fromkeys(settings.get("grids", []))
     for ranks, scheme in product(settings["ranks"], settings["schemes"]):
         grid = grid_of(scheme, ranks)
@@ -63,32 +59,66 @@ def launch(net, grid, settings, timeout):
         for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed"):
             if settings.get(name) is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
-        job = mpiexec(ranks, arguments, timeout)
+        with user_input():
+            job = mpiexec(ranks, arguments, timeout)
         if job.status is None:
             raise UserError(f"{net} on {grid} took longer than --timeout {timeout} s and was ended")
         if job.status != 0:
-            words = job.stderr.strip().splitlines() or ["no message"]
-            raise UserError(f"{net} on {grid} ended with status {job.status}: {words[0]}")
+            lines = [line for line in job.stderr.splitlines() if "rror" in line] or ["no message"]
+            raise UserError(f"{net} on {grid} ended with status {job.status}: {lines[0]}")
         return json.loads(report.read_text()) | {"loss": None}
 
 
 def sweep(settings, out, timeout=600):
-    """Run a sweep and write its reports, a line of JSON each, to `out` (which appears when all runs are done)."""
-    pairs = runs(settings)
-    todo = [(repeat, *pair) for repeat in range(settings["repeats"]) for pair in pairs]
-    with written_whole(out) as beside, open(beside, "w") as file:
-        for repeat, net, grid in tqdm(todo, unit=" runs", delay=2, disable=None):
-            report = launch(net, grid, settings, timeout)
-            file.write(json.dumps(report | {"repeat": repeat, "oversubscribed": report["P"] > places()}) + "\n")
+    """Run a sweep and write its reports, a line of JSON each, to `out`; see the module's text."""
+    todo = [(repeat, *pair) for repeat in range(settings["repeats"]) for pair in runs(settings)]
+    part = Path(f"{out}.part")
+    done = finished_runs(part, settings)
+    if not done:
+        part.unlink(missing_ok=True)
+    for repeat, net, grid in tqdm(todo, unit=" runs", delay=2, disable=None):
+        if (repeat, net, grid) in done:
+            continue
+        report = launch(net, grid, settings, timeout) | {"repeat": repeat, "slots": slots(), "sweep": settings}
+        with open(part, "a") as file:
+            file.write(json.dumps(report | {"oversubscribed": report["P"] > report["slots"]}) + "\n")
+    os.replace(part, out)
+
+
+def finished_runs(part, settings):
+    """The (repeat, net, grid) of the reports in a file that an interrupted sweep of the same settings left; else none."""
+    if not part.exists():
+        return set()
+    try:
+        reports = [json.loads(line) for line in part.read_text().splitlines()]
+        same = all(r["sweep"] == json.loads(json.dumps(settings)) for r in reports)
+        return {(r["repeat"], r["net"], r["settings"]["grid"]) for r in reports} if same else set()
+    except (ValueError, KeyError, TypeError):
+        return set()
 
 
 def read_settings(path):
-    """The settings of a TOML file; ValueError for an unknown name."""
-    settings = tomllib.loads(Path(path).read_text())
-    if unknown := settings.keys() - DEFAULTS.keys() - {"grids", "data_dir"}:
-        known = ", ".join([*DEFAULTS, "grids", "data_dir"])
-        raise ValueError(f"{path}: unknown settings {', '.join(sorted(unknown))}; there are {known}")
-    return settings
+    """The settings of a TOML file."""
+    return tomllib.loads(Path(path).read_text())
+
+
+def check(settings):
+    """Raise ValueError, saying which, if a setting is unknown, of the wrong type, or asks for nothing."""
+    kinds = DEFAULTS | {"grids": [""], "data_dir": ""}
+    for name, value in settings.items():
+        if name not in kinds:
+            raise ValueError(f"unknown setting {name}: there are {', '.join(kinds)}")
+        values, example = (value, kinds[name][0]) if isinstance(kinds[name], list) else ([value], kinds[name])
+        good = isinstance(values, list) and all(type(v) is type(example) for v in values)
+        if not good or (isinstance(example, int) and name != "seed" and not all(v >= 1 for v in values)):
+            words = "whole numbers of at least 1" if isinstance(example, int) else "texts"
+            raise ValueError(f"setting {name} = {value!r}: expected {'a list of ' if values is value else ''}{words}")
+    if unknown := set(settings["schemes"]) - set(SCHEMES):
+        raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(SCHEMES)}")
+    for grid in settings.get("grids", []):
+        parse_grid(grid)
+    if not runs(settings):
+        raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
 
 
 def options():
@@ -116,8 +146,7 @@ def main():
     with user_input():
         given = read_settings(path) if path else {}
         settings = DEFAULTS | given | {name: value for name, value in args.items() if value is not None}
-        if unknown := set(settings["schemes"]) - set(SCHEMES):
-            raise ValueError(f"unknown schemes {sorted(unknown)}: use {', '.join(SCHEMES)}")
+        check(settings)
         check_writable(out)
     sweep(settings, out, timeout)
     print(f"{len(runs(settings)) * settings['repeats']} runs written to {out}")

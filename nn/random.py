@@ -16,7 +16,8 @@ CHUNK_BYTES = 1 << 23  # rows are drawn in chunks, so that a block of a huge mat
 
 def _philox(seed, stream, step, count=0):
     """The generator of (`seed`, `stream`, `step`), standing at counter `count`."""
-    return np.random.Philox(key=[seed, zlib.crc32(stream.encode())], counter=[count, 0, step, 0])
+    key = np.array([seed, zlib.crc32(stream.encode())], np.uint64)  # a list would become floats from 2^63 on
+    return np.random.Philox(key=key, counter=np.array([count, 0, step, 0], np.uint64))
 
 
 def random_block(seed, stream, width, rows, columns, dtype, step=0):

@@ -14,15 +14,15 @@ def constant(lr):
 def stepwise(lr, every, factor):
     """lr, multiplied by `factor` after each `every` steps."""
     _check(lr)
-    if every < 1:
-        raise ValueError(f"schedule: the number of steps must be at least 1, not {every}")
+    if every < 1 or not 0 < factor < math.inf:
+        raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
     return lambda step: lr * factor ** (step // every)
 
 
-def cosine(lr, steps, final=0.0):
-    """From lr at step 0 along half a cosine to `final` at step `steps`, and `final` from there on."""
+def cosine(lr, steps):
+    """From lr at step 0 along half a cosine to 0 at step `steps`, and 0 from there on."""
     _check(lr)
-    return lambda step: final + (lr - final) * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
+    return lambda step: lr * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
 
 
 def warmup(schedule, steps):

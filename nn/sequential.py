@@ -20,15 +20,20 @@ class Sequential:
     def __init__(self, layers, seed=0, dtype=np.float32):
         self.layers, self.seed, self.dtype = list(layers), seed, np.dtype(dtype)
         self.step = 0  # which minibatch comes next; dropout masks depend on it
+        self.name_layers()
+
+    def name_layers(self):
+        """Name each layer by its position. ValueError for a layer that is part of a network already."""
         for position, layer in enumerate(self.layers):
-            layer.name = layer.name or str(position)
+            if layer.name:
+                raise ValueError(f"layer {position} {layer!r} is part of a network already: make a new one")
+            layer.name = str(position)
 
     @cached_property
     def parameters(self):
         """All (layer, parameter) pairs, in the order of the flat buffers; allocated and initialised."""
         pairs = [(layer, p) for layer in self.layers for p in layer.parameters]
-        size = sum(p.size for _, p in pairs)
-        self._flat = aligned_empty(size, self.dtype), aligned_empty(size, self.dtype)
+        self._flat = aligned_empty(self.size, self.dtype), aligned_empty(self.size, self.dtype)
         self._flat[1].fill(0)
         start = 0
         for layer, p in pairs:
@@ -36,6 +41,11 @@ class Sequential:
             p.initialise(self.seed, f"{layer.name}.{p.name}")
             start += p.size
         return pairs
+
+    @property
+    def size(self):
+        """How many parameters are held here; asking allocates none."""
+        return sum(p.size for layer in self.layers for p in layer.parameters)
 
     @property
     def allocated(self):

@@ -19,12 +19,13 @@ def build(spec, features, outputs, seed=0, dtype=np.float32):
     kind, _, body = spec.partition(":")
     if kind != "mlp" or not body:
         raise ValueError(f"unknown net '{spec}': use {HELP}")
-    widths, activation, p = [], None, 0.0
+    widths, activation, p = [], None, None
     for word in body.split(","):
         if word in ACTIVATIONS and activation is None:
             activation = ACTIVATIONS[word]
-        elif word.startswith("dropout="):
+        elif word.startswith("dropout=") and activation is not None and p is None:
             p = _number(float, word.removeprefix("dropout="), spec)
+            Dropout(p)  # refuses what is no probability
         elif activation is None:
             widths.append(_number(int, word, spec))
         else:

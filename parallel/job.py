@@ -4,17 +4,15 @@
 with status 2, and ends the whole job, with the traceback, when one rank fails. No rank waits for a dead one.
 """
 
-import ctypes
 import os
 import signal
 import sys
 import time
 import traceback
 
-import numpy as np
 from mpi4py import MPI
 
-from parallel.launch import remove_own_segments
+from parallel.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that an expected error waits for the other ranks to meet the same one
 
@@ -23,10 +21,10 @@ class UserError(Exception):
     """Bad input: the message is one line that says what is wrong and what to do."""
 
 
-def promised_ranks(environ):
+def promised_ranks(environ=os.environ):
     """(ranks, variable): how many ranks the launcher says it started, and which variable says so; (1, None) if none does.
 
-    A process manager's own variables count before Slurm's, whose SLURM_NTASKS is that of the whole allocation.
+    A process manager's own variables count before Slurm's, whose SLURM_NTASKS may be that of the whole allocation.
     """
     for names in (("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), ("SLURM_NTASKS",)):
         found = [(int(environ[name]), name) for name in names if environ.get(name, "").isdecimal()]
@@ -37,18 +35,31 @@ def promised_ranks(environ):
 
 def launched_rank(environ=os.environ):
     """The rank that the launcher gave this process, whatever MPI makes of it; 0 if there is no launcher."""
+    if promised_ranks(environ)[0] == 1:
+        return 0
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
     return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
 
 
-def check_launch(comm, environ=os.environ):
+ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
+
+
+def check_launcher(environ=os.environ, vendor=None):
+    """Before MPI is entered: raise UserError if Open MPI's launcher started a program that uses another library.
+
+    Such a library may die in MPI_Init, with many lines that say nothing.
+    """
+    vendor = vendor or MPI.get_vendor()[0]
+    if "OMPI_COMM_WORLD_SIZE" in environ and "PMI_SIZE" not in environ and vendor != "Open MPI":
+        raise UserError(f"launched by Open MPI's mpiexec, but the MPI library is {library_name()}: {ADVICE}")
+
+
+def check_size(size, environ=os.environ):
     """Raise UserError if the launcher started more ranks than MPI sees: N jobs of one rank, each training alone."""
     promised, name = promised_ranks(environ)
-    if comm.size < promised and (comm.size == 1 or name != "SLURM_NTASKS"):
-        raise UserError(
-            f"{name} says {promised} ranks but MPI ({library_name()}) sees {comm.size}: launcher and MPI library do not "
-            f"belong together; use the mpiexec of that library (or MPI4PY_LIBMPI), or unset {name} for a serial run"
-        )
+    if size < promised:
+        serial = f", or unset {name} for a serial run" if size == 1 else ""
+        raise UserError(f"{name} says {promised} ranks but MPI ({library_name()}) sees {size}: {ADVICE}{serial}")
 
 
 def library_name():
@@ -62,19 +73,15 @@ def on_root(comm, action):
 
     Only what an outsider can cause (OSError, ValueError, UserError) is turned into a UserError.
     """
-    message = b""
-    result = None
+    result, message = None, None
     if comm.rank == 0:
         try:
             result = action()
         except (OSError, ValueError, UserError) as error:
-            message = one_line(error).encode()
-    length = np.array([len(message)])
-    comm.Bcast(length, root=0)
-    if length[0]:
-        text = np.frombuffer(message, np.uint8).copy() if comm.rank == 0 else np.empty(length[0], np.uint8)
-        comm.Bcast(text, root=0)
-        raise UserError(text.tobytes().decode())
+            message = one_line(error)
+    message = comm.bcast(message)
+    if message is not None:
+        raise UserError(message)
     return result
 
 
@@ -82,66 +89,93 @@ def one_line(error):
     """The message of an exception on one line; for errors of the system with the file's name."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.encode(errors="backslashreplace").decode()  # of names of files that are not UTF-8
 
 
-def run(main, launch_check=check_launch):
+def run(main, check=check_size):
     """Run `main()` as a rank of a job and exit: 0; 2 after a UserError, printed once; 1 after any other exception.
 
-    launch_check: called first with the communicator, to refuse a job that was launched wrongly.
+    check: called first with the number of ranks, to refuse a job that was launched wrongly.
     """
     _die_with_parent()
-    comm = MPI.COMM_WORLD
-    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     try:
-        launch_check(comm)
-        main()
+        check_launcher()
     except UserError as error:
-        _end_together(comm, f"{program}: error: {one_line(error)}")
+        _say(error)
+        sys.exit(2)
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    comm = MPI.COMM_WORLD
+    try:
+        check(comm.size)
+        main()
+        sys.stdout.flush()
+    except UserError as error:
+        _end_together(comm, error)
     except KeyboardInterrupt:
         _abort(comm, 130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abort(comm, 141)
     except SystemExit as exit:
         if exit.code not in (0, None):
-            _end_together(comm, None if isinstance(exit.code, int) else str(exit.code), exit.code)
+            _abort(comm, exit.code if isinstance(exit.code, int) else 1)
     except BaseException:
-        sys.stdout.flush()
         sys.stderr.write("".join(f"[rank {comm.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
         sys.stderr.flush()
         _abort(comm, 1)
-    sys.stdout.flush()
     _finalize(comm)
 
 
 def run_launcher(main):
-    """Run the `main()` of a program that starts jobs and is no rank of one; exits as `run` does."""
-    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    """Run the `main()` of a program that starts jobs or only reads results, and is no rank; exits as `run` does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # of a scheduler that ends the allocation, of a closed terminal
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        if promised_ranks(os.environ)[0] > 1 and promised_ranks(os.environ)[1] != "SLURM_NTASKS":
-            raise UserError(f"{program} starts mpiexec itself: run it without mpiexec")
+        promised, name = promised_ranks()
+        if name == "SLURM_NTASKS":
+            promised = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
+        if promised > 1:
+            raise UserError("not a parallel program: run it without mpiexec")
         main()
     except UserError as error:
-        print(f"{program}: error: {one_line(error)}", file=sys.stderr)
+        _say(error)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 
 
-def _end_together(comm, message, status=2):
-    """Print `message` once and exit with `status` on every rank; if the others do not come, end them."""
-    status = status if isinstance(status, int) else 2
+def end_job_early():
+    """End the whole job from a rank that fails before `run`; does nothing where there is no job."""
+    if promised_ranks()[0] > 1 and not MPI.Is_finalized():
+        if not MPI.Is_initialized():
+            MPI.Init()
+        MPI.COMM_WORLD.Abort(1)
+
+
+def _say(error):
+    """Print an error, on the first of the processes that were launched together."""
+    if launched_rank() == 0:
+        program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+        print(f"{program}: error: {one_line(error)}", file=sys.stderr, flush=True)
+
+
+def _end_together(comm, error):
+    """Print `error` once and exit with status 2 on every rank; if the others do not come, end them."""
     arrival = comm.Ibarrier()
     deadline = time.monotonic() + GRACE
     together = arrival.Test()
     while not together and time.monotonic() < deadline:
         time.sleep(0.01)
         together = arrival.Test()
-    first = comm.rank == 0 and launched_rank() == 0  # N jobs of one rank are still one job to the user
-    if message and (first or not together):
-        print(message, file=sys.stderr, flush=True)
     if not together:
-        _abort(comm, status)
+        print(f"[rank {comm.rank}] error: {one_line(error)}", file=sys.stderr, flush=True)
+        _abort(comm, 2)
+    if comm.rank == 0:
+        _say(error)
     _finalize(comm)
-    sys.exit(status)
+    sys.exit(2)
 
 
 def _finalize(comm):
@@ -160,6 +194,6 @@ def _abort(comm, status):
 
 
 def _die_with_parent():
-    """On Linux, ask the kernel to end this rank when the launcher's process that started it dies."""
-    if promised_ranks(os.environ)[0] > 1 and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    """A rank ends when the launcher's process that started it dies."""
+    if promised_ranks()[0] > 1:
+        end_with_parent()

@@ -1,7 +1,9 @@
 """Starting jobs with mpiexec, and ending them: with a time limit, whole, and leaving nothing behind."""
 
 import contextlib
+import ctypes
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,42 +28,47 @@ class Finished:
 
 
 def find_mpiexec():
-    """The launcher: MPIEXEC if set, else the one beside this Python (the wheels'), else the first on the PATH.
+    """The launcher as a list of words: MPIEXEC if set, else the one beside this Python (the wheels'), else that on the PATH.
 
-    Raises FileNotFoundError with what to do if there is none.
+    Raises OSError with what to do if there is none.
     """
-    if os.environ.get("MPIEXEC"):
-        return os.environ["MPIEXEC"]
     beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
-        raise FileNotFoundError("no mpiexec: install the wheel 'mpich', or set MPIEXEC to your system's launcher")
-    return found
+    words = shlex.split(os.environ.get("MPIEXEC") or (str(beside) if beside.exists() else "mpiexec"))
+    program = shutil.which(words[0])
+    if program is None:
+        raise OSError(f"no launcher '{words[0]}': install the wheel 'mpich', or set MPIEXEC to your system's launcher")
+    return [program, *words[1:]]
 
 
 @lru_cache
 def is_open_mpi(mpiexec):
-    """Whether a launcher is Open MPI's."""
+    """Whether the launcher at this path is Open MPI's."""
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60).stdout
     return "Open MPI" in version or "OpenRTE" in version or "PRRTE" in version
 
 
+def end_with_parent():
+    """On Linux, ask the kernel to end this process when the one that started it dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+
+
 def cores():
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The set of cores that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
-def places():
-    """How many ranks have a core of their own: Slurm's tasks inside an allocation, else the cores here."""
+def slots():
+    """How many ranks can have a core of their own: Slurm's tasks inside an allocation, else the cores here."""
     tasks = os.environ.get("SLURM_NTASKS", "")
-    return int(tasks) if tasks.isdecimal() else cores()
+    return int(tasks) if tasks.isdecimal() else len(cores())
 
 
 def environment(ranks, mpiexec):
     """The environment of a job: one BLAS thread a rank, calm oversubscription, what Open MPI wants; the user's goes first."""
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
-    crowded = ranks > places()
+    crowded = ranks > slots()
     defaults = {}
     if not is_open_mpi(mpiexec):
         if crowded:  # without it a barrier of 8 ranks on 2 cores takes 10 times as long
@@ -92,10 +99,10 @@ def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
     launcher = find_mpiexec()
     mark, started = uuid.uuid4().hex, time.time()
     process = subprocess.Popen(
-        [launcher, "-n", str(ranks), sys.executable, *arguments],
-        env=environment(ranks, launcher) | {MARK: mark} | (env or {}),
+        [*launcher, "-n", str(ranks), sys.executable, *arguments],
+        env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
         cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        start_new_session=True,
+        start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
     clean = False
     try:

@@ -22,12 +22,17 @@ def parallelize(net, grid, plan="fewest-bytes"):
     """The network that this rank of `grid` runs, equal to the serial `net` taken over all ranks.
 
     net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    grid: a ProcessGrid. plan: see `parallel/plan.py`; ValueError if it does not fit the net.
+    grid: a ProcessGrid. plan: see `parallel/plan.py`. ValueError if the plan does not fit the net, or the layers each
+    other, or if there is no Linear layer.
     """
-    choices = parse_plan(plan, net, grid)
+    linear = [layer for layer in net.layers if isinstance(layer, Linear)]
+    if not linear:
+        raise ValueError("there is nothing to parallelize: the net has no Linear layer")
+    inputs = features = linear[0].inputs
+    net.output_features(inputs)
+    choices = parse_plan(plan, [inputs, *(layer.outputs for layer in linear)], grid.sizes["model"])
     group = grid.group("model")
-    inputs = features = next((layer.inputs for layer in net.layers if isinstance(layer, Linear)), 0)
-    start = at = INPUT[choices[0]] if choices else Replicate()  # how activations lie on the model axis
+    start = at = INPUT[choices[0]]  # how activations lie on the model axis
     layers = []
 
     def place(target, name):
@@ -78,6 +83,9 @@ class ParallelSequential(Sequential):
         super().__init__(layers, seed=seed, dtype=dtype)
         self.grid, self.plan, self.input, self.output = grid, plan, input, output
 
+    def name_layers(self):
+        """They have the names of the serial layers that they belong to."""
+
     def input_block(self, batch_size):
         """(rows, columns): the slices of the global minibatch that this rank's `forward` takes."""
         return self.input.rows(batch_size, self.grid.coordinates), self.input.columns(self.grid.coordinates)
@@ -102,8 +110,11 @@ class ParallelSequential(Sequential):
 
     def state_dict(self):
         """The *global* parameters under PyTorch's names and shapes, on every rank. Collective."""
+        return dict(self.global_parameters())
+
+    def global_parameters(self):
+        """(name, array) of each entry of `state_dict`, gathered one after another. Collective: exhaust it on every rank."""
         model = self.grid.group("model")
-        state = {}
         for layer, p in self.parameters:
             value = p.value
             if p.indices and model.size > 1:
@@ -116,8 +127,7 @@ class ParallelSequential(Sequential):
                 for index, shape, count in zip(p.indices, shapes, counts):
                     value[index] = flat[start : start + count].reshape(shape)
                     start += count
-            state[f"{layer.name}.{p.name}"] = np.ascontiguousarray(value.transpose(p.torch_axes)).copy()
-        return state
+            yield f"{layer.name}.{p.name}", np.ascontiguousarray(value.transpose(p.torch_axes)).copy()
 
 
 def _replicated(parameter):

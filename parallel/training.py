@@ -52,6 +52,15 @@ def train_step(net, loss, optimizer, x, y, batch_size):
     return total
 
 
+def check_finite(net):
+    """Raise Diverged, on all ranks, if an update left a parameter that is not finite. Collective."""
+    finite = [bool(np.isfinite(p.value).all()) for _, p in net.parameters] + [False]
+    first = int(net.grid.min(np.array([finite.index(False)]))[0])
+    if first < len(net.parameters):
+        layer, p = net.parameters[first]
+        raise Diverged(f"step {net.step - 1}: its update left {layer.name}.{p.name} not finite; try a lower --lr")
+
+
 def _first_culprit(net, x, batch_size):
     """Where a value first stops being finite, over all ranks, as words. Collective."""
     culprits = [("the input", x)]
@@ -72,20 +81,26 @@ def evaluate(net, part, loss_name, reader, batch_size):
 
     part: the samples. reader: how they reach the ranks. mse is in units of the standardised targets, the mean
     over outputs; rmse, one a output, in the units of the data set. Collective.
+    Raises Diverged, on all ranks, if an output is not finite.
     """
-    sums = np.zeros(1 if loss_name == "cross-entropy" else part.target_width, np.float64)
+    classes = loss_name == "cross-entropy"
+    sums = np.zeros(1 if classes else part.target_width, np.float64)
+    finite = True
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, y = reader.load(indices)
         outputs = net.forward(x, batch_size=len(indices))
+        finite = finite and bool(np.isfinite(outputs).all())
         if not net.is_counted or not len(outputs):
             continue
-        if loss_name == "cross-entropy":
+        if classes:
             sums[0] += np.count_nonzero(outputs.argmax(axis=1) == y)
         else:
             sums += np.square(outputs - y, dtype=np.float64).sum(axis=0)
+    if not net.grid.min(np.array([int(finite)]))[0]:
+        raise Diverged(f"step {net.step}: outputs for the test samples are not finite; try a lower --lr")
     net.grid.world.all_reduce(sums, "evaluation")
-    if loss_name == "cross-entropy":
+    if classes:
         return {"accuracy": 100 * float(sums[0]) / len(part)}
     squares = sums / len(part)
     return {"mse": float(squares.mean()), "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}

@@ -58,7 +58,7 @@ def redistribution(source, target, samples, features, ranks):
     return 0
 
 
-def laugier_model(batch_size, widths, batch, model, itemsize=4):
+def laugier_activations(batch_size, widths, batch, model, itemsize=4):
     """Bytes on the model axis of one step of Laugier's Algorithm 3 (Algorithm 2 where batch = 1), over all ranks.
 
     widths: d_0 (the inputs) to d_L (the outputs). batch, model: the sizes of the axes.
@@ -67,7 +67,7 @@ def laugier_model(batch_size, widths, batch, model, itemsize=4):
     return itemsize * batch_size * (all_gather(gathered, model) + all_reduce(reduced, model))
 
 
-def ours_model(batch_size, widths, plan, batch, model, itemsize=4):
+def activations(batch_size, widths, plan, batch, model, itemsize=4):
     """Bytes on the model axis of one step under `plan` ("out" or "in" a layer), over all ranks.
 
     Between two layers: out -> out is an all-gather and, backward, a reduce-scatter; out -> in moves nothing;

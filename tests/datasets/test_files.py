@@ -59,3 +59,13 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         beside.write_text("whole")
         assert not path.exists()
     assert path.read_text() == "whole"
+
+
+def test_links_stay_links_and_devices_stay_devices(tmp_path):
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with written_whole(tmp_path / "link") as beside:
+        beside.write_text("new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "there").read_text() == "new"
+    with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
+        pass

@@ -142,7 +142,7 @@ def test_synthetic_ethylene_is_labelled_and_repeats(tmp_path, monkeypatch):
         (lambda p: _rewrite(p, np.zeros((3, 16))), "not contiguous rows of 16 float32"),
         (lambda p: _rewrite(p, np.zeros((30, 16), np.float32), chunks=(10, 16)), "not contiguous"),
         (lambda p: _rewrite(p, np.zeros((30, 16), np.float32)), "30 inputs but 450 targets"),
-        (lambda p: _drop_moments(p), "means and deviations are missing"),
+        (lambda p: _drop_moments(p), "y_std is missing or damaged"),
     ],
 )
 def test_a_damaged_conversion_is_refused(tmp_path, monkeypatch, damage, message):

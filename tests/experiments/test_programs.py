@@ -43,7 +43,7 @@ def test_a_sweep_writes_a_report_a_run(swept):
     assert {r["grid"] for r in reports} == {
         "batch=1,model=1", "batch=2,model=1", "batch=1,model=2", "batch=4,model=1", "batch=1,model=4", "batch=2,model=2",
     }  # fmt: skip
-    assert all(r["oversubscribed"] == (r["P"] > r["versions"]["places"]) for r in reports)
+    assert all(r["oversubscribed"] == (r["P"] > r["slots"]) for r in reports)
     losses = {(r["net"], round(r["final_loss"], 5)) for r in reports}
     assert len(losses) == 2, "every grid trains the same network"
 
@@ -109,14 +109,60 @@ def test_bad_sweeps_are_refused(arguments, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_files_are_checked(tmp_path):
-    (tmp_path / "s.toml").write_text("batchsize = 3\n")
-    with pytest.raises(ValueError, match="unknown settings batchsize"):
-        sweep.read_settings(tmp_path / "s.toml")
-    (tmp_path / "s.toml").write_text("batch_size = \n")
-    with pytest.raises(ValueError):
-        sweep.read_settings(tmp_path / "s.toml")
-    assert len(sweep.runs(sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml"))) == 30
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("batchsize = 3", "unknown setting batchsize"),
+        ("batch_size = ", "Invalid value"),
+        ("ranks = 4", "ranks = 4: expected a list of whole numbers of at least 1"),
+        ("ranks = [0]", "whole numbers of at least 1"),
+        ("ranks = ['a']", "whole numbers of at least 1"),
+        ("ranks = [1.5]", "whole numbers of at least 1"),
+        ("repeats = 'x'", "repeats = 'x': expected whole numbers"),
+        ("repeats = 0", "whole numbers of at least 1"),
+        ("grids = ['rows=2']", "grid 'rows=2'"),
+        ("nets = []", "nothing to run"),
+        ("schemes = ['2d']\nranks = [1]", "nothing to run"),
+    ],
+)
+def test_settings_files_are_checked(tmp_path, line, message):
+    (tmp_path / "s.toml").write_text(line + "\n")
+    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    assert not (tmp_path / "s.jsonl").exists()
+
+
+def test_the_speedup_settings_are_good():
+    settings = sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml")
+    sweep.check(settings)
+    assert len(sweep.runs(settings)) == 30
+
+
+def test_an_interrupted_sweep_goes_on(swept, tmp_path):
+    settings = json.loads(swept.read_text().splitlines()[0])["sweep"]
+    out, part = tmp_path / "s.jsonl", tmp_path / "s.jsonl.part"
+    lines = swept.read_text().splitlines(keepends=True)
+    part.write_text("".join(lines[:-1]))
+    sweep.sweep(settings, out)
+    assert out.read_text().splitlines()[:-1] == [line.rstrip() for line in lines[:-1]]  # not run again
+    assert len(out.read_text().splitlines()) == len(lines) and not part.exists()
+    part.write_text("".join(lines[:-1]))
+    assert sweep.finished_runs(part, settings | {"batch_size": 7}) == set()
+    part.write_text("half a li")
+    assert sweep.finished_runs(part, settings) == set()
+
+
+def test_programs_that_are_no_jobs_say_so_once():
+    for name in ("sweep", "plot"):
+        finished = mpiexec(3, ["-m", f"experiments.{name}"], 60)
+        assert finished.status == 2
+        assert finished.stderr.count(f"{name}: error: not a parallel program: run it without mpiexec") == 1
+
+
+def test_launch_starts_a_job():
+    finished = program("experiments.launch", 2, "experiments.check", "--ranks", 2)
+    assert finished.returncode == 0 and finished.stdout.endswith("ok\n"), finished.stderr
+    assert program("experiments.launch", 0, "experiments.check").returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -150,22 +196,28 @@ def test_check_runs_alone_and_names_a_missing_rank():
 
 
 def test_check_names_singletons_and_too_many_threads():
-    assert "N singletons" in problems(None, 4, 1, {"here": (1, 8)}, 1)[0]
-    assert "OMP_NUM_THREADS=1" in problems(None, 2, 2, {"here": (2, 2)}, 2)[0]
-    assert problems(2, 2, 2, {"here": (2, 2)}, 1) == [] == problems(None, 1, 1, {"here": (1, 2)}, 2)
-    assert problems(None, 8, 8, {"here": (8, 2)}, 1) == []  # oversubscribed is said, but is not wrong
+    assert "N singletons" in problems(None, 1, {"here": (1, 8)}, 1, {"PMI_SIZE": "4"})[0]
+    assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, {"here": (2, 8)}, 1, {"PMI_SIZE": "4"})[0]
+    assert "OMP_NUM_THREADS=1" in problems(None, 2, {"here": (2, 2)}, 2, {})[0]
+    assert problems(2, 2, {"here": (2, 2)}, 1, {}) == [] == problems(None, 1, {"here": (1, 2)}, 2, {})
+    assert problems(None, 8, {"here": (8, 2)}, 1, {}) == []  # oversubscribed is said, but is not wrong
     launcher = find_mpiexec()
     finished = subprocess.run(
-        [launcher, "-n", "2", sys.executable, "-m", "experiments.check"],
-        env=environment(2, launcher) | {"OMP_NUM_THREADS": str(2 * (os.cpu_count() or 1))}, capture_output=True, text=True,
+        [*launcher, "-n", "2", sys.executable, "-m", "experiments.check"],
+        env=environment(2, launcher[0]) | {"OMP_NUM_THREADS": str(2 * (os.cpu_count() or 1))}, capture_output=True, text=True,
     )  # fmt: skip
     assert finished.returncode == 2 and "BLAS threads" in finished.stderr
 
 
-def test_an_import_that_fails_on_one_rank_ends_the_job():
-    code = "import experiments; from mpi4py.MPI import COMM_WORLD as w; w.rank == 1 and __import__('no_such'); w.Barrier()"
+def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
+    """Before or after MPI is entered."""
+    ranks = "os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')"
+    (tmp_path / "tqdm.py").write_text(f"import os\nif '1' in ({ranks}): 1 / 0\ntqdm = print\n")
+    finished = mpiexec(3, ["-m", "experiments.train"], timeout=30, env={"PYTHONPATH": str(tmp_path)})
+    assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
+    code = "import experiments; from mpi4py import MPI; MPI.Init(); w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.Barrier()"
     finished = mpiexec(3, ["-c", code], timeout=30)
-    assert finished.status not in (0, None) and "No module named 'no_such'" in finished.stderr
+    assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
 
 
 def test_the_scatters_are_timed(tmp_path):

@@ -44,6 +44,8 @@ def test_reports_of_all_grids_agree(tmp_path, plan):
         assert report["bytes"] and report["seconds_per_step"]["min"] <= report["seconds_per_step"]["median"]
         times = report["time"]
         assert all(value >= 0 for value in times.values()) and times["communicate"] > 0
+        slowest = report["seconds_per_step"]
+        assert slowest["min"] * 0.3 < sum(times.values()) <= slowest["max"], "the parts of a step sum to the step"
 
 
 def test_the_same_run_twice_has_the_same_digest(tmp_path):
@@ -95,11 +97,18 @@ BAD = [
     (["--momentum", "0", "--nesterov"], "nesterov needs a momentum"),
     (["--schedule", "linear"], "unknown schedule 'linear'"),
     (["--seed", "-1"], "whole number of at least 0"),
+    (["--seed", "18446744073709551616"], "at most 9223372036854775807"),
+    (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
+    (["--net", "mlp:relu,dropout=2"], "Dropout: p must be"),
+    (["--schedule", "step:1:-1"], "factor above 0"),
+    (["--report", "/tmp/same", "--predictions", "/tmp/same"], "are the same file"),
+    (["--report", "/dev/null"], "no ordinary file"),
+    (["--lr", "1e30", "--steps", "1", "--net", "mlp:8,8,relu"], "not finite"),
     (["--dtype", "float16"], "invalid choice"),
     (["--reader", "pigeon"], "invalid choice"),
     (["--depth", "3"], "unrecognized arguments"),
     (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
-    (["--report", "/"], "can not write to /"),
+    (["--report", "/"], "can not write to /: it is no ordinary file"),
     (["--predictions", "/dev/null/x.npy"], "can not write to /dev/null"),
     (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
     (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),

@@ -24,9 +24,9 @@ def test_chunks_do_not_show(monkeypatch):
 def test_seed_name_and_step_each_give_another_stream():
     draws = {
         random_block(seed, name, 8, slice(0, 4), slice(0, 8), np.uint32, step).tobytes()
-        for seed, name, step in [(0, "a", 0), (1, "a", 0), (0, "b", 0), (0, "a", 1)]
+        for seed, name, step in [(0, "a", 0), (1, "a", 0), (0, "b", 0), (0, "a", 1), (2**63, "a", 0), (2**63 + 1, "a", 0)]
     }
-    assert len(draws) == 4
+    assert len(draws) == 6
 
 
 def test_uniform_is_uniform():

@@ -68,3 +68,10 @@ def test_a_network_without_parameters():
     n = Sequential([ReLU()])
     assert n.params.size == 0
     assert n.forward(np.array([[-1.0, 2.0]], np.float32)).tolist() == [[0, 2]]
+
+
+def test_a_layer_belongs_to_one_network():
+    layer = Linear(3, 3)
+    Sequential([layer])
+    with pytest.raises(ValueError, match="layer 1 .* is part of a network already"):
+        Sequential([ReLU(), layer])

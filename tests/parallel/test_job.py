@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from parallel.job import UserError, check_launch, one_line, promised_ranks
+from parallel.job import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 from parallel.launch import (
     MARK,
     environment,
@@ -24,20 +24,20 @@ from parallel.launch import (
 
 @pytest.fixture(autouse=True)
 def nothing_left():
-    """No process of a job of this test, and no shared-memory segment, remains."""
-    remove_orphaned_segments()
+    """No process of a job of this test, and no shared-memory segment that came with it, remains."""
+    started = time.time()
     yield
     deadline = time.monotonic() + 5
-    while orphaned_segments() and time.monotonic() < deadline:
+    while orphaned_segments(started) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not orphaned_segments()
+    assert not orphaned_segments(started)
     assert not ranks_alive()
 
 
-def ranks_alive():
-    """Processes that run tests.parallel.failing."""
+def ranks_alive(module="tests.parallel.failing"):
+    """Processes that run a module."""
     found = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True).stdout.splitlines()
-    return [line for line in found if "tests.parallel.failing" in line and " Z" not in line]
+    return [line for line in found if f"-m {module}" in line and " Z" not in line]
 
 
 def job(way, ranks=3, timeout=60):
@@ -69,7 +69,7 @@ def test_a_user_error_of_one_rank_ends_the_others():
     finished, seconds = job("lonely_user_error")
     assert finished.status == 2
     assert seconds < 15
-    assert finished.stderr.count("failing: error: only here\n") == 1
+    assert finished.stderr.count("[rank 2] error: only here\n") == 1
 
 
 def test_an_error_of_rank_0_reaches_all():
@@ -103,10 +103,10 @@ def test_an_interrupt_of_the_launching_program_ends_the_job():
 
 
 def test_killing_mpiexec_leaves_no_orphan():
-    launcher = find_mpiexec()
+    launcher, started = find_mpiexec(), time.time()
     process = subprocess.Popen(
-        [launcher, "-n", "3", sys.executable, "-m", "tests.parallel.failing", "hung"],
-        env=environment(3, launcher) | {MARK: "orphans"}, stdout=subprocess.PIPE, text=True,
+        [*launcher, "-n", "3", sys.executable, "-m", "tests.parallel.failing", "hung"],
+        env=environment(3, launcher[0]) | {MARK: "orphans"}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout.readline() == "about to hang\n"
     process.kill()
@@ -118,12 +118,34 @@ def test_killing_mpiexec_leaves_no_orphan():
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     assert not left
-    remove_orphaned_segments()
+    remove_orphaned_segments(started)
 
 
-class Comm:
-    def __init__(self, size):
-        self.size = size
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_ending_the_launching_program_ends_its_job(number, tmp_path):
+    out = tmp_path / "s.jsonl"
+    arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
+    started = time.time()
+    sweep = subprocess.Popen([sys.executable, "-m", "experiments.sweep", *arguments], stderr=subprocess.PIPE)
+    while not ranks_alive("experiments.train"):
+        time.sleep(0.05)
+    time.sleep(1)  # until the ranks have entered MPI
+    sweep.send_signal(number)
+    sweep.communicate(timeout=20)
+    deadline = time.monotonic() + 10
+    while ranks_alive("experiments.train") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not ranks_alive("experiments.train")
+    assert not out.exists()
+    remove_orphaned_segments(started)  # a killed program can't
+
+
+def test_a_launcher_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "/no/such/mpiexec --flag")
+    with pytest.raises(OSError, match="no launcher '/no/such/mpiexec'.*set MPIEXEC"):
+        find_mpiexec()
+    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
+    assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +168,8 @@ def test_what_the_launcher_promised(variables, promised):
         ({}, 1, False),
         ({"SLURM_NTASKS": "4"}, 1, True),
         ({"SLURM_NTASKS": "4"}, 4, False),
-        ({"SLURM_NTASKS": "4"}, 2, False),  # a smaller job inside an allocation
+        ({"SLURM_NTASKS": "4"}, 2, True),
+        ({"SLURM_NTASKS": "4", "PMI_SIZE": "2"}, 2, False),  # a smaller job inside an allocation
         ({"SLURM_NTASKS": "64", "PMI_SIZE": "1"}, 1, False),  # mpiexec -n 1 inside an allocation
         ({"PMI_SIZE": "4"}, 1, True),
         ({"OMPI_COMM_WORLD_SIZE": "4"}, 1, True),
@@ -156,15 +179,38 @@ def test_what_the_launcher_promised(variables, promised):
 def test_n_jobs_of_one_rank_are_refused(variables, size, wrong):
     if wrong:
         with pytest.raises(UserError, match=f"{next(iter(variables))} says 4 ranks but MPI .* sees {size}"):
-            check_launch(Comm(size), variables)
+            check_size(size, variables)
     else:
-        check_launch(Comm(size), variables)
+        check_size(size, variables)
+
+
+@pytest.mark.parametrize(
+    ("variables", "vendor", "wrong"),
+    [
+        ({}, "MPICH", False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "MPICH", True),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI", False),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}, "MPICH", False),  # MPICH's mpiexec in a job of Open MPI's
+    ],
+)
+def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it(variables, vendor, wrong):
+    if wrong:
+        with pytest.raises(UserError, match="launched by Open MPI's mpiexec, but the MPI library is"):
+            check_launcher(variables, vendor)
+    else:
+        check_launcher(variables, vendor)
+
+
+def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
+    assert launched_rank({"SLURM_PROCID": "3"}) == 0
+    assert launched_rank({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}) == 3
+    assert launched_rank({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}) == 1
 
 
 def test_the_wrong_launcher_stops_every_program():
     finished = subprocess.run(
         [sys.executable, "-m", "experiments.train", "--steps", "1"],
-        env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()) else "OMPI_COMM_WORLD_SIZE": "4"},
+        env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()[0]) else "OMPI_COMM_WORLD_SIZE": "4"},
         capture_output=True, text=True,
     )  # fmt: skip
     assert finished.returncode == 2
@@ -174,4 +220,6 @@ def test_the_wrong_launcher_stops_every_program():
 def test_messages_are_one_line():
     assert one_line(ValueError("a\n  b")) == "a b"
     assert one_line(OSError("no such thing")) == "no such thing"
+    assert one_line(ValueError()) == "ValueError"
+    assert one_line(ValueError("\udcff")) == "\\udcff"
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"

@@ -134,6 +134,18 @@ def test_plans_that_do_not_fit_are_refused(comm):
                 raise AssertionError(plan)
 
 
+@mpi(2)
+def test_networks_that_can_not_be_split_are_refused(comm):
+    with ProcessGrid(comm, model=2) as grid:
+        for layers, words in (([ReLU()], "no Linear layer"), ([Linear(3, 4), Linear(5, 2)], "takes 5 features but gets 4")):
+            try:
+                parallelize(Sequential(layers), grid)
+            except ValueError as error:
+                assert words in str(error)
+            else:
+                raise AssertionError(words)
+
+
 @mpi(1, 2, 4)
 def test_divergence_names_the_step_and_the_layer(comm):
     from parallel.training import Diverged

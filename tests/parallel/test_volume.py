@@ -20,13 +20,6 @@ def mlp(widths):
     return Sequential(layers[:-1])
 
 
-class Axis:
-    """All that a plan needs to know of a grid."""
-
-    def __init__(self, model):
-        self.sizes = {"batch": 1, "model": model}
-
-
 @mpi(*RANKS)
 def test_a_step_moves_what_the_formulas_say(comm):
     for sizes, plan, batch_size in product(grids(comm.size), PLANS, (13, 3)):
@@ -40,9 +33,9 @@ def test_a_step_moves_what_the_formulas_say(comm):
                 counted[layer if layer in counted else "model"] += record.bytes
             counted = {name: comm.allreduce(value) for name, value in counted.items()}
             if plan == "laugier":
-                expected = volume.laugier_model(batch_size, WIDTHS, **sizes)
+                expected = volume.laugier_activations(batch_size, WIDTHS, **sizes)
             else:
-                expected = volume.ours_model(batch_size, WIDTHS, net.plan, **sizes)
+                expected = volume.activations(batch_size, WIDTHS, net.plan, **sizes)
             case = f"{sizes} {plan} {batch_size}"
             assert counted["model"] == expected, f"{case}: {counted['model']} {expected}"
             assert counted["gradients"] == volume.gradients(WIDTHS, **sizes), case
@@ -67,17 +60,24 @@ def test_a_step_has_the_fewest_messages(comm):
 @pytest.mark.parametrize("widths", [[7, 3], [784, 512, 512, 10], [16, 32, 32, 32, 2], [5, 100, 3, 200, 7], [9, 8, 7, 6, 5, 4]])
 @pytest.mark.parametrize("model", [2, 3, 8])
 def test_the_plan_of_fewest_bytes_is_that(widths, model):
-    plan = fewest_bytes(mlp(widths), Axis(model))
+    plan = fewest_bytes(widths, model)
     samples = model  # of which an all-to-all leaves the same share in place as for any large batch
-    cost = lambda plan: volume.ours_model(samples, widths, plan, 1, model)  # noqa: E731
+    cost = lambda plan: volume.activations(samples, widths, plan, 1, model)  # noqa: E731
     assert cost(plan) == min(cost(p) for p in product(("out", "in"), repeat=len(widths) - 1))
 
 
-@pytest.mark.parametrize("widths", [[784, 512, 512, 10], [16, 1024, 1024, 1024, 2], [4, 32, 32, 32, 1], [1024, 2048, 1024, 10]])
+WIDE = [[784, 512, 512, 10], [16, 1024, 1024, 1024, 2], [4, 32, 32, 32, 1], [1024, 2048, 1024, 10]]
+ODD = [[784, 10], [784, 10, 1000], [1, 2, 50], [7, 11, 31, 2], [5, 100, 3, 200, 7], [9, 3, 8, 1, 6]]
+
+
+@pytest.mark.parametrize("widths", [*WIDE, *ODD])
 @pytest.mark.parametrize("model", range(2, 9))
 def test_ours_moves_at_most_two_thirds_of_laugiers(widths, model):
-    ours = volume.ours_model(100, widths, fewest_bytes(mlp(widths), Axis(model)), 1, model)
-    assert ours <= 2 / 3 * volume.laugier_model(100, widths, 1, model)
+    if model == 2 and (len(widths) == 2 or widths[-1] > 1.5 * widths[-2]):
+        pytest.skip("at 2 ranks only where the outputs are not the widest: see fewest_bytes")
+    samples = 840  # each number of ranks divides it
+    ours = volume.activations(samples, widths, fewest_bytes(widths, model), 1, model)
+    assert ours <= 2 / 3 * volume.laugier_activations(samples, widths, 1, model)
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
@@ -86,6 +86,8 @@ def test_the_corrected_formulas(ranks):
     parameters = sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
     assert volume.gradients(WIDTHS, ranks, 1, itemsize=1) / ranks == pytest.approx(2 * (ranks - 1) / ranks * parameters)
     moved = sum(WIDTHS[1:]) + 2 * sum(WIDTHS[1:-1])
-    assert volume.laugier_model(13, WIDTHS, 1, ranks, itemsize=1) / ranks == pytest.approx((ranks - 1) / ranks * 13 * moved)
-    out = volume.ours_model(8 * 13, WIDTHS, ["out"] * 3, 1, ranks, itemsize=1) / ranks
+    assert volume.laugier_activations(13, WIDTHS, 1, ranks, itemsize=1) / ranks == pytest.approx(
+        (ranks - 1) / ranks * 13 * moved
+    )
+    out = volume.activations(8 * 13, WIDTHS, ["out"] * 3, 1, ranks, itemsize=1) / ranks
     assert out == pytest.approx((ranks - 1) / ranks * 8 * 13 * (2 * sum(WIDTHS[1:-1]) + 2 * WIDTHS[-1] / ranks), rel=0.2)
