@@ -13,7 +13,8 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
     """Shows defaults, where there are any."""
 
     def _get_help_string(self, action):
-        return action.help if action.default in (None, False) else super()._get_help_string(action)
+        hidden = action.default is None or action.default is False
+        return action.help if hidden else super()._get_help_string(action)
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 
 from mpi4py import MPI
 
@@ -105,7 +106,9 @@ def run(main, check=check_size):
         _say(error)
         sys.exit(2)
     if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        with warnings.catch_warnings():  # of a launcher of another library, on every rank; `check` says it once
+            warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
+            MPI.Init_thread(MPI.THREAD_MULTIPLE)
     comm = MPI.COMM_WORLD
     try:
         check(comm.size)
