@@ -76,7 +76,7 @@ def table(results):
         "",
         "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one thread a rank.",
         f"{results['versions']['processor']}, {results['slots']} cores, NumPy {results['versions']['numpy']} "
-        f"({results['versions']['blas']}), PyTorch {results['versions']['torch']}, {results['versions']['mpi']}.",
+        f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
         "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays.",
         idleness(results["busy_cores"]),
         "",

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -257,3 +258,10 @@ def test_the_peer_comparison_compares_the_same_network():
     assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0}
     one, peer = bench.two_rank_ratios(case, rounds=1, steps=2)
     assert one[0] > 0 and peer[0] > 0
+
+
+def test_the_table_of_the_peer_comparison():
+    results = json.loads(Path("results/bench.json").read_text())
+    text = bench.table(results)
+    assert text == Path("results/bench.md").read_text()
+    assert text.count("\n| ") == len(results["ratios"]) + 1
