@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from experiments.options import Parser, whole
 from nn import LOSSES, SGD, specs
@@ -84,7 +85,8 @@ def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
     parser.add_argument("--rounds", type=whole(1), default=11, help="pairs of times of each comparison")
     args = parser.parse_args()
-    print(json.dumps({case.name: serial_ratios(case, args.rounds) for case in SERIAL}))
+    cases = tqdm(SERIAL, unit=" networks", delay=2, disable=None)
+    print(json.dumps({case.name: serial_ratios(case, args.rounds) for case in cases}))
 
 
 if __name__ == "__main__":
