@@ -177,6 +177,7 @@ def _end_together(comm, error):
         _abort(comm, 2)
     if comm.rank == 0:
         _say(error)
+    comm.Barrier()  # a launcher may end the others as soon as one has exited: not before the word is out
     _finalize(comm)
     sys.exit(2)
 
