@@ -3,11 +3,13 @@
 import contextlib
 import ctypes
 import os
+import platform
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -117,6 +119,7 @@ def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
         if not clean:
             _kill(mark)
             process.wait()
+            remove_session(process.pid)
             remove_orphaned_segments(since=started)
 
 
@@ -138,6 +141,13 @@ def _kill(mark):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def remove_session(pid):
+    """Delete the folders that Open MPI's mpiexec, ended by force, left: one that gets the same id would not start."""
+    folder = Path(tempfile.gettempdir())
+    for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
+        shutil.rmtree(session, ignore_errors=True)
 
 
 def remove_orphaned_segments(since=0.0):

@@ -1,9 +1,11 @@
 """However a job ends, it ends: whole, in time, with a word on why, and leaving nothing behind."""
 
+import glob
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -19,19 +21,25 @@ from parallel.launch import (
     orphaned_segments,
     processes,
     remove_orphaned_segments,
+    remove_session,
 )
 
 
 @pytest.fixture(autouse=True)
 def nothing_left():
     """No process of a job of this test, and no shared-memory segment that came with it, remains."""
-    started = time.time()
+    started, sessions = time.time(), open_mpi_sessions()
     yield
+    assert open_mpi_sessions() <= sessions
     deadline = time.monotonic() + 5
     while orphaned_segments(started) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not orphaned_segments(started)
     assert not ranks_alive()
+
+
+def open_mpi_sessions():
+    return set(glob.glob(f"{tempfile.gettempdir()}/ompi.*[0-9]")) | set(glob.glob(f"{tempfile.gettempdir()}/ompi.*/pid.*"))
 
 
 def ranks_alive(module="tests.parallel.failing"):
@@ -119,6 +127,7 @@ def test_killing_mpiexec_leaves_no_orphan():
         os.kill(pid, signal.SIGKILL)
     assert not left
     remove_orphaned_segments(started)
+    remove_session(process.pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
@@ -130,6 +139,7 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     while not ranks_alive("experiments.train"):
         time.sleep(0.05)
     time.sleep(1)  # until the ranks have entered MPI
+    launcher = subprocess.run(["ps", "-o", "pid=", "--ppid", str(sweep.pid)], capture_output=True, text=True).stdout.split()
     sweep.send_signal(number)
     sweep.communicate(timeout=20)
     deadline = time.monotonic() + 10
@@ -137,7 +147,10 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
         time.sleep(0.05)
     assert not ranks_alive("experiments.train")
     assert not out.exists()
-    remove_orphaned_segments(started)  # a killed program can't
+    if number == signal.SIGKILL:  # then it could not clean up
+        remove_orphaned_segments(started)
+        for pid in launcher:
+            remove_session(int(pid))
 
 
 def test_a_launcher_that_is_not_there_is_named(monkeypatch):
