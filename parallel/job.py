@@ -16,6 +16,7 @@ from mpi4py import MPI
 from parallel.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that an expected error waits for the other ranks to meet the same one
+DRAIN = 0.2  # seconds for the launcher to pass on what was printed, before an end by force may cut it off
 
 
 class UserError(Exception):
@@ -154,6 +155,7 @@ def end_job_early():
     if promised_ranks()[0] > 1 and not MPI.Is_finalized():
         if not MPI.Is_initialized():
             MPI.Init()
+        time.sleep(DRAIN)
         MPI.COMM_WORLD.Abort(1)
 
 
@@ -178,6 +180,7 @@ def _end_together(comm, error):
     if comm.rank == 0:
         _say(error)
     comm.Barrier()  # a launcher may end the others as soon as one has exited: not before the word is out
+    time.sleep(DRAIN)
     _finalize(comm)
     sys.exit(2)
 
@@ -194,6 +197,7 @@ def _abort(comm, status):
     if comm.size == 1:
         _finalize(comm)
         os._exit(status)
+    time.sleep(DRAIN)
     comm.Abort(status)
 
 

@@ -100,14 +100,19 @@ def test_a_hung_rank_is_ended_by_the_watchdog():
 
 
 def test_an_interrupt_of_the_launching_program_ends_the_job():
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
+
     def interrupt():
         while len(ranks_alive()) < 3:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        job("hung")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job("hung")
+    finally:
+        signal.signal(signal.SIGINT, kept)
 
 
 def test_killing_mpiexec_leaves_no_orphan():
