@@ -19,7 +19,7 @@ from experiments.options import Parser, check_writable, number, user_input, whol
 from nn import LOSSES, SGD, schedules, specs
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
 from parallel.job import UserError, on_root, run
-from parallel.training import Diverged, check_finite, minibatch_indices, steps_per_epoch
+from parallel.training import check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps that are not timed
 
@@ -83,8 +83,7 @@ def main():
 
     # ----- training
     losses = []
-    bar = tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True)
-    try:
+    with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
         for step in range(steps):
             if step in (0, min(WARM_UP, steps - 1)):
                 grid.tally.clear()
@@ -101,19 +100,12 @@ def main():
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 recent = losses[epoch * per_epoch :]
                 say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, step {step + 1} of {steps}")
-        check_finite(net)
-    except Diverged as error:
-        raise UserError(error) from None
-    finally:
-        bar.close()
+    check_finite(net)
     measured = report.time_and_bytes(grid, seconds, read)
 
     # ----- testing, on the same grid
     test_reader = READERS[args.reader](net, data.test)
-    try:
-        tested = evaluate(net, data.test, data.loss, test_reader, max(args.batch_size, 1000))
-    except Diverged as error:
-        raise UserError(error) from None
+    tested = evaluate(net, data.test, data.loss, test_reader, max(args.batch_size, 1000))
     if data.loss == "cross-entropy":
         say(f"test accuracy {tested['accuracy']:.2f} %")
     else:

@@ -90,10 +90,16 @@ class Sequential:
 
     def state_dict(self):
         """{name: array} under PyTorch's names and in its layout: copies."""
-        return {
-            f"{layer.name}.{p.name}": np.ascontiguousarray(p.value.transpose(p.torch_axes)).copy()
-            for layer, p in self.parameters
-        }
+        return dict(self.global_parameters())
+
+    def global_parameters(self):
+        """(name, array) of each entry of `state_dict`, one after another."""
+        for layer, p in self.parameters:
+            yield f"{layer.name}.{p.name}", np.array(self.whole(p).transpose(p.torch_axes), order="C")
+
+    def whole(self, parameter):
+        """The global array of which `parameter` holds a block."""
+        return parameter.value
 
     def load_state_dict(self, state):
         """Take the values of a `state_dict` (ours or PyTorch's, as arrays of the *global* shapes).

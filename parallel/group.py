@@ -52,7 +52,7 @@ class Tally:
 class Group:
     """The ranks along some axes of a grid.
 
-    comm: their communicator. tally: where calls are counted. A group of one rank moves nothing.
+    comm: their communicator. tally: where calls are counted.
     Arrays must be contiguous. `layer` names the entry of the tally.
     """
 

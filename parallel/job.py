@@ -16,6 +16,7 @@ from mpi4py import MPI
 from parallel.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that an expected error waits for the other ranks to meet the same one
+ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
 DRAIN = 0.2  # seconds for the launcher to pass on what was printed, before an end by force may cut it off
 
 
@@ -41,9 +42,6 @@ def launched_rank(environ=os.environ):
         return 0
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
     return next((int(environ[name]) for name in names if environ.get(name, "").isdecimal()), 0)
-
-
-ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
 
 
 def check_launcher(environ=os.environ, vendor=None):
@@ -100,7 +98,8 @@ def run(main, check=check_size):
 
     check: called first with the number of ranks, to refuse a job that was launched wrongly.
     """
-    _die_with_parent()
+    if promised_ranks()[0] > 1:
+        end_with_parent()  # the launcher's process that started this rank
     try:
         check_launcher()
     except UserError as error:
@@ -199,9 +198,3 @@ def _abort(comm, status):
         os._exit(status)
     time.sleep(DRAIN)
     comm.Abort(status)
-
-
-def _die_with_parent():
-    """A rank ends when the launcher's process that started it dies."""
-    if promised_ranks()[0] > 1:
-        end_with_parent()

@@ -92,7 +92,7 @@ def environment(ranks, mpiexec):
     return env
 
 
-def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
+def mpiexec(ranks, arguments, timeout, env=None):
     """Run `python ARGUMENTS` on `ranks` ranks; returns a Finished.
 
     timeout: seconds until the watchdog ends the job. However the job ends (by itself, killed, hung, or by an
@@ -103,7 +103,7 @@ def mpiexec(ranks, arguments, timeout, env=None, cwd=None):
     process = subprocess.Popen(
         [*launcher, "-n", str(ranks), sys.executable, *arguments],
         env=environment(ranks, launcher[0]) | {MARK: mark} | (env or {}),
-        cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
     clean = False
@@ -164,8 +164,8 @@ def remove_orphaned_segments(since=0.0):
 
 def remove_own_segments():
     """Delete the shared-memory files that this process, which has left MPI, still maps and no other one does."""
-    own = segments() - unmapped(segments())
-    for path in own & unmapped(own, but_for=os.getpid()):
+    found = segments()
+    for path in unmapped(found, but_for=os.getpid()) - unmapped(found):
         path.unlink(missing_ok=True)
 
 

@@ -17,7 +17,7 @@ from parallel.split import size, split
 
 
 class EachReads:
-    """net: a ParallelSequential. part: the samples, with `take(indices, columns)`."""
+    """net: a ParallelSequential. part: the samples, a `datasets.Part`."""
 
     def __init__(self, net, part):
         self.net, self.part = net, part

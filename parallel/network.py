@@ -1,7 +1,7 @@
 """From the serial network to the one that a rank of a grid runs."""
 
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 
 import numpy as np
@@ -102,32 +102,34 @@ class ParallelSequential(Sequential):
     def synchronise(self):
         """Sum the gradients over the ranks that hold the same weights: one all-reduce for each run of parameters
         that are replicated along the same axes."""
-        start = 0
+        for group, start, stop in self._runs:
+            group.all_reduce(self.grads[start:stop], "gradients")
+
+    @cached_property
+    def _runs(self):
+        """(group, start, stop) of the slices of `grads` that are summed together."""
+        runs, start = [], 0
         for axes, run in groupby(self.parameters, key=lambda pair: _replicated(pair[1])):
             stop = start + sum(p.size for _, p in run)
-            self.grid.group(*axes).all_reduce(self.grads[start:stop], "gradients")
+            runs.append((self.grid.group(*axes), start, stop))
             start = stop
+        return runs
 
-    def state_dict(self):
-        """The *global* parameters under PyTorch's names and shapes, on every rank. Collective."""
-        return dict(self.global_parameters())
-
-    def global_parameters(self):
-        """(name, array) of each entry of `state_dict`, gathered one after another. Collective: exhaust it on every rank."""
+    def whole(self, parameter):
+        """The global array of which `parameter` holds a block, on every rank. Collective, as is `state_dict`."""
         model = self.grid.group("model")
-        for layer, p in self.parameters:
-            value = p.value
-            if p.indices and model.size > 1:
-                shapes = [[size(part) for part in index] for index in p.indices]
-                counts = [int(np.prod(shape)) for shape in shapes]
-                flat = aligned_empty(sum(counts), self.dtype)
-                model.all_gather(p.value, flat, counts, "state")
-                value = np.empty(p.shape, self.dtype)
-                start = 0
-                for index, shape, count in zip(p.indices, shapes, counts):
-                    value[index] = flat[start : start + count].reshape(shape)
-                    start += count
-            yield f"{layer.name}.{p.name}", np.ascontiguousarray(value.transpose(p.torch_axes)).copy()
+        if not parameter.indices or model.size == 1:
+            return parameter.value
+        shapes = [[size(part) for part in index] for index in parameter.indices]
+        counts = [int(np.prod(shape)) for shape in shapes]
+        flat = aligned_empty(sum(counts), self.dtype)
+        model.all_gather(parameter.value, flat, counts, "state")
+        whole = np.empty(parameter.shape, self.dtype)
+        start = 0
+        for index, shape, count in zip(parameter.indices, shapes, counts):
+            whole[index] = flat[start : start + count].reshape(shape)
+            start += count
+        return whole
 
 
 def _replicated(parameter):

@@ -1,14 +1,17 @@
 """Training, evaluation and prediction of a ParallelSequential: the same on every grid."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from nn.random import permutation
+from parallel.job import UserError
+from parallel.split import size
 
 
-class Diverged(ArithmeticError):
-    """The loss is not finite. The message names the step and the layer."""
+class Diverged(UserError):
+    """Training left the finite numbers. The message names the step and the layer; all ranks raise it together."""
 
 
 def minibatch_indices(count, batch_size, seed, step):
@@ -24,14 +27,7 @@ def steps_per_epoch(count, batch_size):
     return -(-count // batch_size)
 
 
-_orders = {}  # of the current epoch only
-
-
-def _order(seed, epoch, count):
-    if (seed, epoch, count) not in _orders:
-        _orders.clear()
-        _orders[seed, epoch, count] = permutation(seed, epoch, count)
-    return _orders[seed, epoch, count]
+_order = lru_cache(maxsize=1)(permutation)  # of the current epoch
 
 
 def train_step(net, loss, optimizer, x, y, batch_size):
@@ -54,8 +50,7 @@ def train_step(net, loss, optimizer, x, y, batch_size):
 
 def check_finite(net):
     """Raise Diverged, on all ranks, if an update left a parameter that is not finite. Collective."""
-    finite = [bool(np.isfinite(p.value).all()) for _, p in net.parameters] + [False]
-    first = int(net.grid.min(np.array([finite.index(False)]))[0])
+    first = _first_not_finite(net.grid, [p.value for _, p in net.parameters])
     if first < len(net.parameters):
         layer, p = net.parameters[first]
         raise Diverged(f"step {net.step - 1}: its update left {layer.name}.{p.name} not finite; try a lower --lr")
@@ -69,11 +64,16 @@ def _first_culprit(net, x, batch_size):
         culprits += [(f"parameter {layer.name}.{p.name}", p.value) for p in layer.parameters]
         x = layer.forward(x, training=True)
         culprits.append((f"the output of layer {layer.name} ({layer!r})", x.copy()))
-    finite = [bool(np.isfinite(array).all()) for _, array in culprits] + [False]
-    first = int(net.grid.min(np.array([finite.index(False)]))[0])
+    first = _first_not_finite(net.grid, [array for _, array in culprits])
     if first == len(culprits):
         return "the outputs are finite, the loss of them is not"
     return f"first not finite: {culprits[first][0]}"
+
+
+def _first_not_finite(grid, arrays):
+    """The position of the first array that is not finite on some rank; their number if all are. Collective."""
+    finite = [bool(np.isfinite(array).all()) for array in arrays] + [False]
+    return int(grid.min(np.array([finite.index(False)]))[0])
 
 
 def evaluate(net, part, loss_name, reader, batch_size):
@@ -116,19 +116,15 @@ def predict(net, part, reader, batch_size):
         x, _ = reader.load(indices)
         outputs = net.forward(x, batch_size=len(indices))
         rows = [net.output.rows(len(indices), place) for place in places]
-        whole = np.empty((len(indices), features), net.dtype)
-        if grid.size == 1:
-            whole[...] = outputs
-        else:
-            blocks = [(r.stop - r.start) if net.output.is_first_copy(p) else 0 for r, p in zip(rows, places)]
-            sent = np.ascontiguousarray(outputs if net.is_counted else outputs[:0])
-            received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
-            grid.world.gather(sent, received, [n * features for n in blocks], "prediction")
-            if grid.rank == 0:  # blocks come in rank order; rows say where each belongs
-                position = 0
-                for block, row in zip(blocks, rows):
-                    if block:
-                        whole[row] = received[position : position + block]
-                        position += block
-        pieces.append(whole)
+        blocks = [size(row) if net.output.is_first_copy(place) else 0 for row, place in zip(rows, places)]
+        sent = np.ascontiguousarray(outputs if net.is_counted else outputs[:0])
+        received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
+        grid.world.gather(sent, received, [n * features for n in blocks], "prediction")
+        if grid.rank == 0:  # blocks come in rank order; rows say where each belongs
+            whole, position = np.empty_like(received), 0
+            for block, row in zip(blocks, rows):
+                if block:
+                    whole[row] = received[position : position + block]
+                    position += block
+            pieces.append(whole)
     return np.concatenate(pieces) if grid.rank == 0 else None

@@ -33,6 +33,7 @@ CASES = [  # (layers, loss, dtype, global batch sizes by turns)
     (wide, "mse", np.float64, (13, 5, 1)),
     (classifier, "cross-entropy", np.float64, (9, 17)),
     (wide, "mse", np.float32, (13, 3)),
+    (classifier, "cross-entropy", np.float32, (9, 17)),
 ]
 
 
