@@ -1,20 +1,22 @@
-"""Readers of published data sets. `prepare` runs in one process, `load` in each."""
+"""Readers of published data sets, and of folders of images. `prepare` runs in one process, `load` in each."""
 
 from functools import partial
 
 import numpy as np
 
-from datasets import airfoil, ethylene, mnist
+from datasets import airfoil, cifar10, ethylene, images, mnist
 from datasets.files import data_directory
 from datasets.part import Dataset, Part
 
-# name: (prepare(directory), load(directory, dtype))
+# name: (prepare(directory), load(directory, dtype)); those of images want the whole name as well
 DATASETS = {
     "airfoil": (airfoil.prepare, airfoil.load),
     "airfoil5": (airfoil.prepare, partial(airfoil.load, name="airfoil5")),
     "mnist": (mnist.prepare, mnist.load),
+    "cifar10": (cifar10.prepare, cifar10.load),
     "ethylene": (ethylene.prepare, ethylene.load),
     "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
+    images.NAME: (images.prepare, images.load),
 }
 
 
@@ -32,6 +34,8 @@ def load(name, directory=None, dtype=np.float32):
 
 
 def _of(name):
+    if name.startswith(images.PREFIX):
+        return [partial(function, name=name) for function in DATASETS[images.NAME]]
     if name not in DATASETS:
         raise ValueError(f"unknown data set '{name}': use one of {', '.join(DATASETS)}")
     return DATASETS[name]

@@ -15,7 +15,7 @@ import zlib
 import numpy as np
 
 from datasets import rows
-from datasets.files import download, find, written_whole
+from datasets.files import download, find, fingerprint, written_whole
 from datasets.part import moments, regression
 from datasets.text import read_table
 
@@ -35,8 +35,8 @@ def prepare(directory):
         if not archive.exists():
             download(URL, CHECKSUM, archive, "ethylene (or use --dataset ethylene-synthetic)")
         text = extract(archive)
-    version = f"{text.stat().st_size} bytes, {text.stat().st_mtime_ns} ns"
-    if target.exists() and rows.attributes(target).get("source") == version:
+    version = fingerprint(text.parent, [NAME])
+    if rows.is_current(target, version):
         return
     table = read_table(text, COLUMNS, skip=1, max_rows=SAMPLES)
     if len(table) < 10:
@@ -75,19 +75,9 @@ def prepare_synthetic(directory):
 def load(directory, dtype, name="ethylene"):
     """The Dataset: 16 sensors to the concentrations of methane and ethylene (ppm). Rows are mapped, not read."""
     path = converted(directory, name)
-    train, test = (
-        (rows.map_rows(path, f"{half}/x", SENSORS), rows.map_rows(path, f"{half}/y", GASES)) for half in ("train", "test")
-    )
-    for x, y in (train, test):
-        if len(x) != len(y):
-            raise ValueError(f"{path}: {len(x)} inputs but {len(y)} targets; delete the file, and it is made anew")
-    known = rows.attributes(path)
-    expected = {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES}
-    for key, count in expected.items():
-        value = np.asarray(known.get(key, np.nan))
-        if value.shape != (count,) or value.dtype != np.float64 or not np.isfinite(value).all():
-            raise ValueError(f"{path}: {key} is missing or damaged; delete the file, and it is made anew")
-    return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", [known[key] for key in expected])
+    train, test = (rows.map_pair(path, half, ((SENSORS,), np.float32), ((GASES,), np.float32)) for half in ("train", "test"))
+    fitted = rows.vectors(path, {"x_mean": SENSORS, "x_std": SENSORS, "y_mean": GASES, "y_std": GASES})
+    return regression(name, train, test, "ppm", dtype, name == "ethylene-synthetic", fitted)
 
 
 def converted(directory, name):
@@ -99,6 +89,7 @@ def write(path, x, y, source):
     test = np.arange(len(x)) % 10 == 9
     fitted = *moments(x[~test]), *moments(y[~test])
     arrays = {"train/x": x[~test], "train/y": y[~test], "test/x": x[test], "test/y": y[test]}
+    arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
     rows.write(path, arrays, {"source": source} | dict(zip(("x_mean", "x_std", "y_mean", "y_std"), fitted)))
 
 

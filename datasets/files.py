@@ -1,6 +1,7 @@
 """Where data files are, how they get there, and how they are written: whole or not at all."""
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -18,6 +19,18 @@ def data_directory(option=None):
 def find(folders, names):
     """The first existing file of these names in these folders, or None."""
     return next((folder / name for name in names for folder in folders if (folder / name).is_file()), None)
+
+
+def fingerprint(folder, names):
+    """A text that changes when one of these files in `folder` does: of their names, sizes and times of modification.
+
+    OSError if one is missing.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        found = os.stat(os.path.join(folder, name))
+        digest.update(os.fsencode(f"{name} {found.st_size} {found.st_mtime_ns}\n"))
+    return digest.hexdigest()
 
 
 def download(url, checksum, target, what):

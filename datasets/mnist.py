@@ -58,7 +58,7 @@ def prepare(directory):
 
 
 def load(directory, dtype, name="mnist"):
-    """The Dataset: 784 pixels, standardised by the mean and deviation of all training pixels; labels 0 to 9.
+    """The Dataset: images of (28, 28, 1) pixels, standardised by the mean and deviation of all training pixels; labels 0 to 9.
 
     ValueError, naming the file, if one is not IDX, is cut short, or does not fit the others.
     """
@@ -75,11 +75,11 @@ def load(directory, dtype, name="mnist"):
             raise ValueError(f"{x_path} holds no images")
         if labels.max() >= CLASSES:
             raise ValueError(f"{y_path}: label {labels.max()} is not one of the digits 0 to 9")
-        x = images.reshape(len(images), -1)
+        x = images[..., np.newaxis]
         if moments is None:
             std = np.std(x, dtype=np.float64)
             moments = np.mean(x, dtype=np.float64), std if std > 0 else np.float64(1)
-        elif x.shape[1] != parts["train"].x.shape[1]:
+        elif x.shape[1:] != parts["train"].sample_shape:
             raise ValueError(f"{x_path}: images of {images.shape[1:]}, unlike those to train on")
         parts[half] = Part(x, labels, *moments, dtype=dtype)
     return Dataset(name, parts["train"], parts["test"], "cross-entropy", CLASSES, "")

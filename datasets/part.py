@@ -1,5 +1,6 @@
 """What a data set is to a training program: samples that can be taken by index, standardised on the way."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,13 +15,18 @@ class Hollow:
     def __len__(self):
         return self.shape[0]
 
+    def reshape(self, *shape):
+        return Hollow(shape)
+
 
 @dataclass
 class Part:
     """The training or the test samples.
 
-    x: (samples, features), an array or a map of a file. y: (samples,) integer labels, or (samples, outputs) values.
-    x_mean, x_std: of each feature (or one for all) over the *training* samples; inputs become (x - mean) / std.
+    x: (samples, *shape of a sample), an array or a map of a file; images have their channels last.
+    y: (samples,) integer labels, or (samples, outputs) values.
+    x_mean, x_std: over the *training* samples; inputs become (x - mean) / std. They broadcast with a sample: one number
+    for all, one for each channel, or one for each feature.
     y_mean, y_std: of each output over the training samples, for regression; labels are left alone.
     dtype: of the inputs, and of the targets in regression.
     """
@@ -36,11 +42,30 @@ class Part:
     def __len__(self):
         return len(self.x)
 
-    def inputs(self, indices, columns):
-        """The inputs of the samples `indices`, only the slice `columns` of their features: (n, columns)."""
-        x = np.asarray(self.x[indices, columns], self.dtype)
-        mean, std = (np.asarray(v if v.ndim == 0 else v[columns], self.dtype) for v in (self.x_mean, self.x_std))
-        return (x - mean) / std
+    def inputs(self, indices, block):
+        """The inputs of the samples `indices` (an array), of each only `block`: (n, *sizes of the block).
+
+        block: a tuple of slices, one for each dimension of a sample.
+        """
+        x = self.x[(indices, *block)].astype(self.dtype, order="C")
+        flat = x.reshape(len(x), math.prod(x.shape[1:]))  # a view: numbers for each channel would make loops of 3 steps
+        flat -= self._flat(self.x_mean, block)
+        flat *= self._flat(1 / self.x_std, block)
+        return x
+
+    def _flat(self, moment, block):
+        """A mean or deviation for every number of the block in turn, or the one for all."""
+        moment = np.asarray(moment, self.dtype)
+        return np.broadcast_to(moment, self.sample_shape)[block].ravel() if moment.ndim else moment
+
+    def reshaped(self, sample_shape):
+        """The same samples in another shape of equal size, without a copy if they are contiguous; else ValueError."""
+        new = tuple(sample_shape)
+        if math.prod(new) != self.features:
+            raise ValueError(f"samples of the shape {self.sample_shape} can not take the shape {new}: the sizes differ")
+        mean, std = (v if np.ndim(v) == 0 else np.broadcast_to(v, self.sample_shape).reshape(new)
+                     for v in (self.x_mean, self.x_std))  # fmt: skip
+        return replace(self, x=self.x.reshape(len(self), *new), x_mean=mean, x_std=std)
 
     def targets(self, indices):
         """The targets of the samples `indices`: (n,) labels or (n, outputs) standardised values."""
@@ -57,6 +82,14 @@ class Part:
         """What a rank needs to know of samples that another one reads: all but the numbers."""
         hollow = Hollow(self.x.shape), Hollow(self.y.shape)
         return replace(self, x=hollow[0], y=hollow[1])
+
+    @property
+    def sample_shape(self):
+        return self.x.shape[1:]
+
+    @property
+    def features(self):
+        return math.prod(self.sample_shape)
 
     @property
     def input_type(self):
@@ -96,8 +129,16 @@ class Dataset:
     synthetic: bool = False
 
     @property
+    def sample_shape(self):
+        return self.train.sample_shape
+
+    @property
     def features(self):
-        return self.train.x.shape[1]
+        return self.train.features
+
+    def reshaped(self, sample_shape):
+        """The data set with samples of another shape: see `Part.reshaped`."""
+        return replace(self, train=self.train.reshaped(sample_shape), test=self.test.reshaped(sample_shape))
 
     def outline(self):
         """The data set without its samples: see `Part.outline`."""

@@ -1,7 +1,9 @@
-"""Rows of numbers in HDF5: written contiguous and uncompressed, so that each rank maps the file and reads only its rows.
+"""Arrays in HDF5: written contiguous and uncompressed, so that each rank maps the file and reads only its rows.
 
 Random rows of a mapped data set come at memory speed, ten times as fast as through h5py.
 """
+
+import contextlib
 
 import h5py
 import numpy as np
@@ -9,12 +11,25 @@ import numpy as np
 from datasets.files import written_whole
 
 
+@contextlib.contextmanager
+def creating(path):
+    """An open HDF5 file to fill, for arrays that do not fit the memory; it appears at `path` whole or not at all."""
+    # Earlier formats take no attributes above 64 KB, such as the names of many classes.
+    with written_whole(path) as beside, h5py.File(beside, "w", libver="v110") as file:
+        yield file
+
+
 def write(path, arrays, attributes):
-    """Write named 2-D float32 arrays and some attributes; the file appears whole or not at all."""
-    with written_whole(path) as beside, h5py.File(beside, "w") as file:
+    """Write named arrays of numbers, each in its own type, and some attributes."""
+    with creating(path) as file:
         for name, array in arrays.items():
-            file.create_dataset(name, data=np.ascontiguousarray(array, np.float32))
+            file.create_dataset(name, data=array)
         file.attrs.update(attributes)
+
+
+def is_current(path, source):
+    """Whether the file is there and was made from `source`, which its attribute of that name tells."""
+    return path.exists() and attributes(path).get("source") == source
 
 
 def attributes(path):
@@ -26,17 +41,44 @@ def attributes(path):
         raise ValueError(f"{path}: damaged or not HDF5 ({error}); delete it, and it is made anew") from None
 
 
-def map_rows(path, name, columns):
-    """A read-only map of the data set `name`: float32, (rows, columns).
+def vectors(path, lengths):
+    """Attributes that are vectors of float64, as a list; lengths: {name: length}, names of deviations end in _std.
+
+    ValueError if one is missing, is anything else, holds a number that is not finite, or a deviation that is not above 0.
+    """
+    known, found = attributes(path), []
+    for name, length in lengths.items():
+        value = np.asarray(known.get(name, np.nan))
+        good = value.shape == (length,) and value.dtype == np.float64 and np.isfinite(value).all()
+        if not good or (name.endswith("_std") and value.min() <= 0):
+            raise ValueError(f"{path}: {name} is missing or damaged; delete the file, and it is made anew")
+        found.append(value)
+    return found
+
+
+def map_rows(path, name, shape, dtype=np.float32):
+    """A read-only map of the data set `name`: rows of the given shape, (rows, *shape).
 
     ValueError if the file lacks it, or holds it with another shape, type or layout.
     """
     try:
         with h5py.File(path, "r") as file:
             data = file[name]
-            shape, dtype, offset = data.shape, data.dtype, data.id.get_offset()
+            found, kind, offset = data.shape, data.dtype, data.id.get_offset()
     except (OSError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: no data set {name} ({error}); delete the file, and it is made anew") from None
-    if len(shape) != 2 or shape[0] < 1 or shape[1] != columns or dtype != np.float32 or offset is None:
-        raise ValueError(f"{path}: {name} is {shape} {dtype}, not contiguous rows of {columns} float32; delete the file")
-    return np.memmap(path, np.float32, "r", offset, shape)
+    if len(found) < 1 or found[0] < 1 or found[1:] != shape or kind != dtype or offset is None:
+        wanted = f"{'x'.join(map(str, shape)) or 1} {np.dtype(dtype)}"
+        raise ValueError(f"{path}: {name} is {found} {kind}, not contiguous rows of {wanted}; delete the file")
+    return np.memmap(path, dtype, "r", offset, found)
+
+
+def map_pair(path, half, x, y):
+    """The maps of HALF/x and HALF/y, as `map_rows` takes and refuses them; x, y: (shape, dtype) of a row.
+
+    ValueError also if there are not as many of both.
+    """
+    pair = map_rows(path, f"{half}/x", *x), map_rows(path, f"{half}/y", *y)
+    if len(pair[0]) != len(pair[1]):
+        raise ValueError(f"{path}: {len(pair[0])} inputs but {len(pair[1])} targets; delete the file, and it is made anew")
+    return pair

@@ -71,6 +71,13 @@ def number(least=None, above=None, below=None):
     return parse
 
 
+def add_device(parser):
+    """Add the options that `parallel.devices.use_device` takes: --device and --tf32."""
+    choices = ("cpu", "gpu", "auto")
+    parser.add_argument("--device", default="cpu", choices=choices, help="where arrays are; auto: GPUs if every rank sees one")
+    parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
+
+
 @contextlib.contextmanager
 def user_input():
     """Around what depends on the user's input alone: a ValueError or OSError in it is the user's to mend."""

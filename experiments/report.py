@@ -12,11 +12,12 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from datasets.files import written_whole
+from nn import device
 from parallel.job import library_name
 
 
 def versions():
-    """Python, NumPy, BLAS with its threads, MPI library, machine."""
+    """Python, NumPy, BLAS with its threads, MPI library, machine, device."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -25,6 +26,7 @@ def versions():
         "mpi": library_name(),
         "host": platform.node(),
         "processor": processor(),
+        "device": device.describe(),
     }
 
 

@@ -10,9 +10,10 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.options import Parser, user_input, whole
-from nn import LOSSES, SGD, specs
+from experiments.options import Parser, add_device, user_input, whole
+from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel.devices import use_device
 from parallel.job import run
 
 
@@ -24,9 +25,11 @@ def main():
     parser.add_argument("--batch-size", type=whole(1), default=1024, help="samples of the global minibatch")
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
     parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
+    add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
+        use_device(comm, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
         net = parallelize(specs.build(args.net, args.features, args.outputs), grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
@@ -34,13 +37,14 @@ def main():
     x = rng.standard_normal((args.batch_size, args.features), np.float32)
     y = rng.integers(0, args.outputs, args.batch_size)
     rows, columns = net.input_block(args.batch_size)
-    x, y = np.ascontiguousarray(x[rows, columns]), y[net.output_rows(args.batch_size)]
+    x, y = device.to_device(np.ascontiguousarray(x[rows, columns])), device.to_device(y[net.output_rows(args.batch_size)])
     seconds = []
     for step in range(args.steps + 3):
         if step == 3:
             grid.tally.clear()
         start = time.perf_counter()
         train_step(net, loss, optimizer, x, y, args.batch_size)
+        device.synchronise()
         seconds.append(time.perf_counter() - start)
     measured = report.time_and_bytes(grid, seconds[3:], 0.0)
     if comm.rank == 0:

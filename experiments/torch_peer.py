@@ -16,19 +16,66 @@ import torch
 
 torch.set_num_threads(1)
 
-ACTIVATIONS = {"ReLU": torch.nn.ReLU, "Tanh": torch.nn.Tanh, "Sigmoid": torch.nn.Sigmoid, "LeakyReLU": torch.nn.LeakyReLU}
 LOSSES = {"cross-entropy": torch.nn.CrossEntropyLoss, "mse": torch.nn.MSELoss}
+
+
+class Residual(torch.nn.Module):
+    def __init__(self, branch, shortcut):
+        super().__init__()
+        self.branch, self.shortcut = chain(branch), chain(shortcut)
+
+    def forward(self, x):
+        return self.branch(x) + self.shortcut(x)
+
+
+class Concat(torch.nn.Module):
+    def __init__(self, branches):
+        super().__init__()
+        self.branches = torch.nn.ModuleList(chain(branch) for branch in branches)
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+def window(layer):
+    """Kernel, stride and padding of one of our windowed layers."""
+    return layer.window.kernel, layer.window.stride, tuple(pads[0] for pads in layer.window.padding)
+
+
+MODULES = {
+    "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs),
+    "Conv2d": lambda layer: torch.nn.Conv2d(layer.inputs, layer.outputs, *window(layer), bias=layer.has_bias),
+    "MaxPool2d": lambda layer: torch.nn.MaxPool2d(*window(layer)),
+    "AvgPool2d": lambda layer: torch.nn.AvgPool2d(*window(layer)),
+    "BatchNorm": lambda layer: torch.nn.BatchNorm2d(layer.channels, layer.eps, layer.momentum),
+    "LocalResponseNorm": lambda layer: torch.nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k),
+    "Flatten": lambda layer: torch.nn.Flatten(),
+    "Dropout": lambda layer: torch.nn.Dropout(layer.p),
+    "ReLU": lambda layer: torch.nn.ReLU(),
+    "LeakyReLU": lambda layer: torch.nn.LeakyReLU(layer.negative_slope),
+    "Tanh": lambda layer: torch.nn.Tanh(),
+    "Sigmoid": lambda layer: torch.nn.Sigmoid(),
+    "Residual": lambda layer: Residual(layer.branch, layer.shortcut),
+    "Concat": lambda layer: Concat(layer.branches),
+}
+
+
+def chain(layers):
+    """The torch.nn.Sequential of a list of our layers, in the order in which they were written: that of their names."""
+    layers = sorted(layers, key=lambda layer: int(layer.name.rpartition(".")[2]))
+    return torch.nn.Sequential(*(MODULES[type(layer).__name__](layer) for layer in layers))
 
 
 def network(net):
     """The torch.nn.Sequential equal to one of ours, with its weights."""
-    modules = []
-    for layer in net.layers:
-        kind = type(layer).__name__
-        modules.append(torch.nn.Linear(layer.inputs, layer.outputs) if kind == "Linear" else ACTIVATIONS[kind]())
-    model = torch.nn.Sequential(*modules).to(torch.from_numpy(net.params).dtype)
+    model = chain(net.layers).to(getattr(torch, net.dtype.name))
     model.load_state_dict({name: torch.from_numpy(value) for name, value in net.state_dict().items()})
     return model
+
+
+def layout(array):
+    """One of our arrays as PyTorch has it: images are (samples, channels, height, width)."""
+    return torch.from_numpy(array.transpose(0, 3, 1, 2).copy() if array.ndim == 4 else array)
 
 
 def step(model, x, y, loss_name):

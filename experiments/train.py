@@ -13,10 +13,14 @@ from mpi4py import MPI
 from tqdm import tqdm
 
 import datasets
+from datasets import augment
 from datasets.files import written_whole
+from datasets.views import Augmented, hold_out
 from experiments import report
-from experiments.options import Parser, check_writable, number, user_input, whole
-from nn import LOSSES, SGD, schedules, specs
+from experiments.options import Parser, number, user_input, whole
+from experiments.start import check_memory, complete, default_of, load, make_optimizer, prepare
+from experiments.validation import Validation
+from nn import LOSSES, OPTIMIZERS, schedules, specs
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
 from parallel.job import UserError, on_root, run
 from parallel.training import check_finite, minibatch_indices, steps_per_epoch
@@ -39,13 +43,18 @@ def options():
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=whole(1), metavar="E", help="passes over the training data (default: 10)")
     length.add_argument("--steps", type=whole(1), metavar="S", help="minibatches, instead of epochs")
-    add("--lr", type=number(above=0), default=0.02, help="learning rate")
-    add("--momentum", type=number(least=0, below=1), default=0.9, help="of SGD")
-    add("--nesterov", action="store_true", help="Nesterov's form of momentum")
+    add("--optimizer", default="sgd", choices=OPTIMIZERS, help="how gradients change the parameters")
+    add("--lr", type=number(above=0), help=f"learning rate ({default_of('lr')})")
+    add("--momentum", type=number(least=0, below=1), help=f"of sgd ({default_of('momentum')})")
+    add("--nesterov", action="store_true", default=None, help="Nesterov's form of momentum, of sgd")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p|")
     add("--schedule", default="cosine", help=f"of the learning rate: {schedules.HELP}")
-    add("--seed", type=whole(0), default=0, help="of weights, data order and dropout")
+    add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
+    add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
+    add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
+        "and go back to the best weights")  # fmt: skip
+    add("--seed", type=whole(0), default=0, help="of all that is random: weights, data order, dropout, ...")
     add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
     add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples there, in the data's units")
@@ -59,26 +68,33 @@ def main():
     say = print if comm.rank == 0 and not args.quiet else lambda *_: None
     np.seterr(all="ignore")  # a loss that is not finite is found and named below
 
-    # ----- the grid and the data
+    # ----- the grid, the data, and the network, written serially
     with user_input():
+        complete(args)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
     on_root(comm, lambda: prepare(args))
     data = load(args, comm)
-    if args.batch_size > len(data.train):
-        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
-    per_epoch = steps_per_epoch(len(data.train), args.batch_size)
+    with user_input():
+        serial = specs.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
+        image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
+        train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
+        if args.augment:
+            train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
+    if args.batch_size > len(train):
+        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+    per_epoch = steps_per_epoch(len(train), args.batch_size)
     steps = args.steps or (args.epochs or 10) * per_epoch
 
-    # ----- the network, written serially, and this rank's part of it
+    # ----- this rank's part of the network
     with user_input():
-        serial = specs.build(args.net, data.features, data.outputs, args.seed, args.dtype)
         net = parallelize(serial, grid, args.plan)
-        check_memory(net)
-        schedule = schedules.parse(args.schedule, args.lr, steps)
-        optimizer = SGD(net, schedule, args.momentum, args.nesterov, args.l2, args.l1)
+        check_memory(args, net)
+        optimizer = make_optimizer(args, net, steps)
     loss = LOSSES[data.loss]()
-    reader = READERS[args.reader](net, data.train)
-    say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(data.train)} training samples, {len(data.test)} to test")
+    reader, test_batch = READERS[args.reader](net, train), max(args.batch_size, 1000)
+    validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
+    held = f"{len(held_out)} held out, " if held_out else ""
+    say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
 
     # ----- training
@@ -89,7 +105,9 @@ def main():
                 grid.tally.clear()
                 seconds, samples, read = [], 0, 0.0
             start = time.perf_counter()
-            indices, epoch = minibatch_indices(len(data.train), args.batch_size, args.seed, step)
+            indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
+            if args.augment:
+                train.epoch = epoch
             sent = grid.tally.seconds
             x, y = reader.load(indices)
             read += time.perf_counter() - start - (grid.tally.seconds - sent)
@@ -99,13 +117,19 @@ def main():
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 recent = losses[epoch * per_epoch :]
-                say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, step {step + 1} of {steps}")
+                seen = f"validation {validation.see():.6f}, " if validation else ""
+                say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {step + 1} of {steps}")
+                if validation and validation.stop:
+                    break
     check_finite(net)
+    if args.patience:
+        validation.restore()
+        say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
     measured = report.time_and_bytes(grid, seconds, read)
 
     # ----- testing, on the same grid
     test_reader = READERS[args.reader](net, data.test)
-    tested = evaluate(net, data.test, data.loss, test_reader, max(args.batch_size, 1000))
+    tested = evaluate(net, data.test, data.loss, test_reader, test_batch)
     if data.loss == "cross-entropy":
         say(f"test accuracy {tested['accuracy']:.2f} %")
     else:
@@ -114,48 +138,18 @@ def main():
 
     # ----- what is left behind
     if args.predictions:
-        outputs = predict(net, data.test, test_reader, max(args.batch_size, 1000))
+        outputs = predict(net, data.test, test_reader, test_batch)
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
     if args.report:
         digest = report.digest(net.global_parameters())
-        summary = lambda: summarise(args, data, net, losses, tested, measured, samples / len(seconds), digest)  # noqa: E731
+        summary = lambda: summarise(args, data, net, losses, validation, tested, measured, samples / len(seconds), digest)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if measured:
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
     grid.free()
 
 
-def prepare(args):
-    """What one rank does for all before any starts: see that results can be written, and that the data are there."""
-    paths = [path for path in (args.report, args.predictions) if path]
-    if len(set(paths)) < len(paths):
-        raise ValueError(f"--report and --predictions are the same file, {args.report}: give two names")
-    for path in paths:
-        check_writable(path)
-    datasets.prepare(args.dataset, args.data_dir)
-
-
-def load(args, comm):
-    """The data set; where rank 0 reads for all, the others get its outline."""
-    if args.reader == "each":
-        with user_input():
-            return datasets.load(args.dataset, args.data_dir, args.dtype)
-    data = on_root(comm, lambda: datasets.load(args.dataset, args.data_dir, args.dtype))
-    outline = comm.bcast(data and data.outline())
-    return data or outline
-
-
-def check_memory(net):
-    """Raise ValueError if this rank's parameters can not fit the machine's memory."""
-    needed = 3 * net.size * net.dtype.itemsize  # they, their gradients, their momentum
-    if needed > report.memory_of_machine():
-        raise ValueError(
-            f"{net.size} parameters on one rank need {needed / 2**30:.0f} GiB with gradients and momentum, and the machine "
-            f"has {report.memory_of_machine() / 2**30:.0f}: use more ranks along model, or a smaller net"
-        )
-
-
-def summarise(args, data, net, losses, tested, measured, samples_per_step, digest):
+def summarise(args, data, net, losses, validation, tested, measured, samples_per_step, digest):
     """The report of a run: see the README."""
     return {
         "program": "train",
@@ -173,6 +167,7 @@ def summarise(args, data, net, losses, tested, measured, samples_per_step, diges
         "samples_per_step": samples_per_step,
         "loss": losses,
         "final_loss": losses[-1],
+        **(validation.report() if validation else {}),
         **{f"test_{name}": value for name, value in tested.items()},
         **measured,
         "params_digest": digest,

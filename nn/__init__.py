@@ -1,17 +1,36 @@
 """The serial network: layers, losses, optimizers. Knows NumPy and nothing of MPI."""
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from nn.conv import Conv2d
+from nn.early_stopping import EarlyStopping
 from nn.layer import Layer, Parameter
 from nn.linear import Linear
 from nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
+from nn.norm import BatchNorm, LocalResponseNorm
 from nn.optimizers import SGD
+from nn.pool import AvgPool2d, MaxPool2d
 from nn.sequential import Sequential
+from nn.structure import Concat, Flatten, Residual
 
 __all__ = [
+    "Conv2d",
+    "BatchNorm",
+    "LocalResponseNorm",
+    "AvgPool2d",
+    "MaxPool2d",
+    "Concat",
+    "Flatten",
+    "Residual",
     "LOSSES",
     "MSE",
+    "OPTIMIZERS",
     "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
     "Dropout",
+    "EarlyStopping",
     "Layer",
     "LeakyReLU",
     "Linear",

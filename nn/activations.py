@@ -5,53 +5,70 @@ indexing and `copyto(where=)` cost 10 to 25 times a plain pass, and `np.maximum`
 times the same call with an array of zeros.
 """
 
+from math import prod
+
 import numpy as np
 
+from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
+from nn.workspace import pieces, scratch
 
 
 class Activation(Layer):
-    """An elementwise function whose derivative follows from its output y."""
+    """An elementwise function that never decreases, whose derivative follows from its output y.
+
+    It goes through its arrays in pieces that stay in the cache, so that the passes over a piece cost little and what
+    they need besides is small. y takes the place of x where nobody needs x again, dx that of dy.
+    """
+
+    is_monotone = True
 
     def forward(self, x, training=False):
-        self.y = self.workspace("y", x.shape, x.dtype)
-        self.activate(x, self.y)
+        self.y = x if self.in_place else self.workspace("y", x.shape, x.dtype)
+        for some_x, some_y in pieces(x, self.y):
+            self.activate(some_x, some_y)
         return self.y
 
     def input_gradient(self, dy):
-        slope = self.workspace("slope", dy.shape, dy.dtype)
-        self.slope(self.y, slope)
-        return np.multiply(slope, dy, out=slope)
+        for some_y, some_dy in pieces(self.y, dy):
+            slope = scratch("slope", some_y.shape, dy.dtype)
+            self.slope(some_y, slope)
+            xp.multiply(some_dy, slope, out=some_dy)
+        return dy
 
     def activate(self, x, y):
-        """Write the function of x into y."""
+        """Write the function of x into y, which may be x."""
         raise NotImplementedError
 
     def slope(self, y, out):
         """Write the derivative at the output y into `out`."""
         raise NotImplementedError
 
-    def zeros(self, shape, dtype):
-        zeros = self.workspace("zeros", shape, dtype)
-        if self.__dict__.get("_zeroed") is not zeros:  # filled once for each view handed out
-            zeros.fill(0)
-            self._zeroed = zeros
-        return zeros
 
-    def is_positive(self, y):
-        mask = self.workspace("mask", y.shape, np.bool_)
-        return np.greater(y, self.zeros(y.shape, y.dtype), out=mask)
+def zeros(shape, dtype):
+    """An array of zeros that nobody writes to."""
+    key = dtype, prod(shape)
+    if key not in _zeros:
+        _zeros[key] = xp.zeros(key[1], dtype)
+    return _zeros[key].reshape(shape)
+
+
+_zeros = {}
+
+
+def is_positive(y):
+    return xp.greater(y, zeros(y.shape, y.dtype), out=scratch("positive", y.shape, np.bool_))
 
 
 class ReLU(Activation):
     """max(x, 0); the derivative at 0 is 0."""
 
     def activate(self, x, y):
-        np.maximum(x, self.zeros(x.shape, x.dtype), out=y)
+        xp.maximum(x, zeros(x.shape, x.dtype), out=y)
 
     def slope(self, y, out):
-        np.copyto(out, self.is_positive(y))
+        xp.copyto(out, is_positive(y))
 
 
 class LeakyReLU(Activation):
@@ -63,12 +80,13 @@ class LeakyReLU(Activation):
         self.negative_slope = negative_slope
 
     def activate(self, x, y):
-        np.multiply(x, x.dtype.type(self.negative_slope), out=y)
-        np.maximum(x, y, out=y)
+        less = scratch("less", x.shape, x.dtype)
+        xp.multiply(x, x.dtype.type(self.negative_slope), out=less)
+        xp.maximum(x, less, out=y)
 
     def slope(self, y, out):
-        np.multiply(self.is_positive(y), out.dtype.type(1 - self.negative_slope), out=out)
-        np.add(out, out.dtype.type(self.negative_slope), out=out)
+        xp.multiply(is_positive(y), out.dtype.type(1 - self.negative_slope), out=out)
+        xp.add(out, out.dtype.type(self.negative_slope), out=out)
 
     def __repr__(self):
         return f"LeakyReLU({self.negative_slope})"
@@ -78,25 +96,25 @@ class Tanh(Activation):
     """tanh(x)."""
 
     def activate(self, x, y):
-        np.tanh(x, out=y)
+        xp.tanh(x, out=y)
 
     def slope(self, y, out):
-        np.multiply(y, y, out=out)
-        np.subtract(1, out, out=out)
+        xp.multiply(y, y, out=out)
+        xp.subtract(1, out, out=out)
 
 
 class Sigmoid(Activation):
     """1 / (1 + exp(-x)), as (1 + tanh(x / 2)) / 2: NumPy's tanh is vectorised, and cannot overflow."""
 
     def activate(self, x, y):
-        np.multiply(x, x.dtype.type(0.5), out=y)
-        np.tanh(y, out=y)
-        np.add(y, y.dtype.type(1), out=y)
-        np.multiply(y, y.dtype.type(0.5), out=y)
+        xp.multiply(x, x.dtype.type(0.5), out=y)
+        xp.tanh(y, out=y)
+        xp.add(y, y.dtype.type(1), out=y)
+        xp.multiply(y, y.dtype.type(0.5), out=y)
 
     def slope(self, y, out):
-        np.multiply(y, y, out=out)
-        np.subtract(y, out, out=out)
+        xp.multiply(y, y, out=out)
+        xp.subtract(y, out, out=out)
 
 
 class Dropout(Layer):
@@ -106,14 +124,14 @@ class Dropout(Layer):
     feature, so it is the same on every grid. 16 random bits decide an element: p is rounded to a multiple of
     2^-16, and the scale uses the rounded value.
 
-    features: the global number of features (by default what comes in).
-    columns: the slice of them held here. rows: from the global batch size, the slice of samples held here.
+    shape: the global shape of a sample (by default what comes in). block: the slices of it held here, one a dimension.
+    rows: from the global batch size, the slice of samples held here.
     """
 
-    def __init__(self, p=0.5, features=None, columns=None, rows=None):
+    def __init__(self, p=0.5, shape=None, block=None, rows=None):
         if not 0 <= p < 1:
             raise ValueError(f"Dropout: p must be in [0, 1), not {p}")
-        self.p, self.features, self.columns = p, features, columns
+        self.p, self.shape, self.block = p, shape, block
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
         self.mask = None
 
@@ -124,18 +142,19 @@ class Dropout(Layer):
         if not training or self.p == 0:
             self.mask = None
             return x
-        features = self.features or x.shape[1]
-        columns = self.columns or slice(0, features)
+        shape = self.shape or x.shape[1:]
+        rows, whole = self.rows(self.batch_size), slice(0, prod(shape))
         threshold = min(round(self.p * 2**16), 2**16 - 1)
-        bits = random_block(
-            self.seed, f"dropout {self.name}", features, self.rows(self.batch_size), columns, np.uint16, self.step
-        )
+        bits = random_block(self.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, self.step)
+        if self.block is not None:
+            bits = bits.reshape(-1, *shape)[(slice(None), *self.block)]
         self.mask = self.workspace("mask", x.shape, x.dtype)
-        np.multiply(bits >= threshold, x.dtype.type(2**16 / (2**16 - threshold)), out=self.mask)
-        return np.multiply(x, self.mask, out=self.workspace("y", x.shape, x.dtype))
+        kept = to_device(bits.reshape(x.shape)) >= threshold
+        xp.multiply(kept, x.dtype.type(2**16 / (2**16 - threshold)), out=self.mask)
+        return xp.multiply(x, self.mask, out=self.workspace("y", x.shape, x.dtype))
 
     def input_gradient(self, dy):
-        return dy if self.mask is None else np.multiply(dy, self.mask, out=dy)
+        return dy if self.mask is None else xp.multiply(dy, self.mask, out=dy)
 
     def __repr__(self):
         return f"Dropout({self.p})"

@@ -1,4 +1,4 @@
-"""Matrix products: `np.matmul`, cut into tiles where that is faster.
+"""Matrix products: one call of the library, on a CPU cut into tiles where that is faster.
 
 OpenBLAS on AVX-512 has kernels for small products (m n k <= 10^6, float32) that read the operands where they
 lie, instead of packing them first. `np.matmul` on 4-D strided views runs a large product as many such small
@@ -14,6 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 from threadpoolctl import threadpool_info
+
+from nn import device
+from nn.device import xp
 
 SMALL = 10**6  # m n k up to which OpenBLAS does not pack
 
@@ -57,14 +60,14 @@ def tile(m, k, n, a_transposed, b_transposed):
 def matmul(a, b, out):
     """a @ b into `out`, which is returned. a: (m, k), b: (k, n), out: (m, n) row-major."""
     (m, k), n = a.shape, b.shape[1]
-    if not TILES or m * n * k <= SMALL or a.dtype != np.float32 or not out.flags.c_contiguous:
-        return np.matmul(a, b, out=out)
+    if not TILES or m * n * k <= SMALL or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+        return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
-        return np.matmul(a, b, out=out)
+        return xp.matmul(a, b, out=out)
     shape = tile(m, k, n, a_transposed, b_transposed)
     if shape is None:
-        return np.matmul(a, b, out=out)
+        return xp.matmul(a, b, out=out)
     rows, columns = shape
     # Every line below makes a view; the products run over (m / rows) x (n / columns) tiles of `out`.
     if a_transposed:
@@ -76,5 +79,5 @@ def matmul(a, b, out):
     else:
         b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
     tiles = out.reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
-    np.matmul(a[:, None], b[None], out=tiles)
+    xp.matmul(a[:, None], b[None], out=tiles)
     return out

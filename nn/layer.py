@@ -1,18 +1,14 @@
 """What every layer is: explicit forward and backward, parameters as views, workspaces allocated once."""
 
+from math import prod
+
 import numpy as np
 
+from nn.device import to_device, xp
 from nn.random import uniform_block
+from nn.workspace import Workspace
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
-
-
-def aligned_empty(size, dtype):
-    """An uninitialised 1-D array of `size` elements that starts on a cache line."""
-    dtype = np.dtype(dtype)
-    raw = np.empty(size * dtype.itemsize + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size * dtype.itemsize].view(dtype)
+DRAWN = 1 << 20  # initial values that are drawn at a time
 
 
 class Parameter:
@@ -21,15 +17,15 @@ class Parameter:
     name: the name in `state_dict`, within its layer (PyTorch's: "weight", "bias").
     shape: the global shape.
     index: the block held, one slice (or index array) a dimension; the serial network holds all of it.
-    bound: initial values are uniform in [-bound, bound), drawn by global index.
+    bound: initial values are uniform in [-bound, bound), drawn by global index; without one all of them are `fill`.
     torch_axes: the permutation of axes that gives PyTorch's layout.
     indices: where ranks share the array, the `index` of each of them; None where this one holds all of it.
     """
 
     indices = None
 
-    def __init__(self, name, shape, bound, index=None, torch_axes=None):
-        self.name, self.shape, self.bound = name, tuple(shape), bound
+    def __init__(self, name, shape, bound=None, index=None, torch_axes=None, fill=0.0):
+        self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill
         self.index = tuple(index or (slice(0, n) for n in shape))
         self.torch_axes = torch_axes or tuple(range(len(shape)))
         self.value = self.grad = None
@@ -40,26 +36,53 @@ class Parameter:
 
     @property
     def size(self):
-        return int(np.prod(self.block_shape))
+        return prod(self.block_shape)
 
     def initialise(self, seed, stream):
         """Draw this block of the initial values into `value`."""
-        rows, columns = self.index if len(self.shape) == 2 else (slice(0, 1), self.index[0])
-        block = uniform_block(seed, stream, self.shape[-1], rows, columns, self.bound)
-        self.value[...] = block.reshape(self.block_shape)
+        if self.bound is None:
+            self.value.fill(self.fill)
+            return
+        # As a matrix whose columns are the last dimension; some rows at a time, which are drawn in double precision.
+        numbers = np.arange(prod(self.shape[:-1])).reshape(self.shape[:-1])
+        rows = numbers[self.index[:-1]].ravel()
+        flat = self.value.reshape(len(rows), self.block_shape[-1])
+        many = max(1, DRAWN // self.shape[-1])
+        for start in range(0, len(rows), many):
+            some = rows[start : start + many]
+            block = uniform_block(seed, stream, self.shape[-1], some, self.index[-1], self.bound)
+            flat[start : start + many] = to_device(block.astype(self.value.dtype))
+
+
+class Buffer(Parameter):
+    """A block of an array that belongs to the state but is not trained, such as a running mean; not in the flat buffers."""
+
+    def allocate(self, dtype):
+        self.value = xp.empty(self.block_shape, dtype)
+        self.value.fill(self.fill)
 
 
 class Layer:
     """A differentiable function of a batch.
 
-    Arrays are batch first and features last. `forward` may return a workspace that the next `forward` of the
+    Arrays are batch first and features (channels) last. `forward` may return a workspace that the next `forward` of the
     same layer overwrites; `backward` may overwrite `dy`. Backward is in two halves, so that a network skips
     the half that nobody needs: `gradients(dy)` writes the parameters' gradients, `input_gradient(dy)` returns
     the gradient of the input. `gradients` is called first.
     """
 
-    name = ""  # position in the serial network, as in PyTorch's state_dict; Sequential sets it
-    parameters = ()
+    name = ""  # position in the serial network, as in PyTorch's state_dict
+    parameters = ()  # Parameters
+    buffers = ()  # Buffers
+    children = ()  # lists of layers, for those that hold others
+    output_is_free = False  # whether backward does without the output of forward, so that the next layer may overwrite it
+    in_place = False  # whether this layer may overwrite its input
+    is_monotone = False  # an elementwise function that never decreases
+    takes_largest = False  # a max-pooling
+
+    def give_name(self, name):
+        """Name the layer, and those that it holds."""
+        self.name = name
 
     def begin(self, seed, step, batch_size):
         """Called before each forward pass with the step and the number of samples of the *global* minibatch."""
@@ -78,22 +101,16 @@ class Layer:
         self.gradients(dy)
         return self.input_gradient(dy)
 
-    def output_features(self, features):
-        """How many features come out where `features` go in; raises ValueError where they do not fit."""
-        return features
+    def output_shape(self, shape):
+        """The shape of a sample that comes out where one of `shape` goes in; raises ValueError where it does not fit."""
+        return shape
 
     def workspace(self, name, shape, dtype):
         """An uninitialised array that lives as long as the layer; grown when needed, never shrunk."""
-        spaces = self.__dict__.setdefault("_spaces", {})
-        view, flat = spaces.get(name, (None, None))
-        if view is not None and view.shape == shape and view.dtype == dtype:
-            return view
-        size = int(np.prod(shape))
-        if flat is None or flat.size < size or flat.dtype != dtype:
-            flat = aligned_empty(size, dtype)
-        view = flat[:size].reshape(shape)
-        spaces[name] = (view, flat)
-        return view
+        spaces = self.__dict__.get("_spaces")
+        if spaces is None:
+            spaces = self._spaces = Workspace()
+        return spaces(name, shape, dtype)
 
     def __repr__(self):
         return type(self).__name__

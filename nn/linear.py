@@ -2,10 +2,10 @@
 
 import math
 
-import numpy as np
-
+from nn.device import xp
 from nn.gemm import matmul
 from nn.layer import Layer, Parameter
+from nn.workspace import gradient_space, scratch
 
 
 class Linear(Layer):
@@ -19,6 +19,8 @@ class Linear(Layer):
     bias: the slice of the global bias that is *added here*: the columns held; or, where several ranks hold
     rows of the same columns and their products are summed later, all of it on one rank and none on the others.
     """
+
+    output_is_free = True
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
         if inputs < 1 or outputs < 1:
@@ -38,26 +40,26 @@ class Linear(Layer):
         y = self.workspace("y", (len(x), w.shape[1]), w.dtype)
         matmul(x, w, y)
         if b.size:
-            np.add(y, b, out=y)
+            xp.add(y, b, out=y)
         return y
 
     def gradients(self, dy):
         matmul(self.x.T, dy, self.weight.grad)
         if self.bias.grad.size:
-            ones = self.workspace("ones", (len(dy),), dy.dtype)
+            ones = scratch("ones", (len(dy),), dy.dtype)
             ones.fill(1)
             # A product with ones sums the rows three times faster than sum(axis=0).
-            np.matmul(ones, dy, out=self.bias.grad)
+            xp.dot(ones, dy, out=self.bias.grad)
 
     def input_gradient(self, dy):
         w = self.weight.value
-        dx = self.workspace("dx", (len(dy), w.shape[0]), w.dtype)
-        return matmul(dy, w.T, dx)
+        return matmul(dy, w.T, gradient_space((len(dy), w.shape[0]), dy))
 
-    def output_features(self, features):
-        if features != self.inputs:
-            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {features}")
-        return self.outputs
+    def output_shape(self, shape):
+        if shape != (self.inputs,):
+            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
+            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
+        return (self.outputs,)
 
     def __repr__(self):
         held = self.weight.block_shape

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from nn.device import xp
+
 
 class SoftmaxCrossEntropy:
     """-log softmax(y)[label], the mean over the global minibatch.
@@ -13,20 +15,20 @@ class SoftmaxCrossEntropy:
         """This rank's addend of the mean over `batch_size` samples, as a Python float."""
         self.labels, self.batch_size = labels, batch_size
         if not len(y):
-            self.probabilities = np.zeros_like(y)
+            self.probabilities = xp.zeros_like(y)
             return 0.0
         shifted = y - y.max(axis=1, keepdims=True)
-        exponentials = np.exp(shifted)
+        exponentials = xp.exp(shifted)
         total = exponentials.sum(axis=1, keepdims=True)
-        self.probabilities = np.divide(exponentials, total, out=exponentials)
-        own = shifted[np.arange(len(y)), labels] - np.log(total[:, 0])
-        return -float(own.sum(dtype=np.float64)) / batch_size
+        self.probabilities = xp.divide(exponentials, total, out=exponentials)
+        own = shifted[xp.arange(len(y)), labels] - xp.log(total[:, 0])
+        return -own.sum(dtype=np.float64).item() / batch_size
 
     def backward(self):
         """The gradient of the global mean with respect to y: (n, classes)."""
         dy = self.probabilities
-        dy[np.arange(len(dy)), self.labels] -= 1
-        return np.multiply(dy, dy.dtype.type(1 / self.batch_size), out=dy)
+        dy[xp.arange(len(dy)), self.labels] -= 1
+        return xp.multiply(dy, dy.dtype.type(1 / self.batch_size), out=dy)
 
 
 class MSE:
@@ -40,11 +42,11 @@ class MSE:
         self.difference = y - target
         self.count = batch_size * y.shape[1]
         flat = self.difference.ravel()
-        return float(np.dot(flat, flat)) / self.count
+        return xp.dot(flat, flat).item() / self.count
 
     def backward(self):
         """The gradient of the global mean with respect to y: (n, outputs)."""
-        return np.multiply(self.difference, self.difference.dtype.type(2 / self.count), out=self.difference)
+        return xp.multiply(self.difference, self.difference.dtype.type(2 / self.count), out=self.difference)
 
 
 LOSSES = {"cross-entropy": SoftmaxCrossEntropy, "mse": MSE}

@@ -1,68 +1,126 @@
-"""Stochastic gradient descent on the flat buffers."""
+"""Stochastic gradient descent on the flat buffers, and what every optimizer shares with it."""
 
-import numpy as np
-
+from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
 
-CHUNK = 1 << 16  # elements that are updated at a time, so that the passes over them stay in the cache
+CHUNK = 1 << 16  # elements that a CPU updates at a time, so that the passes over them stay in the cache
 
 
-class SGD:
+class Optimizer:
+    """Updates the parameters of a network from its gradients, one chunk of the flat buffers after another.
+
+    net: a Sequential. lr: the learning rate, a number or a schedule (a function of the step).
+    l2, l1: weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters (they add to the gradient, not to the
+    loss that is reported). Raises ValueError for values out of range.
+
+    An optimizer names its arrays in `state_names`, its numbers of a step in `constants` and says in `update` what
+    becomes of a chunk. updates: how many there have been. last_lr: the learning rate of the last one.
+    """
+
+    state_names = ()  # of arrays like the parameters, zero at first
+
+    def __init__(self, net, lr, l2=0.0, l1=0.0):
+        for name, value in (("l2", l2), ("l1", l1)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, not {value}")
+        self.net, self.l2, self.l1 = net, l2, l1
+        self.lr = lr if callable(lr) else constant(lr)
+        self.updates, self.last_lr = 0, self.lr(net.step)
+        params, grads = net.params, net.grads
+        self._state = {name: xp.zeros_like(params) for name in self.state_names}
+        size = CHUNK if is_cpu() else max(params.size, 1)
+        self.scratch = xp.empty(min(size, params.size), params.dtype)
+        chunks = [slice(start, start + size) for start in range(0, params.size, size)]
+        self.chunks = [(params[c], grads[c], [array[c] for array in self._state.values()]) for c in chunks]
+
+    def step(self):
+        """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
+        lr = self.lr(self.net.step)
+        self.updates += 1
+        constants = [self.net.params.dtype.type(value) for value in self.constants(lr)]
+        self.last_lr = lr
+        for p, g, state in self.chunks:
+            if self.l1 or self.l2:
+                self._add_penalties(p, g)
+            self.update(p, g, state, constants)
+
+    def constants(self, lr):
+        """The numbers that all chunks of a step share, as Python floats; `update` gets them in the parameters' type."""
+        raise NotImplementedError
+
+    def update(self, p, g, state, constants):
+        """Update a chunk p of the parameters, and its state (the arrays of `state_names`); g may be overwritten."""
+        raise NotImplementedError
+
+    def state_arrays(self):
+        """{name: flat array on the device}, each in the order of `net.params`: the arrays themselves."""
+        return dict(self._state)
+
+    def state_numbers(self):
+        """{name: number}: with `state_arrays` and `net.step`, all that the next update depends on."""
+        return {"updates": self.updates, "last_lr": self.last_lr}
+
+    def load_state(self, arrays, numbers):
+        """Take over what `state_arrays` (or copies, on the host or the device) and `state_numbers` gave.
+
+        ValueError, changing nothing, if it does not fit.
+        """
+        fits = arrays.keys() == self._state.keys() and numbers.keys() == self.state_numbers().keys()
+        if not fits or any(arrays[name].shape != own.shape for name, own in self._state.items()):
+            shapes = {name: array.shape for name, array in arrays.items()}
+            expected = {name: array.shape for name, array in self._state.items()}
+            raise ValueError(f"state of {type(self).__name__}: got {shapes} and {sorted(numbers)}, expected {expected}")
+        for name, own in self._state.items():
+            own[...] = to_device(arrays[name])
+        self.updates, self.last_lr = int(numbers["updates"]), float(numbers["last_lr"])
+
+    def _add_penalties(self, p, g):
+        scratch = self.scratch[: len(p)]
+        if self.l1:
+            xp.sign(p, out=scratch)
+            xp.multiply(scratch, p.dtype.type(self.l1), out=scratch)
+            xp.add(g, scratch, out=g)
+        if self.l2:
+            xp.multiply(p, p.dtype.type(self.l2), out=scratch)
+            xp.add(g, scratch, out=g)
+
+
+class SGD(Optimizer):
     """SGD with momentum; the update is PyTorch's.
 
     g <- grad + l2 p + l1 sign(p);  v <- momentum v + g;  p <- p - lr v, or with Nesterov p <- p - lr (g + momentum v).
 
-    net: a Sequential. lr: the learning rate, a number or a schedule (a function of the step).
-    momentum: in [0, 1). l2, l1: weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters (they add to
-    the gradient, not to the loss that is reported). Raises ValueError for values out of range.
+    net, lr, l2, l1: as of Optimizer. momentum: in [0, 1). Raises ValueError for values out of range.
 
     `scaled_velocity` is lr v: kept so, an update needs no array besides p, the gradient and v, and moves a third
     fewer bytes. Where lr changes, the old v is rescaled by the ratio.
     """
 
+    state_names = ("scaled_velocity",)
+
     def __init__(self, net, lr, momentum=0.0, nesterov=False, l2=0.0, l1=0.0):
-        for name, value in (("l2", l2), ("l1", l1)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), not {momentum}")
         if nesterov and momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
-        self.net, self.momentum, self.nesterov, self.l2, self.l1 = net, momentum, nesterov, l2, l1
-        self.lr = lr if callable(lr) else constant(lr)
-        self.last_lr = self.lr(net.step)
-        params, grads = net.params, net.grads
-        self.scaled_velocity = np.zeros_like(params if momentum else params[:0])
-        self.scratch = np.empty(CHUNK if l1 or l2 or nesterov else 0, params.dtype)
-        starts = range(0, params.size, CHUNK)
-        self.chunks = [tuple(a[i : i + CHUNK] for a in (params, grads, self.scaled_velocity)) for i in starts]
+        self.momentum, self.nesterov = momentum, nesterov
+        if not momentum:
+            self.state_names = ()
+        super().__init__(net, lr, l2, l1)
 
-    def step(self):
-        """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
-        number = self.net.params.dtype.type
-        lr = self.lr(self.net.step)
-        kept = number(self.momentum * lr / self.last_lr if self.last_lr else 0.0)
-        momentum, lr, self.last_lr = number(self.momentum), number(lr), lr
-        for p, g, v in self.chunks:
-            if self.l1 or self.l2:
-                self._add_penalties(p, g)
-            np.multiply(g, lr, out=g)
-            if self.momentum:
-                np.multiply(v, kept, out=v)
-                np.add(v, g, out=v)
-                if self.nesterov:
-                    ahead = np.multiply(v, momentum, out=self.scratch[: len(v)])
-                    np.add(g, ahead, out=g)
-                else:
-                    g = v
-            np.subtract(p, g, out=p)
+    def constants(self, lr):
+        return lr, self.momentum, self.momentum * lr / self.last_lr if self.last_lr else 0.0
 
-    def _add_penalties(self, p, g):
-        scratch = self.scratch[: len(p)]
-        if self.l1:
-            np.sign(p, out=scratch)
-            np.multiply(scratch, p.dtype.type(self.l1), out=scratch)
-            np.add(g, scratch, out=g)
-        if self.l2:
-            np.multiply(p, p.dtype.type(self.l2), out=scratch)
-            np.add(g, scratch, out=g)
+    def update(self, p, g, state, constants):
+        lr, momentum, kept = constants
+        xp.multiply(g, lr, out=g)
+        if self.momentum:
+            (v,) = state
+            xp.multiply(v, kept, out=v)
+            xp.add(v, g, out=v)
+            if self.nesterov:
+                ahead = xp.multiply(v, momentum, out=self.scratch[: len(v)])
+                xp.add(g, ahead, out=g)
+            else:
+                g = v
+        xp.subtract(p, g, out=p)

@@ -3,7 +3,7 @@
 A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block, and gets the
 numbers that a single process would have drawn there. So all grids start from the same network, drop the
 same activations and see the same minibatches. The generator is Philox 4x64 (Salmon et al., SC 2011): its
-n-th output costs the same as its first.
+n-th output costs the same as its first. All is drawn on the host, so that devices agree, and moved by whoever asks.
 """
 
 import zlib
@@ -35,12 +35,13 @@ def random_block(seed, stream, width, rows, columns, dtype, step=0):
         raw = _philox(seed, stream, step, start * counts).random_raw((stop - start) * counts * WORDS_PER_COUNT)
         return raw.view(dtype).reshape(stop - start, drawn)[:, :width][:, columns]
 
-    if not isinstance(rows, slice):
-        return np.concatenate([draw(r, r + 1) for r in rows] or [draw(0, 0)])
-    if rows.stop <= rows.start:
-        return draw(0, 0)
+    if isinstance(rows, slice):
+        runs = [(rows.start, rows.stop)]
+    else:  # rows that follow each other are drawn together
+        rows = np.asarray(rows, np.int64)
+        runs = [(run[0], run[-1] + 1) for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(run)]
     chunk = max(1, CHUNK_BYTES // (counts * 8 * WORDS_PER_COUNT))
-    pieces = [draw(r, min(r + chunk, rows.stop)) for r in range(rows.start, rows.stop, chunk)]
+    pieces = [draw(r, min(r + chunk, stop)) for start, stop in runs for r in range(start, stop, chunk)] or [draw(0, 0)]
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
@@ -50,6 +51,6 @@ def uniform_block(seed, stream, width, rows, columns, bound):
     return ((integers >> 8) * 2.0**-23 - 1.0) * bound
 
 
-def permutation(seed, epoch, count):
+def permutation(seed, epoch, count, stream="order"):
     """The order in which epoch `epoch` visits `count` samples: the same on every rank."""
-    return np.random.Generator(_philox(seed, "order", epoch)).permutation(count)
+    return np.random.Generator(_philox(seed, stream, epoch)).permutation(count)

@@ -4,48 +4,58 @@ from functools import cached_property
 
 import numpy as np
 
-from nn.layer import aligned_empty
+from nn.chain import arranged, backward, forward, leaves, output_shape
+from nn.device import empty, to_device, to_host
 
 
 class Sequential:
     """Layers one after another.
 
-    layers: Layer objects. seed: of the initial weights and dropout masks. dtype: float32 or float64.
+    layers: Layer objects. seed: of the initial weights and dropout masks. dtype: float32 or float64. input_shape: of a
+    sample, (features,) or (height, width, channels), where it is known.
 
     All parameters lie in one flat buffer `params` and all gradients in another, `grads`; the layers hold
     views, so that an update or an all-reduce is one call over a slice. The buffers are allocated on first
     use: until then a network is a description, and costs nothing however large it is.
     """
 
-    def __init__(self, layers, seed=0, dtype=np.float32):
-        self.layers, self.seed, self.dtype = list(layers), seed, np.dtype(dtype)
+    def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
+        self.seed, self.dtype, self.input_shape = seed, np.dtype(dtype), input_shape
         self.step = 0  # which minibatch comes next; dropout masks depend on it
-        self.name_layers()
+        self.layers = self.arrange(layers)
 
-    def name_layers(self):
-        """Name each layer by its position. ValueError for a layer that is part of a network already."""
-        for position, layer in enumerate(self.layers):
-            if layer.name:
-                raise ValueError(f"layer {position} {layer!r} is part of a network already: make a new one")
-            layer.name = str(position)
+    def arrange(self, layers):
+        """The layers, named by their positions, in the order in which they run: see `nn/chain.py`."""
+        return arranged(layers)
 
     @cached_property
     def parameters(self):
         """All (layer, parameter) pairs, in the order of the flat buffers; allocated and initialised."""
-        pairs = [(layer, p) for layer in self.layers for p in layer.parameters]
-        self._flat = aligned_empty(self.size, self.dtype), aligned_empty(self.size, self.dtype)
+        pairs = [(layer, p) for layer in self.leaves() for p in layer.parameters]
+        self._flat = empty(self.size, self.dtype), empty(self.size, self.dtype)
         self._flat[1].fill(0)
         start = 0
         for layer, p in pairs:
             p.value, p.grad = (flat[start : start + p.size].reshape(p.block_shape) for flat in self._flat)
             p.initialise(self.seed, f"{layer.name}.{p.name}")
             start += p.size
+        for _, buffer in self.buffers:
+            buffer.allocate(self.dtype)
         return pairs
+
+    @property
+    def buffers(self):
+        """All (layer, buffer) pairs: the part of the state that is not trained."""
+        return [(layer, buffer) for layer in self.leaves() for buffer in layer.buffers]
+
+    def leaves(self):
+        """All layers, those of branches in place of what holds them."""
+        return leaves(self.layers)
 
     @property
     def size(self):
         """How many parameters are held here; asking allocates none."""
-        return sum(p.size for layer in self.layers for p in layer.parameters)
+        return sum(p.size for layer in self.leaves() for p in layer.parameters)
 
     @property
     def allocated(self):
@@ -64,49 +74,49 @@ class Sequential:
         return self._flat[1]
 
     def forward(self, x, training=False, batch_size=None):
-        """x: (n, features) -> (n, outputs). batch_size: samples of the global minibatch, by default n."""
+        """x: (n, ...) -> (n, outputs). batch_size: samples of the global minibatch, by default n."""
         self.parameters  # noqa: B018 (allocates on first use)
         batch_size = len(x) if batch_size is None else batch_size
-        for layer in self.layers:
+        for layer in self.leaves():
             layer.begin(self.seed, self.step, batch_size)
-            x = layer.forward(x, training)
-        return x
+        return forward(self.layers, x, training)
 
     def backward(self, dy, input_gradient=False):
-        """Write all gradients; return that of the input if asked for, else None (and save its computation)."""
-        first = 0 if input_gradient else next((i for i, layer in enumerate(self.layers) if layer.parameters), 0)
-        for layer in reversed(self.layers[first + 1 :]):
-            dy = layer.backward(dy)
-        if not self.layers:
-            return dy if input_gradient else None
-        self.layers[first].gradients(dy)
-        return self.layers[first].input_gradient(dy) if input_gradient else None
+        """Write all gradients; return that of the input if asked for, else None (and save its computation).
 
-    def output_features(self, features):
-        """How many features come out where `features` go in; raises ValueError naming the layer that does not fit."""
-        for layer in self.layers:
-            features = layer.output_features(features)
-        return features
+        dy: (n, outputs), which is overwritten. What is returned is overwritten by the next backward.
+        """
+        if input_gradient:
+            return backward(self.layers, dy)
+        first = next((i for i, layer in enumerate(self.layers) if any(leaf.parameters for leaf in leaves([layer]))), None)
+        if first is not None:
+            self.layers[first].gradients(backward(self.layers[first + 1 :], dy))
+        return None
+
+    def output_shape(self, shape):
+        """The shape of a sample's output where one of `shape` goes in; raises ValueError naming the layer that does not fit."""
+        return output_shape(self.layers, shape)
 
     def state_dict(self):
-        """{name: array} under PyTorch's names and in its layout: copies."""
+        """{name: host array} under PyTorch's names and in its layout: copies."""
         return dict(self.global_parameters())
 
     def global_parameters(self):
         """(name, array) of each entry of `state_dict`, one after another."""
-        for layer, p in self.parameters:
-            yield f"{layer.name}.{p.name}", np.array(self.whole(p).transpose(p.torch_axes), order="C")
+        for layer, p in self.parameters + self.buffers:
+            yield f"{layer.name}.{p.name}", np.array(to_host(self.whole(p)).transpose(p.torch_axes), order="C")
 
     def whole(self, parameter):
         """The global array of which `parameter` holds a block."""
         return parameter.value
 
     def load_state_dict(self, state):
-        """Take the values of a `state_dict` (ours or PyTorch's, as arrays of the *global* shapes).
+        """Take the values of a `state_dict` (ours or PyTorch's, as host arrays of the *global* shapes).
 
         Raises ValueError, naming the entry, if names or shapes differ; then nothing is changed.
         """
-        pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters}
+        pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
+        state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's alone
         if pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         values = {}
@@ -117,7 +127,7 @@ class Sequential:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
             values[name] = value.transpose(np.argsort(p.torch_axes))
         for name, p in pairs.items():
-            p.value[...] = values[name][p.index]
+            p.value[...] = to_device(values[name][p.index])
 
     def __repr__(self):
         return "\n".join(f"{layer.name:>4}  {layer!r}" for layer in self.layers)

@@ -1,21 +1,39 @@
 """Networks by name: the text behind `--net`."""
 
+from math import prod
+
 import numpy as np
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.linear import Linear
 from nn.sequential import Sequential
+from nn.zoo import ZOO
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
-HELP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: " + ", ".join(ACTIVATIONS)
+MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu"
+HINT = f"use {MLP}; activations: {', '.join(ACTIVATIONS)}"
+HELP = f"{', '.join(ZOO)}, or {MLP}; activations: {', '.join(ACTIVATIONS)}"
 
 
-def build(spec, features, outputs, seed=0, dtype=np.float32):
-    """The network of a spec such as "mlp:64,64,tanh" or "mlp:64,64,relu,dropout=0.5".
+def build(spec, shape, outputs, seed=0, dtype=np.float32):
+    """The network of a name of the zoo, or of a spec such as "mlp:64,64,tanh" or "mlp:64,64,relu,dropout=0.5".
 
-    features, outputs: what the data set brings and wants. "mlp:" and an activation alone is a linear model.
-    Raises ValueError saying what is wrong and what is accepted.
+    shape: of the data set's samples, (height, width, channels) or a number of features. outputs: what it wants. The
+    network's `input_shape` says in what shape it takes the samples: a network of Linear layers wants them flat.
+    "mlp:" and an activation alone is a linear model. Raises ValueError saying what is wrong and what is accepted.
     """
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if spec in ZOO:
+        layers, takes_images = ZOO[spec]
+        if takes_images and len(shape) != 3:
+            raise ValueError(f"net '{spec}' takes images, but the samples are {shape[0]} features: use another data set or net")
+        shape = shape if takes_images else (prod(shape),)
+        try:
+            layers = layers(shape, outputs)
+        except ValueError as error:
+            raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
+        return Sequential(layers, seed, dtype, shape)
+    features = prod(shape)
     kind, _, body = spec.partition(":")
     if kind != "mlp" or not body:
         raise ValueError(f"unknown net '{spec}': use {HELP}")
@@ -29,20 +47,20 @@ def build(spec, features, outputs, seed=0, dtype=np.float32):
         elif activation is None:
             widths.append(_number(int, word, spec))
         else:
-            raise ValueError(f"net '{spec}': '{word}' is out of place: use {HELP}")
+            raise ValueError(f"net '{spec}': '{word}' is out of place: {HINT}")
     if activation is None:
-        raise ValueError(f"net '{spec}' names no activation: use {HELP}")
+        raise ValueError(f"net '{spec}' names no activation: {HINT}")
     if any(w < 1 for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1")
     layers = []
     for inputs, width in zip([features, *widths], widths):
         layers += [Linear(inputs, width), activation()] + ([Dropout(p)] if p else [])
     layers.append(Linear(([features] + widths)[-1], outputs))
-    return Sequential(layers, seed=seed, dtype=dtype)
+    return Sequential(layers, seed, dtype, (features,))
 
 
 def _number(kind, word, spec):
     try:
         return kind(word)
     except ValueError:
-        raise ValueError(f"net '{spec}': '{word}' is neither a width nor an activation: use {HELP}") from None
+        raise ValueError(f"net '{spec}': '{word}' is neither a width nor an activation: {HINT}") from None

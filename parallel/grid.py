@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from parallel.group import Group, Tally
 
-AXES = ("batch", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
+AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
 
 
 def parse_grid(text):
@@ -73,12 +73,12 @@ class ProcessGrid:
         return dict(zip(AXES, self.comm.Get_coords(rank)))
 
     def max(self, array):
-        """The elementwise maximum over all ranks, in place. Not counted: it serves measurement, not training."""
+        """The elementwise maximum of a host array over all ranks, in place. Not counted: it serves measurement alone."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MAX)
         return array
 
     def min(self, array):
-        """The elementwise minimum over all ranks, in place. Not counted."""
+        """The elementwise minimum of a host array over all ranks, in place. Not counted."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MIN)
         return array
 

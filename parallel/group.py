@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
+from nn import device
 from parallel.split import size, split
+from parallel.staging import staging
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
 
@@ -33,16 +35,25 @@ class Tally:
         self.records = defaultdict(Record)
 
     @contextmanager
-    def measure(self, layer, kind, bytes_sent):
+    def measure(self, layer, kind, bytes_sent, calls=1):
+        """Around one collective, which finds the device at rest: what it still computed would count as communication."""
+        device.synchronise()
         start = time.perf_counter()
         yield
         record = self.records[layer, kind]
-        record.calls += 1
+        record.calls += calls
         record.bytes += int(bytes_sent)
         record.seconds += time.perf_counter() - start
 
     def clear(self):
         self.records.clear()
+
+    @contextmanager
+    def set_aside(self):
+        """Within, calls are counted apart and then forgotten: they are no part of what is measured."""
+        records, self.records = self.records, defaultdict(Record)
+        yield
+        self.records = records
 
     @property
     def seconds(self):
@@ -53,7 +64,7 @@ class Group:
     """The ranks along some axes of a grid.
 
     comm: their communicator. tally: where calls are counted.
-    Arrays must be contiguous. `layer` names the entry of the tally.
+    Arrays must be contiguous, on the host or on the device. `layer` names the entry of the tally.
     """
 
     def __init__(self, comm, tally):
@@ -68,24 +79,49 @@ class Group:
         own = size(split(flat.size, self.size)[self.rank])
         sent = (flat.size - own + own * (self.size - 1)) * flat.itemsize
         with self.tally.measure(layer, "all-reduce", sent):
+            reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
-                self.comm.Allreduce(MPI.IN_PLACE, flat[start : start + MAX_ELEMENTS], MPI.SUM)
+                self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
+            staging.arrived(reached, flat)
 
     def all_gather(self, block, out, counts, layer):
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""
         with self.tally.measure(layer, "all-gather", block.nbytes * (self.size - 1)):
-            self.comm.Allgatherv(block, [out, counts])
+            received = staging.incoming(out)
+            self.comm.Allgatherv(staging.outgoing(block), [received, counts])
+            staging.arrived(received, out)
 
     def reduce_scatter(self, blocks, out, counts, layer):
         """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
         with self.tally.measure(layer, "reduce-scatter", blocks.nbytes - out.nbytes):
-            self.comm.Reduce_scatter(blocks, out, counts, MPI.SUM)
+            received = staging.incoming(out)
+            self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
+            staging.arrived(received, out)
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
         sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
         with self.tally.measure(layer, "all-to-all", sent):
-            self.comm.Alltoallv([blocks, counts], [out, out_counts])
+            received = staging.incoming(out)
+            self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
+            staging.arrived(received, out)
+
+    def start_halo(self, blocks, counts, out, out_counts, layer):
+        """Begin an all-to-all in which few ranks have anything to say to each other.
+
+        Returns a function that waits for it; until then the arrays are left alone, and no other collective begins.
+        """
+        sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
+        with self.tally.measure(layer, "halo", sent):
+            received = staging.incoming(out)
+            request = self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
+
+        def finish():
+            with self.tally.measure(layer, "halo", 0, calls=0):
+                request.Wait()
+                staging.arrived(received, out)
+
+        return finish
 
     def broadcast(self, array, layer):
         """`array` of rank 0 into that of every rank."""
@@ -93,19 +129,25 @@ class Group:
             return
         sent = array.nbytes * (self.size - 1) if self.rank == 0 else 0
         with self.tally.measure(layer, "broadcast", sent):
-            self.comm.Bcast(array, root=0)
+            reached = staging.outgoing(array)
+            self.comm.Bcast(reached, root=0)
+            staging.arrived(reached, array)
 
     def scatter(self, blocks, counts, out, layer):
         """The i-th block of rank 0 (`counts[i]` elements) to rank i, into `out`; `blocks` is None elsewhere."""
         sent = blocks.nbytes - out.nbytes if self.rank == 0 else 0
         with self.tally.measure(layer, "scatter", sent):
-            self.comm.Scatterv([blocks, counts] if self.rank == 0 else None, out, root=0)
+            given, received = staging.outgoing(blocks), staging.incoming(out)
+            self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
+            staging.arrived(received, out)
 
     def gather(self, block, out, counts, layer):
         """The blocks of all ranks, one after another, into `out` of rank 0 (None elsewhere)."""
         sent = 0 if self.rank == 0 else block.nbytes
         with self.tally.measure(layer, "gather", sent):
-            self.comm.Gatherv(block, [out, counts] if self.rank == 0 else None, root=0)
+            given, received = staging.outgoing(block), staging.incoming(out)
+            self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
+            staging.arrived(received, out)
 
     def sum(self, value, layer):
         """The sum of a number over the group, as a Python float."""

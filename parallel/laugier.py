@@ -12,24 +12,24 @@ from parallel.redistribute import Redistribute
 class GatherThenSlice(Redistribute):
     """Forward: all-gather the features. Backward: slice the gradient, which every rank holds whole."""
 
-    def __init__(self, group, features):
-        super().__init__(group, Shard(C), Replicate(), features)
+    def __init__(self, group, shape):
+        super().__init__(group, Shard(C), Replicate(), shape)
 
     def input_gradient(self, dy):
         return self.move(dy, Replicate(), Shard(C), "backward")
 
     def __repr__(self):
-        return f"GatherThenSlice({self.features} features, {self.group.size} ranks)"
+        return f"GatherThenSlice({self.shape[-1]} features, {self.group.size} ranks)"
 
 
 class CopyThenReduce(Redistribute):
     """Forward: nothing, every rank has the input whole. Backward: all-reduce the addends of its gradient."""
 
-    def __init__(self, group, features):
-        super().__init__(group, Replicate(), Replicate(), features)
+    def __init__(self, group, shape):
+        super().__init__(group, Replicate(), Replicate(), shape)
 
     def input_gradient(self, dy):
         return self.move(dy, Partial(), Replicate(), "backward")
 
     def __repr__(self):
-        return f"CopyThenReduce({self.features} features, {self.group.size} ranks)"
+        return f"CopyThenReduce({self.shape[-1]} features, {self.group.size} ranks)"

@@ -1,36 +1,58 @@
-"""Which samples and features each rank of a grid holds: answered for any rank, without communication."""
+"""Which part of a minibatch each rank of a grid holds: answered for any rank, without communication."""
 
 from dataclasses import dataclass
 
-from parallel.placements import C, N, Shard
+from parallel.placements import C, H, N, Replicate, Shard
 from parallel.split import size, split
+
+
+def parts_of_features(features, unit, ranks):
+    """The slices of `features` on each rank, where `unit` of them (the pixels of a channel) stay together."""
+    return tuple(slice(part.start * unit, part.stop * unit) for part in split(features // unit, ranks))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The placement of a minibatch: samples split along `batch`, and on the axis `model` as `placement` says.
+    """The placement of a minibatch: samples are split along `batch`, and along the other axes as `placements` say.
 
-    sizes: the grid's sizes by axis. features: the global size of the last dimension.
+    sizes: the grid's sizes by axis. placements: by axis, but for `batch`. shape: of a whole sample, (features,) or
+    (height, width, channels). unit: how many features stay together. order: the axes that split the samples as well,
+    outermost first: each splits what the ones before it left together.
     """
 
     sizes: dict
-    placement: object
-    features: int
+    placements: dict
+    shape: tuple
+    unit: int = 1
+    order: tuple = ()
 
     def rows(self, batch_size, coordinates):
         """The slice of the global minibatch whose samples the rank at `coordinates` holds."""
-        block = split(batch_size, self.sizes["batch"])[coordinates["batch"]]
-        if self.placement != Shard(N):
-            return block
-        part = split(size(block), self.sizes["model"])[coordinates["model"]]
-        return slice(block.start + part.start, block.start + part.stop)
+        return self.rows_within(("batch", *self.order), batch_size, coordinates)
 
-    def columns(self, coordinates):
-        """The slice of the features that the rank at `coordinates` holds."""
-        if self.placement != Shard(C):
-            return slice(0, self.features)
-        return split(self.features, self.sizes["model"])[coordinates["model"]]
+    def rows_within(self, axes, batch_size, coordinates):
+        """The slice that is left after the splits along the first axes, `axes`."""
+        rows = slice(0, batch_size)
+        for axis in axes:
+            part = split(size(rows), self.sizes[axis])[coordinates[axis]]
+            rows = slice(rows.start + part.start, rows.start + part.stop)
+        return rows
+
+    def block(self, coordinates):
+        """The slices of a sample, one a dimension, that the rank at `coordinates` holds."""
+        block = [slice(0, length) for length in self.shape]
+        for axis, placement in self.placements.items():
+            if placement == Shard(H):
+                block[0] = split(self.shape[0], self.sizes[axis])[coordinates[axis]]
+            elif placement == Shard(C):
+                block[-1] = parts_of_features(self.shape[-1], self.unit, self.sizes[axis])[coordinates[axis]]
+        return tuple(block)
 
     def is_first_copy(self, coordinates):
         """Whether, of the ranks that hold the same samples, this is the one that speaks for them."""
-        return self.placement == Shard(N) or coordinates["model"] == 0
+        return all(coordinates[axis] == 0 for axis, placement in self.placements.items() if placement != Shard(N))
+
+    @staticmethod
+    def whole(sizes, shape):
+        """The layout in which every rank of a batch block holds it whole."""
+        return Layout(sizes, {axis: Replicate() for axis in sizes if axis != "batch"}, shape)

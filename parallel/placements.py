@@ -12,7 +12,7 @@ sum all have the gradient of the sum.
 
 from dataclasses import dataclass
 
-N, C = 0, -1  # the dimensions that are sharded: samples are first, features (channels) last
+N, H, C = 0, 1, -1  # the dimensions that are sharded: samples are first, then the rows of images; features (channels) last
 
 
 @dataclass(frozen=True)

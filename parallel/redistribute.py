@@ -10,23 +10,26 @@
 | `Replicate -> Partial`: keep one    | `Replicate -> Partial`: keep one      |
 """
 
-import numpy as np
+from math import prod
 
+from nn.device import xp
 from nn.layer import Layer
-from parallel.placements import Partial, Replicate, Shard
+from parallel.layout import parts_of_features
+from parallel.placements import C, N, Partial, Replicate, Shard
 from parallel.split import size, split
 
 
 class Redistribute(Layer):
     """`source -> target` in forward, `target* -> source*` in backward.
 
-    Arrays are (samples, ..., features); a Shard splits dimension 0 or the last one.
-    group: the ranks of the axis. features: the global size of the last dimension.
+    Arrays are (samples, features) or (samples, height, width, channels); a Shard splits the samples, the height or the
+    last dimension.
+    group: the ranks of the axis. shape: the global shape of a sample. unit: how many features stay together.
     rows: from the global batch size, the slice of samples that the *group* holds together.
     """
 
-    def __init__(self, group, source, target, features, rows=None):
-        self.group, self.source, self.target, self.features = group, source, target, features
+    def __init__(self, group, source, target, shape, rows=None, unit=1):
+        self.group, self.source, self.target, self.shape, self.unit = group, source, target, shape, unit
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
 
     def begin(self, seed, step, batch_size):
@@ -42,11 +45,13 @@ class Redistribute(Layer):
         """x, placed as `source`, placed as `target`. The direction names the workspace the result lies in."""
         if source == target or self.group.size == 1:
             return x
-        return MOVES[type(source), type(target)](self, np.ascontiguousarray(x), source, target, direction)
+        return MOVES[type(source), type(target)](self, xp.ascontiguousarray(x), source, target, direction)
 
     def parts(self, shard):
         """The slices of all ranks along the sharded dimension."""
-        return split(self.samples if shard.dim == 0 else self.features, self.group.size)
+        if shard.dim == C:
+            return parts_of_features(self.shape[-1], self.unit, self.group.size)
+        return split(self.samples if shard.dim == N else self.shape[0], self.group.size)
 
     def part(self, shard):
         return self.parts(shard)[self.group.rank]
@@ -88,7 +93,7 @@ class Redistribute(Layer):
 
     def _all_reduce(self, x, source, target, direction):
         out = self.workspace(direction, x.shape, x.dtype)
-        np.copyto(out, x)
+        xp.copyto(out, x)
         self.group.all_reduce(out, self.name)
         return out
 
@@ -103,7 +108,7 @@ class Redistribute(Layer):
         return out
 
     def _keep_one(self, x, source, target, direction):
-        return x if self.group.rank == 0 else np.zeros_like(x)
+        return x if self.group.rank == 0 else xp.zeros_like(x)
 
     def _blocks(self, x, dim, parts):
         """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
@@ -120,7 +125,7 @@ class Redistribute(Layer):
 
     def _into(self, out, dim, parts, shapes, receive):
         """Let `receive` write the blocks of all ranks one after another, and place them in `out` along `dim`."""
-        counts = [int(np.prod(shape)) for shape in shapes]
+        counts = [prod(shape) for shape in shapes]
         if dim == 0:
             receive(out, counts)
             return
@@ -132,7 +137,8 @@ class Redistribute(Layer):
             start += count
 
     def __repr__(self):
-        return f"Redistribute({self.source} -> {self.target}, {self.features} features, {self.group.size} ranks)"
+        shape = "x".join(map(str, self.shape))
+        return f"Redistribute({self.source} -> {self.target} of {shape}, {self.group.size} ranks)"
 
 
 MOVES = {
@@ -147,8 +153,8 @@ MOVES = {
 
 
 def _along(dim, part):
-    """The index that takes `part` of dimension 0 or of the last dimension."""
-    return (part,) if dim == 0 else (Ellipsis, part)
+    """The index that takes `part` of dimension `dim`."""
+    return (Ellipsis, part) if dim == C else (slice(None),) * dim + (part,)
 
 
 def _resized(shape, dim, length):

@@ -5,6 +5,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from nn.device import to_device, to_host, xp
+from nn.losses import SoftmaxCrossEntropy
 from nn.random import permutation
 from parallel.job import UserError
 from parallel.split import size
@@ -33,9 +35,10 @@ _order = lru_cache(maxsize=1)(permutation)  # of the current epoch
 def train_step(net, loss, optimizer, x, y, batch_size):
     """One step on this rank's block of a minibatch; returns the mean loss over the global minibatch.
 
-    net: a ParallelSequential. x, y: what a reader of `parallel/minibatch.py` loads. Collective.
+    net: a ParallelSequential. x, y: what a reader of `parallel/minibatch.py` loads, on the host or the device. Collective.
     Raises Diverged, on all ranks, if the loss is NaN or infinite.
     """
+    x, y = to_device(x), to_device(y)
     outputs = net.forward(x, training=True, batch_size=batch_size)
     addend = loss.forward(outputs, y, batch_size)
     total = net.grid.world.sum(addend if net.is_counted else 0.0, "loss")
@@ -72,52 +75,56 @@ def _first_culprit(net, x, batch_size):
 
 def _first_not_finite(grid, arrays):
     """The position of the first array that is not finite on some rank; their number if all are. Collective."""
-    finite = [bool(np.isfinite(array).all()) for array in arrays] + [False]
+    finite = [bool(xp.isfinite(array).all()) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 
 def evaluate(net, part, loss_name, reader, batch_size):
-    """Test a network over the grid: {"accuracy"} in percent, or {"mse", "rmse"}; the same on every rank.
+    """Test a network over the grid: {"loss", "accuracy"} or {"loss", "mse", "rmse"}; the same on every rank.
 
-    part: the samples. reader: how they reach the ranks. mse is in units of the standardised targets, the mean
-    over outputs; rmse, one a output, in the units of the data set. Collective.
+    part: the samples. reader: how they reach the ranks. loss is the mean over all samples of what training minimises,
+    without penalties; accuracy is in percent. mse is in units of the standardised targets, the mean over outputs;
+    rmse, one a output, in the units of the data set. Collective.
     Raises Diverged, on all ranks, if an output is not finite.
     """
     classes = loss_name == "cross-entropy"
-    sums = np.zeros(1 if classes else part.target_width, np.float64)
+    cross_entropy = SoftmaxCrossEntropy()
+    sums = np.zeros(2 if classes else part.target_width, np.float64)
     finite = True
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, y = reader.load(indices)
-        outputs = net.forward(x, batch_size=len(indices))
-        finite = finite and bool(np.isfinite(outputs).all())
+        outputs, y = net.forward(to_device(x), batch_size=len(indices)), to_device(y)
+        finite = finite and bool(xp.isfinite(outputs).all())
         if not net.is_counted or not len(outputs):
             continue
         if classes:
-            sums[0] += np.count_nonzero(outputs.argmax(axis=1) == y)
+            sums[0] += int(xp.count_nonzero(outputs.argmax(axis=1) == y))
+            sums[1] += cross_entropy.forward(outputs, y, len(part))
         else:
-            sums += np.square(outputs - y, dtype=np.float64).sum(axis=0)
+            sums += to_host(xp.square(outputs - y, dtype=np.float64).sum(axis=0))
     if not net.grid.min(np.array([int(finite)]))[0]:
-        raise Diverged(f"step {net.step}: outputs for the test samples are not finite; try a lower --lr")
+        raise Diverged(f"step {net.step}: outputs in an evaluation are not finite; try a lower --lr")
     net.grid.world.all_reduce(sums, "evaluation")
     if classes:
-        return {"accuracy": 100 * float(sums[0]) / len(part)}
+        return {"loss": float(sums[1]), "accuracy": 100 * float(sums[0]) / len(part)}
     squares = sums / len(part)
-    return {"mse": float(squares.mean()), "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}
+    mse = float(squares.mean())
+    return {"loss": mse, "mse": mse, "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}
 
 
 def predict(net, part, reader, batch_size):
     """The outputs for all samples of `part`, (samples, outputs), on rank 0; None elsewhere. Collective."""
-    grid, features = net.grid, net.output.features
+    grid, features = net.grid, net.output.shape[-1]
     places = [grid.coordinates_of(rank) for rank in range(grid.size)]
     pieces = []
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, _ = reader.load(indices)
-        outputs = net.forward(x, batch_size=len(indices))
+        outputs = net.forward(to_device(x), batch_size=len(indices))
         rows = [net.output.rows(len(indices), place) for place in places]
         blocks = [size(row) if net.output.is_first_copy(place) else 0 for row, place in zip(rows, places)]
-        sent = np.ascontiguousarray(outputs if net.is_counted else outputs[:0])
+        sent = np.ascontiguousarray(to_host(outputs if net.is_counted else outputs[:0]))
         received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
         grid.world.gather(sent, received, [n * features for n in blocks], "prediction")
         if grid.rank == 0:  # blocks come in rank order; rows say where each belongs

@@ -18,7 +18,10 @@ Read as volumes these are loose in four places, corrected here:
 Uneven and empty blocks change none of these sums.
 """
 
-from parallel.placements import Partial, Replicate, Shard
+from math import prod
+
+from parallel.layout import parts_of_features
+from parallel.placements import C, H, N, Partial, Replicate, Shard
 from parallel.split import size, split
 
 
@@ -36,26 +39,50 @@ def all_reduce(elements, ranks):
     return reduce_scatter(elements, ranks) + all_gather(elements, ranks)
 
 
-def all_to_all(samples, features, ranks):
-    """Elements sent by all ranks together to turn a split of samples into one of features, or back."""
-    stay = sum(size(a) * size(b) for a, b in zip(split(samples, ranks), split(features, ranks)))
-    return samples * features - stay
+def all_to_all(samples, shape, source, target, ranks, unit=1):
+    """Elements sent by all ranks together to turn a split of one dimension into one of another."""
+
+    def parts(dim):
+        if dim == C:
+            return parts_of_features(shape[-1], unit, ranks)
+        return split(samples if dim == N else shape[0], ranks)
+
+    lengths = {N: samples, H: shape[0] if len(shape) > 1 else 1, C: shape[-1]}
+    elements, pair = samples * prod(shape), lengths[source] * lengths[target]
+    stay = sum(size(a) * size(b) for a, b in zip(parts(source), parts(target)))
+    return elements - stay * (elements // pair if pair else 0)
 
 
-def redistribution(source, target, samples, features, ranks):
-    """Elements that one move sends, summed over the ranks of its group."""
-    kinds = type(source), type(target)
+def redistribution(source, target, samples, shape, ranks, unit=1):
+    """Elements that one move of samples of `shape` sends, summed over the ranks of its group."""
+    kinds, elements = (type(source), type(target)), samples * prod(shape)
     if source == target or ranks == 1:
         return 0
     if kinds == (Shard, Replicate):
-        return all_gather(samples * features, ranks)
+        return all_gather(elements, ranks)
     if kinds == (Partial, Shard):
-        return reduce_scatter(samples * features, ranks)
+        return reduce_scatter(elements, ranks)
     if kinds == (Partial, Replicate):
-        return all_reduce(samples * features, ranks)
+        return all_reduce(elements, ranks)
     if kinds == (Shard, Shard):
-        return all_to_all(samples, features, ranks)
+        return all_to_all(samples, shape, source.dim, target.dim, ranks, unit)
     return 0
+
+
+def halo(samples, shape, window, ranks):
+    """Elements that the halo of a convolution or pooling over rows split over `ranks` sends in one direction.
+
+    shape: of a whole sample, (height, width, channels). window: an `nn.window.Window`. A rank whose part of the outputs
+    looks at rows of others gets each of them once. With stride 1 and a k x k kernel these are (k - 1) rows at each of
+    the P - 1 borders (Gholami et al. 2018, section 2.3: B W C floor(k/2) a side), where every rank has at least that many.
+    """
+    height, width, channels = shape
+    outputs = window.output(height, width)[0]
+    total = 0
+    for own, mine in zip(split(height, ranks), split(outputs, ranks)):
+        seen = window.input_rows(mine, height)
+        total += size(seen) - max(0, min(own.stop, seen.stop) - max(own.start, seen.start))
+    return samples * width * channels * total
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
@@ -80,7 +107,7 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
         pairs = (first == "in") + (second == "out")
         total += 2 * pairs * batch_size * all_gather(width, model)
     if plan[-1] == "out":
-        total += 2 * sum(all_to_all(n, widths[-1], model) for n in rows)
+        total += 2 * sum(all_to_all(n, (widths[-1],), C, N, model) for n in rows)
     else:
         total += 2 * batch_size * all_gather(widths[-1], model)
     return itemsize * total

@@ -2,4 +2,8 @@
 
 import mpi4py
 
+from nn import device
+from tests import standin
+
 mpi4py.rc.initialize = False
+device.use(standin.name())

@@ -1,6 +1,7 @@
 """Tests that run on several ranks: `@mpi(1, 2, 5)` runs the body once on 1, once on 2 and once on 5 ranks.
 
-Each is a job of its own with a time limit; the body gets the communicator, and fails on any rank that raises.
+Each is a job of its own with a time limit; the body gets the communicator, and fails on any rank that raises. It runs on
+the device that GRIDGRAD_TEST_DEVICE names: see `tests/standin.py`.
 """
 
 import importlib
@@ -28,7 +29,13 @@ def mpi(*sizes, timeout=120):
 if __name__ == "__main__":
     from mpi4py import MPI
 
+    from parallel.devices import use_device
     from parallel.job import run
+    from tests import standin
 
-    module, name = sys.argv[1].split(":")
-    run(lambda: getattr(importlib.import_module(module), name).body(MPI.COMM_WORLD))
+    def main():
+        module, name = sys.argv[1].split(":")
+        use_device(MPI.COMM_WORLD, standin.name())
+        getattr(importlib.import_module(module), name).body(MPI.COMM_WORLD)
+
+    run(main)

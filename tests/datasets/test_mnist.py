@@ -27,10 +27,13 @@ def small(tmp_path):
 def test_loads_plain_and_gzipped(small):
     datasets.prepare("mnist", small)
     data = datasets.load("mnist", small)
-    assert (data.features, data.outputs, len(data.train), len(data.test)) == (784, 10, 20, 10)
-    x = data.train.inputs(np.arange(20), slice(0, 784))
+    assert (data.sample_shape, data.outputs, len(data.train), len(data.test)) == ((28, 28, 1), 10, 20, 10)
+    images = data.train.inputs(np.arange(20), (slice(0, 28), slice(0, 28), slice(0, 1)))
+    data = data.reshaped((784,))
+    x = data.train.inputs(np.arange(20), (slice(0, 784),))
+    assert np.array_equal(images.reshape(20, 784), x)
     assert x.dtype == np.float32 and x.mean() == pytest.approx(0, abs=1e-5) and x.std() == pytest.approx(1, rel=1e-5)
-    assert np.array_equal(data.train.inputs(np.array([3, 7]), slice(5, 9)), x[[3, 7], 5:9])
+    assert np.array_equal(data.train.inputs(np.array([3, 7]), (slice(5, 9),)), x[[3, 7], 5:9])
     assert data.train.targets(np.array([1])).dtype == np.int64
 
 

@@ -67,6 +67,66 @@ def test_every_reader_trains_the_same(tmp_path, reader):
     assert losses[0] == losses[1]
 
 
+def report_of(tmp_path, ranks, *arguments):
+    finished = train(ranks, *arguments, "--quiet", "--report", tmp_path / "r.json")
+    assert finished.status == 0, finished.stderr
+    return json.loads((tmp_path / "r.json").read_text())
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
+@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.001), ("adagrad", 0.01), ("adadelta", 1.0)])
+def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtype, rtol):
+    settings = [*SETTINGS, "--dtype", dtype, "--optimizer", optimizer, "--l2", "1e-3"]
+    serial = report_of(tmp_path, 1, *settings)
+    parallel = report_of(tmp_path, 4, *settings, "--grid", "batch=2,model=2")
+    assert serial["settings"]["lr"] == lr and serial["settings"]["momentum"] is None
+    assert serial["final_loss"] < serial["loss"][0]
+    assert np.allclose(parallel["loss"], serial["loss"], rtol=rtol)
+    assert parallel["test_mse"] == pytest.approx(serial["test_mse"], rel=rtol)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_early_stopping_is_the_same_on_every_grid(small, tmp_path, dtype):  # noqa: F811
+    """Labels that have nothing to do with the images: the more is learnt, the worse is the validation."""
+    arguments = ["--dataset", "mnist", "--data-dir", small, "--net", "mlp:13,relu", "--batch-size", 5]
+    arguments += ["--validation", 0.3, "--patience", 3, "--dtype", dtype]
+    arguments += ["--optimizer", "adam", "--lr", 0.01, "--schedule", "constant"]
+    first = None
+    for grid, reader in (("batch=1", "each"), ("batch=2", "each"), ("model=3", "scatter"), ("batch=2,model=2", "each")):
+        ranks = math.prod(parse_grid(grid).values())
+        report = report_of(tmp_path, ranks, *arguments, "--grid", grid, "--reader", reader, "--epochs", 40)
+        first = first or report
+        assert report["stopped_epoch"] == len(report["validation"]) == report["best_epoch"] + 3 < 40
+        assert report["steps"] == 3 * report["stopped_epoch"]  # 14 of the 20 samples are left to train on
+        assert min(report["validation"]) == report["validation"][report["best_epoch"] - 1]
+        for name in ("validation", "loss", "best_epoch", "stopped_epoch", "test_loss"):
+            assert report[name] == pytest.approx(first[name], rel=1e-9 if dtype == "float64" else 1e-3), (grid, name)
+
+    # The weights are those of the best epoch: a run that ends there is tested the same.
+    again = report_of(tmp_path, 1, *arguments, "--steps", 3 * first["best_epoch"])
+    assert again["params_digest"] == first["params_digest"] and again["stopped_epoch"] is None
+
+
+def test_augmented_images_are_the_same_on_every_grid(small, tmp_path):  # noqa: F811
+    arguments = ["--dataset", "mnist", "--data-dir", small, "--net", "mlp:13,relu", "--batch-size", 5, "--epochs", 3]
+    arguments += ["--dtype", "float64", "--validation", 0.2]
+    plain = report_of(tmp_path, 1, *arguments)["loss"]
+    losses = [
+        report_of(tmp_path, ranks, *arguments, "--augment", "shift=2,flip", "--grid", grid, "--reader", reader)["loss"]
+        for ranks, grid, reader in ((1, "batch=1", "each"), (3, "model=3", "each"), (4, "batch=2,model=2", "scatter-broadcast"))
+    ]
+    assert not np.allclose(losses[0], plain, rtol=1e-6)
+    for other in losses[1:]:
+        assert np.allclose(other, losses[0], rtol=1e-10)
+
+
+def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
+    report = report_of(tmp_path, 2, *SETTINGS, "--validation", "0.1")
+    assert len(report["validation"]) == 2 and report["stopped_epoch"] is None
+    assert report["steps"] == 2 * math.ceil((1202 - 120) / 97)
+    assert not {row["layer"] for row in report["communication"]} - {"gradients", "loss"}, "evaluations are not counted"
+
+
 @pytest.mark.parametrize(
     "options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]]
 )
@@ -95,6 +155,17 @@ BAD = [
     (["--lr", "nan"], "must be a number above 0"),
     (["--momentum", "1"], "at least 0 and below 1"),
     (["--momentum", "0", "--nesterov"], "nesterov needs a momentum"),
+    (["--optimizer", "newton"], "invalid choice"),
+    (["--optimizer", "adam", "--momentum", "0.9"], "--momentum is no option of adam"),
+    (["--optimizer", "adagrad", "--nesterov"], "--nesterov is no option of adagrad"),
+    (["--validation", "1"], "must be a number above 0 and below 1, not '1'"),
+    (["--validation", "0"], "must be a number above 0 and below 1, not '0'"),
+    (["--validation", "1e-4"], "--validation 0.0001 of 1202 training samples would be 0"),
+    (["--validation", "0.95"], "larger than the data: 60 training samples"),
+    (["--augment", "flip"], "the samples are no images"),
+    (["--augment", "rotate=9"], "augment 'rotate=9': 'rotate=9' is unknown"),
+    (["--patience", "3"], "--patience needs --validation"),
+    (["--patience", "0", "--validation", "0.1"], "whole number of at least 1, not '0'"),
     (["--schedule", "linear"], "unknown schedule 'linear'"),
     (["--seed", "-1"], "whole number of at least 0"),
     (["--seed", "18446744073709551616"], "at most 9223372036854775807"),
@@ -156,7 +227,11 @@ def test_help_is_complete_and_printed_once():
         "--epochs",
         "--steps",
         "--lr",
+        "--optimizer",
         "--momentum",
+        "--validation",
+        "--patience",
+        "--augment",
         "--seed",
         "--dtype",
         "--report",

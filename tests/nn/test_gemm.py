@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from nn import gemm
+from nn.device import to_device, to_host, xp
 
 SHAPES = [
     (128, 784, 512),
@@ -21,18 +22,19 @@ def test_all_three_products_equal_float64(shape, tiles, monkeypatch):
     monkeypatch.setattr(gemm, "TILES", tiles)  # tiles are right everywhere, if not fast everywhere
     m, k, n = shape
     rng = np.random.default_rng(0)
-    x, w, dy = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (m, n)))
+    x, w, dy = (to_device(rng.standard_normal(s).astype(np.float32)) for s in ((m, k), (k, n), (m, n)))
     for a, b in ((x, w), (x.T, dy), (dy, w.T)):
-        out = np.empty((a.shape[0], b.shape[1]), np.float32)
+        out = xp.empty((a.shape[0], b.shape[1]), np.float32)
         assert gemm.matmul(a, b, out) is out
-        assert np.allclose(out, a.astype(np.float64) @ b.astype(np.float64), rtol=1e-4, atol=1e-3)
+        expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
+        assert np.allclose(to_host(out), expected, rtol=1e-4, atol=1e-3)
 
 
 def test_operands_that_are_neither_order_take_the_plain_call(monkeypatch):
     monkeypatch.setattr(gemm, "TILES", True)
-    wide = np.ones((128, 1600), np.float32)
-    out = np.empty((128, 512), np.float32)
-    gemm.matmul(wide[:, ::2], np.ones((800, 512), np.float32), out)
+    wide = xp.ones((128, 1600), np.float32)
+    out = xp.empty((128, 512), np.float32)
+    gemm.matmul(wide[:, ::2], xp.ones((800, 512), np.float32), out)
     assert (out == 800).all()
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nn import MSE, SGD, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from nn.device import to_device, to_host, xp
 from nn.layer import Layer
 
 LAYERS = [
@@ -19,7 +20,7 @@ LAYERS = [
 
 def difference(function, array, index, step=1e-6):
     """The central difference of a function of no arguments when one element of `array` changes."""
-    kept = array[index]
+    kept = array[index].item()
     array[index] = kept + step
     high = function()
     array[index] = kept - step
@@ -32,12 +33,12 @@ def difference(function, array, index, step=1e-6):
 def test_gradients_equal_finite_differences(layers):
     net = Sequential(layers(), seed=1, dtype=np.float64)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((6, 7))
-    weights = rng.standard_normal(net.forward(x).shape)  # of the sum that is differentiated
+    x = to_device(rng.standard_normal((6, 7)))
+    weights = to_device(rng.standard_normal(net.forward(x).shape))  # of the sum that is differentiated
     value = lambda: float((net.forward(x, training=True) * weights).sum())  # noqa: E731
     value()
-    dx = net.backward(weights.copy(), input_gradient=True).copy()
-    grads = net.grads.copy()
+    dx = to_host(net.backward(weights.copy(), input_gradient=True)).copy()
+    grads = to_host(net.grads).copy()
     for index in np.ndindex(x.shape):
         assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
     for i in range(net.params.size):
@@ -49,52 +50,54 @@ def test_gradients_equal_finite_differences(layers):
     [(SoftmaxCrossEntropy(), np.array([0, 3, 1])), (MSE(), np.random.default_rng(1).standard_normal((3, 4)))],
 )
 def test_loss_gradients(loss, target):
-    y = np.random.default_rng(0).standard_normal((3, 4))
+    y, target = to_device(np.random.default_rng(0).standard_normal((3, 4))), to_device(target)
     value = lambda: loss.forward(y, target, 5)  # noqa: E731 (a global minibatch of 5, of which 3 are here)
     value()
-    dy = loss.backward().copy()
+    dy = to_host(loss.backward()).copy()
     for index in np.ndindex(y.shape):
         assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
 
 
 def test_losses_of_blocks_add_up():
-    y, rng = np.random.default_rng(0).standard_normal((7, 4)), np.random.default_rng(1)
+    y, rng = to_device(np.random.default_rng(0).standard_normal((7, 4))), np.random.default_rng(1)
     for loss, target in ((SoftmaxCrossEntropy(), rng.integers(0, 4, 7)), (MSE(), rng.standard_normal((7, 4)))):
+        target = to_device(target)
         whole = loss.forward(y, target, 7)
         parts = sum(loss.forward(y[p], target[p], 7) for p in (slice(0, 3), slice(3, 7), slice(7, 7)))
         assert parts == pytest.approx(whole, rel=1e-14)
 
 
 def test_cross_entropy_is_finite_for_huge_logits():
-    assert SoftmaxCrossEntropy().forward(np.array([[1e30, -1e30]], np.float32), np.array([0]), 1) == 0
+    assert SoftmaxCrossEntropy().forward(xp.array([[1e30, -1e30]], dtype=np.float32), xp.array([0]), 1) == 0
 
 
 def test_sigmoid_does_not_overflow():
     with np.errstate(all="raise"):
-        y = Sequential([Sigmoid()]).forward(np.array([[-1e4, 0, 1e4]], np.float32))
+        y = Sequential([Sigmoid()]).forward(xp.array([[-1e4, 0, 1e4]], dtype=np.float32))
     assert y.tolist() == [[0, 0.5, 1]]
 
 
 def test_batch_sizes_may_change_and_be_zero():
     net = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), Linear(4, 2)])
     for n in (5, 2, 0, 9):
-        x = np.ones((n, 3), np.float32)
+        x = xp.ones((n, 3), np.float32)
         assert net.forward(x, training=True).shape == (n, 2)
-        net.backward(np.ones((n, 2), np.float32))
-        assert np.isfinite(net.grads).all()
+        net.backward(xp.ones((n, 2), np.float32))
+        assert xp.isfinite(net.grads).all()
         if n == 0:
             assert not net.grads.any()
 
 
 def test_dropout_keeps_the_mean_and_follows_the_step():
     net = Sequential([Dropout(0.3)], seed=5)
-    x = np.ones((200, 300), np.float32)
-    first = net.forward(x, training=True).copy()
+    x = xp.ones((200, 300), np.float32)
+    again = lambda: to_host(net.forward(x, training=True)).copy()  # noqa: E731
+    first = again()
     assert first.mean() == pytest.approx(1, abs=0.02)
     assert (first == 0).mean() == pytest.approx(0.3, abs=0.01)
-    assert np.array_equal(first, net.forward(x, training=True))
+    assert np.array_equal(first, again())
     net.step = 1
-    assert not np.array_equal(first, net.forward(x, training=True))
+    assert not np.array_equal(first, again())
     assert net.forward(x) is x
 
 
@@ -130,7 +133,8 @@ def test_five_steps_equal_pytorch(activation, loss_name, options):
         expected = torch_loss(model(torch.from_numpy(x)), torch.from_numpy(y))
         expected.backward()
         theirs.step()
-        assert loss.forward(net.forward(x, training=True), y, 17) == pytest.approx(expected.item(), rel=1e-12)
+        outputs = net.forward(to_device(x), training=True)
+        assert loss.forward(outputs, to_device(y), 17) == pytest.approx(expected.item(), rel=1e-12)
         net.backward(loss.backward())
         ours.step()
         for name, value in model.state_dict().items():

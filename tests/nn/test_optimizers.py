@@ -3,13 +3,15 @@ import math
 import numpy as np
 import pytest
 
-from nn import SGD, Linear, Sequential, schedules
+from nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
+from nn.device import to_device, to_host, xp
+from nn.optimizers import CHUNK, Optimizer
 
 
 def reference(steps, lr, momentum, nesterov, l2, l1):
     """The textbook update in float64, element by element."""
     net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
-    p, v = net.params.copy(), 0
+    p, v = to_host(net.params).copy(), 0
     for step in range(steps):
         g = np.sin(p + step) + l2 * p + l1 * np.sign(p)
         v = momentum * v + g
@@ -32,10 +34,10 @@ def test_equals_the_textbook(lr, options, monkeypatch):
     net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
     optimizer = SGD(net, lr, **options)
     for step in range(7):
-        net.grads[:] = np.sin(net.params + step)
+        net.grads[:] = xp.sin(net.params + step)
         optimizer.step()
         net.step += 1
-    assert np.allclose(net.params, reference(7, lr, **options), rtol=1e-13, atol=1e-15)
+    assert np.allclose(to_host(net.params), reference(7, lr, **options), rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,134 @@ def test_equals_the_textbook(lr, options, monkeypatch):
 def test_values_out_of_range_are_refused(options):
     with pytest.raises(ValueError):
         SGD(Sequential([Linear(3, 2)]), **({"lr": 0.1} | options))
+
+
+# (ours, our options, PyTorch's class, its options)
+PEERS = [
+    (SGD, {"momentum": 0.9, "nesterov": True}, "SGD", {"momentum": 0.9, "nesterov": True}),
+    (Adam, {}, "Adam", {}),
+    (Adam, {"betas": (0.8, 0.9), "eps": 1e-3}, "Adam", {"betas": (0.8, 0.9), "eps": 1e-3}),
+    (Adam, {"decoupled": True}, "AdamW", {}),
+    (Adagrad, {}, "Adagrad", {}),
+    (Adagrad, {"eps": 1e-2}, "Adagrad", {"eps": 1e-2}),
+    (Adadelta, {}, "Adadelta", {}),
+    (Adadelta, {"rho": 0.7, "eps": 1e-3}, "Adadelta", {"rho": 0.7, "eps": 1e-3}),
+]
+
+
+def gradient(size, step):
+    """Made up: of both signs, of many sizes, and 0 here and there."""
+    index = np.arange(size)
+    return (index % 11 > 0) * np.sin(index * index + step) * 10.0 ** (3 * np.cos(index))
+
+
+@pytest.mark.parametrize("inputs", [5, CHUNK // 64], ids=["small", "chunks"])
+@pytest.mark.parametrize("l2", [0.0, 0.02])
+@pytest.mark.parametrize("lr", [0.05, schedules.warmup(schedules.cosine(0.1, 25), 3)], ids=["constant", "schedule"])
+@pytest.mark.parametrize(("kind", "options", "peer", "peer_options"), PEERS, ids=[f"{p[2]}{p[1]}" for p in PEERS])
+def test_twenty_steps_equal_pytorch(kind, options, peer, peer_options, lr, l2, inputs):
+    torch = pytest.importorskip("torch")
+    net = Sequential([Linear(inputs, 67)], seed=1, dtype=np.float64)
+    theirs = torch.nn.Parameter(torch.from_numpy(to_host(net.params).copy()))
+    ours = kind(net, lr, l2=l2, **options)
+    peer = getattr(torch.optim, peer)([theirs], weight_decay=l2, **peer_options)
+    for step in range(20):
+        g = gradient(net.size, step)
+        net.grads[:], theirs.grad = to_device(g), torch.from_numpy(g.copy())
+        peer.param_groups[0]["lr"] = lr(step) if callable(lr) else lr
+        ours.step()
+        peer.step()
+        net.step += 1
+        assert np.allclose(to_host(net.params), theirs.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Adam, Adagrad, Adadelta])
+def test_float32_follows_float64(kind):
+    nets = [Sequential([Linear(30, 20)], seed=1, dtype=dtype) for dtype in (np.float32, np.float64)]
+    for net in nets:
+        optimizer = kind(net, 0.01, l2=0.01, l1=0.01)
+        for step in range(20):
+            net.grads[:] = to_device(gradient(net.size, step))
+            optimizer.step()
+            net.step += 1
+    assert nets[0].params.dtype == np.float32
+    assert np.allclose(to_host(nets[0].params), to_host(nets[1].params), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Adam, Adagrad, Adadelta])
+def test_l1_adds_to_the_gradient(kind):
+    nets = [Sequential([Linear(4, 3)], seed=1, dtype=np.float64) for _ in range(2)]
+    optimizers = [kind(nets[0], 0.1, l1=0.05), kind(nets[1], 0.1)]
+    for _ in range(3):
+        nets[0].grads[:] = xp.cos(nets[0].params)
+        nets[1].grads[:] = xp.cos(nets[1].params) + 0.05 * xp.sign(nets[1].params)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert np.allclose(to_host(nets[0].params), to_host(nets[1].params), rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_state_that_is_loaded_goes_on_bit_by_bit(name):
+    def steps(net, optimizer, count):
+        for _ in range(count):
+            net.grads[:] = to_device(gradient(net.size, net.step))
+            optimizer.step()
+            net.step += 1
+
+    def make():
+        net = Sequential([Linear(7, 5)], seed=3)
+        options = {"momentum": 0.9} if name == "sgd" else {}
+        return net, OPTIMIZERS[name](net, schedules.cosine(0.1, 10), **options)
+
+    (net, optimizer), (other, resumed) = make(), make()
+    steps(net, optimizer, 4)
+    other.params[:], other.step = net.params, net.step
+    resumed.load_state({k: to_host(v).copy() for k, v in optimizer.state_arrays().items()}, optimizer.state_numbers())
+    for pair in (net, optimizer), (other, resumed):
+        steps(*pair, 4)
+    assert resumed.updates == 8 and np.array_equal(to_host(net.params), to_host(other.params))
+    for key, array in optimizer.state_arrays().items():
+        assert array.shape == net.params.shape and xp.array_equal(resumed.state_arrays()[key], array)
+
+
+def test_state_that_does_not_fit_is_refused():
+    net = Sequential([Linear(7, 5)], seed=3)
+    optimizer = Adam(net, 0.1)
+    arrays, numbers = optimizer.state_arrays(), optimizer.state_numbers()
+    for bad in ({}, arrays | {"more": arrays["squares"]}, arrays | {"squares": arrays["squares"][:-1]}):
+        with pytest.raises(ValueError, match="state of Adam"):
+            optimizer.load_state(bad, numbers)
+    with pytest.raises(ValueError, match="state of Adam"):
+        optimizer.load_state(arrays, {})
+
+
+def test_sgd_without_momentum_keeps_no_state():
+    assert SGD(Sequential([Linear(7, 5)]), 0.1).state_arrays() == {}
+
+
+def test_the_base_is_abstract():
+    net = Sequential([Linear(3, 2)])
+    with pytest.raises(NotImplementedError):
+        Optimizer(net, 0.1).step()
+    with pytest.raises(NotImplementedError):
+        Optimizer(net, 0.1).update(net.params, net.grads, [], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {"lr": lr}) for kind in (Adam, Adagrad, Adadelta) for lr in (0, -1, math.inf)),
+        *((kind, {"eps": eps}) for kind in (Adam, Adagrad, Adadelta) for eps in (0, -1e-8, math.nan)),
+        *((kind, {"l2": -1}) for kind in (Adam, Adagrad, Adadelta)),
+        (Adam, {"betas": (1, 0.9)}),
+        (Adam, {"betas": (0.9, -0.1)}),
+        (Adam, {"l2": -1, "decoupled": True}),
+        (Adadelta, {"rho": 1}),
+    ],
+)
+def test_values_out_of_range_are_refused_by_all(kind, options):
+    with pytest.raises(ValueError, match="must be"):
+        kind(Sequential([Linear(3, 2)]), **options)
 
 
 def test_schedules():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from datasets import Part
-from nn import Linear, ReLU, Sequential
+from nn import LOSSES, Linear, ReLU, Sequential
+from nn.device import to_device, to_host
 from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
 from parallel.training import minibatch_indices, steps_per_epoch
 from tests.mpi import mpi
@@ -64,8 +65,10 @@ def test_evaluation_and_prediction_equal_serial(comm):
     for regression, sizes, plan in product((True, False), grids(comm.size), PLANS):
         part, loss = samples(regression), "mse" if regression else "cross-entropy"
         everything = np.arange(29)
-        outputs = network().forward(part.inputs(everything, slice(0, 7)))
+        outputs = network().forward(to_device(part.inputs(everything, (slice(0, 7),))))
         targets = part.targets(everything)
+        cross_entropy = None if regression else LOSSES[loss]().forward(outputs, to_device(targets), 29)
+        outputs = to_host(outputs)
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(network(), grid, plan)
             for reader, batch_size in (("each", 29), ("scatter", 5), ("scatter-broadcast", 3)):
@@ -78,6 +81,7 @@ def test_evaluation_and_prediction_equal_serial(comm):
                     assert np.allclose(tested["rmse"], np.sqrt(squares) * part.y_std, rtol=1e-12)
                 else:
                     assert np.isclose(tested["accuracy"], 100 * (outputs.argmax(axis=1) == targets).mean())
+                    assert np.isclose(tested["loss"], cross_entropy, rtol=1e-12)
                 assert (predicted is None) == (comm.rank > 0)
                 if comm.rank == 0:
                     assert np.allclose(predicted, outputs, rtol=1e-12, atol=1e-14), (sizes, plan)

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 
 from nn import LOSSES, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from nn.device import to_device
 from parallel import ProcessGrid, parallelize, train_step
 from tests.mpi import mpi
 
@@ -51,7 +52,7 @@ def serial(layers, loss, dtype, batch_sizes):
     optimizer, loss_function, losses = SGD(net, lr=0.05, momentum=0.9, l2=1e-3), LOSSES[loss](), []
     for step in range(STEPS):
         batch_size = batch_sizes[step % len(batch_sizes)]
-        x, y = data(layers, loss, dtype, batch_size, step)
+        x, y = map(to_device, data(layers, loss, dtype, batch_size, step))
         losses.append(loss_function.forward(net.forward(x, training=True), y, batch_size))
         net.backward(loss_function.backward())
         optimizer.step()

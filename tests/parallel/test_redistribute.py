@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 
+from nn.device import to_device, to_host
 from parallel import C, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
 from parallel.laugier import CopyThenReduce, GatherThenSlice
 from parallel.redistribute import MOVES
@@ -36,13 +37,22 @@ def cases(comm):
             yield grid, layer, np.random.default_rng(1).standard_normal((samples, features)), source, target
 
 
+def forward(layer, x):
+    """The layer applied to a host array: a copy on the host."""
+    return to_host(layer.forward(to_device(x))).copy()
+
+
+def backward(layer, dy):
+    return to_host(layer.input_gradient(to_device(dy))).copy()
+
+
 @mpi(*RANKS)
 def test_every_move_gives_the_target_placement(comm):
     for _, layer, whole, source, target in cases(comm):
-        moved = layer.forward(place(whole, source, comm.rank, comm.size))
+        moved = forward(layer, place(whole, source, comm.rank, comm.size))
         if target == Partial():  # only the sum is determined
-            total = np.ascontiguousarray(moved).copy()
-            comm.Allreduce(moved.copy(), total)
+            total = np.empty_like(moved)
+            comm.Allreduce(moved, total)
             assert np.allclose(total, whole, atol=1e-12), (source, target, whole.shape)
         else:
             assert np.allclose(moved, place(whole, target, comm.rank, comm.size), atol=1e-12), (source, target, whole.shape)
@@ -55,7 +65,7 @@ def test_backward_is_the_adjoint_of_forward(comm):
         rng = np.random.default_rng([2, comm.rank])
         x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
         y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
-        left, right = (layer.forward(x.copy()) * y).sum(), (x * layer.input_gradient(y.copy())).sum()
+        left, right = (forward(layer, x.copy()) * y).sum(), (x * backward(layer, y.copy())).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
 
@@ -64,9 +74,9 @@ def test_backward_is_the_adjoint_of_forward(comm):
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
         x = place(whole, source, comm.rank, comm.size)
-        for move, a, b in ((layer.forward, source, target), (layer.input_gradient, target.adjoint, source.adjoint)):
+        for move, a, b in ((forward, source, target), (backward, target.adjoint, source.adjoint)):
             grid.tally.clear()
-            move(x if move == layer.forward else place(whole, a, comm.rank, comm.size))
+            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size))
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
             assert sent == 8 * redistribution(a, b, *whole.shape, comm.size), (a, b, whole.shape)
 
@@ -79,10 +89,10 @@ def test_laugiers_pair_hands_on_whole_gradients(comm):
         for layer in (gather, reduce):
             layer.begin(0, 0, 7)
         if comm.size > 1:
-            assert np.array_equal(gather.forward(place(whole, Shard(C), comm.rank, comm.size)), whole)
-            assert np.array_equal(gather.input_gradient(whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
-        assert np.array_equal(reduce.forward(whole), whole)
-        assert np.allclose(reduce.input_gradient(place(whole, Partial(), comm.rank, comm.size)), whole)
+            assert np.array_equal(forward(gather, place(whole, Shard(C), comm.rank, comm.size)), whole)
+            assert np.array_equal(backward(gather, whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
+        assert np.array_equal(forward(reduce, whole), whole)
+        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size)), whole)
 
 
 @mpi(3)
@@ -92,8 +102,8 @@ def test_four_dimensional_arrays_are_split_by_samples_or_channels(comm):
     with ProcessGrid(comm, model=3) as grid:
         layer = Redistribute(grid.group("model"), Shard(C), Shard(N), 4)
         layer.begin(0, 0, 5)
-        assert np.array_equal(layer.forward(whole[..., channels]), whole[rows])
-        assert np.array_equal(layer.input_gradient(whole[rows]), whole[..., channels])
+        assert np.array_equal(forward(layer, whole[..., channels]), whole[rows])
+        assert np.array_equal(backward(layer, whole[rows]), whole[..., channels])
 
 
 @mpi(2)
@@ -102,6 +112,6 @@ def test_large_all_reduces_go_in_pieces(comm):
 
     parallel.group.MAX_ELEMENTS = 10
     with ProcessGrid(comm, batch=2) as grid:
-        array = np.arange(27.0)
+        array = to_device(np.arange(27.0))
         grid.group("batch").all_reduce(array, "test")
-        assert np.array_equal(array, 2 * np.arange(27.0))
+        assert np.array_equal(to_host(array), 2 * np.arange(27.0))

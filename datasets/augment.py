@@ -1,0 +1,87 @@
+"""Images varied at random: shifted and mirrored, each anew in every epoch.
+
+What happens to an image is a function of the seed, the epoch and the index of the image in its Part, and of nothing
+else. So ranks that hold blocks of the same image hold blocks of the same variation of it, on every grid.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from nn.random import random_block
+
+HELP = "shift=PIXELS (at most so many, in both directions), flip (mirrors half of the images), or both: shift=4,flip"
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How images are varied. ValueError for a shift below 0.
+
+    shift: pixels by which an image moves at most, up, down, left and right; what comes into it is 0, the mean.
+    flip: whether half of the images are mirrored, left and right, before they move.
+    """
+
+    shift: int = 4
+    flip: bool = True
+    seed: int = 0
+
+    def __post_init__(self):
+        if self.shift < 0:
+            raise ValueError(f"augment: the shift must be at least 0 pixels, not {self.shift}")
+
+    def inputs(self, part, indices, block, epoch):
+        """`part.inputs(indices, block)` of the images as they are varied in `epoch`: (n, *sizes of the block).
+
+        block: slices of rows, columns and channels. ValueError if the samples are no images.
+        """
+        if len(part.sample_shape) != 3:
+            raise ValueError(f"augment: samples of the shape {part.sample_shape} are no images of (height, width, channels)")
+        height, width, _ = part.sample_shape
+        top, bottom, _ = block[0].indices(height)
+        left, right, _ = block[1].indices(width)
+        above = max(top - self.shift, 0)
+        below = max(min(bottom + self.shift, height), above)
+        # All columns, since an image may be mirrored.
+        source = part.inputs(indices, (slice(above, below), slice(0, width), block[2]))
+        out = np.zeros((len(source), max(bottom - top, 0), max(right - left, 0), source.shape[3]), source.dtype)
+        # Of image i, out[i, r, c] is row r + down[i], column c + along[i] of the (mirrored) image, where it has them.
+        down, along, mirrored = self.draws(indices, len(part), epoch)
+        rows = _overlap(down, top, bottom, height)
+        columns = _overlap(along, left, right, width)
+        numbers = zip(*(values.tolist() for values in (down, along, mirrored, *rows, *columns)))
+        for image, target, (dy, dx, mirror, r0, r1, c0, c1) in zip(source, out, numbers):
+            image = image[:, ::-1] if mirror else image
+            target[r0 - top : r1 - top, c0 - left : c1 - left] = image[r0 + dy - above : r1 + dy - above, c0 + dx : c1 + dx]
+        return out
+
+    def draws(self, indices, samples, epoch):
+        """(n,) each of the images `indices`: by how many rows and columns to shift, and whether to mirror."""
+        drawn = _epoch(self.seed, epoch, samples)[indices]
+        shifts = (drawn[:, :2] * np.uint64(2 * self.shift + 1) >> np.uint64(32)).astype(np.int64) - self.shift
+        return shifts[:, 0], shifts[:, 1], (drawn[:, 2] & np.uint64(1)).astype(bool) & self.flip
+
+
+@lru_cache(maxsize=2)
+def _epoch(seed, epoch, samples):
+    """Three random words of 32 bits for each sample. Those of a whole epoch cost less than 128 one by one."""
+    return random_block(seed, "augment", 3, slice(0, samples), slice(None), np.uint32, epoch).astype(np.uint64)
+
+
+def _overlap(shifts, start, stop, size):
+    """For each shift, from where to where in start..stop the place moved by it is in 0..size: (first, end), first <= end."""
+    first = np.clip(-shifts, start, max(start, stop))
+    return first, np.clip(size - shifts, first, np.maximum(first, stop))
+
+
+def parse(text, seed=0):
+    """The Augment that the command line names, such as "shift=4,flip" or "flip"; ValueError with what is accepted."""
+    found = {}
+    for word in text.split(","):
+        key, _, value = word.partition("=")
+        if key in found or not (word == "flip" or key == "shift"):
+            raise ValueError(f"augment '{text}': '{word}' is unknown or said twice: use {HELP}")
+        if key == "shift" and not (value.isascii() and value.isdigit() and len(value) < 6):
+            raise ValueError(f"augment '{text}': the shift must be a whole number of pixels, not '{value}': use {HELP}")
+        found[key] = int(value) if key == "shift" else True
+    return Augment(found.get("shift", 0), found.get("flip", False), seed)

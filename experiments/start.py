@@ -1,0 +1,71 @@
+"""What `train` does between its command line and its network: options completed, files and data looked at, data loaded."""
+
+import datasets
+from experiments import report
+from experiments.options import check_writable, user_input
+from nn import OPTIMIZERS, schedules
+from parallel.job import on_root
+
+# The options that belong to an optimizer, with their defaults.
+DEFAULTS = {
+    "sgd": {"lr": 0.02, "momentum": 0.9, "nesterov": False},
+    "adam": {"lr": 0.001},
+    "adagrad": {"lr": 0.01},
+    "adadelta": {"lr": 1.0},
+}
+
+
+def default_of(option):
+    """The default of an option of the optimizers, in words for --help."""
+    values = {name: defaults[option] for name, defaults in DEFAULTS.items() if option in defaults}
+    return "default: " + ", ".join(f"{value} for {name}" for name, value in values.items())
+
+
+def complete(args):
+    """Set the options that were left out to the defaults of the optimizer. ValueError for options that do not go together."""
+    defaults = DEFAULTS[args.optimizer]
+    for option in {option: None for options in DEFAULTS.values() for option in options}:
+        if getattr(args, option) is None:
+            setattr(args, option, defaults.get(option))
+        elif option not in defaults:
+            raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
+    if args.patience and not args.validation:
+        raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
+
+
+def make_optimizer(args, net, steps):
+    """The optimizer that the completed options name. steps: of the whole run, for its schedule."""
+    schedule = schedules.parse(args.schedule, args.lr, steps)
+    own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
+    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
+
+
+def prepare(args):
+    """What one rank does for all before any starts: see that results can be written, and that the data are there."""
+    paths = [path for path in (args.report, args.predictions) if path]
+    if len(set(paths)) < len(paths):
+        raise ValueError(f"--report and --predictions are the same file, {args.report}: give two names")
+    for path in paths:
+        check_writable(path)
+    datasets.prepare(args.dataset, args.data_dir)
+
+
+def load(args, comm):
+    """The data set; where rank 0 reads for all, the others get its outline."""
+    if args.reader == "each":
+        with user_input():
+            return datasets.load(args.dataset, args.data_dir, args.dtype)
+    data = on_root(comm, lambda: datasets.load(args.dataset, args.data_dir, args.dtype))
+    outline = comm.bcast(data and data.outline())
+    return data or outline
+
+
+def check_memory(args, net):
+    """Raise ValueError if this rank's parameters, and what is kept beside them, can not fit the machine's memory."""
+    kept = 2 + len(OPTIMIZERS[args.optimizer].state_names) + bool(args.patience)  # they, their gradients; the best of them
+    needed = kept * net.size * net.dtype.itemsize
+    if needed > report.memory_of_machine():
+        raise ValueError(
+            f"{net.size} parameters on one rank need {needed / 2**30:.0f} GiB with gradients and the optimizer's arrays, and "
+            f"the machine has {report.memory_of_machine() / 2**30:.0f}: use more ranks along model, or a smaller net"
+        )

@@ -1,0 +1,44 @@
+"""Validation: samples held out of training tell after each epoch how the network does, and when to stop."""
+
+import math
+
+from nn import EarlyStopping
+from parallel import READERS, evaluate
+
+
+class Validation:
+    """Evaluates a network on held-out samples after each epoch, and keeps its best weights.
+
+    net: a ParallelSequential. part: the samples. loss: its name. reader: how the samples reach the ranks.
+    patience: epochs without an improvement after which to stop, at least 1; None: never stop, and keep no weights.
+
+    `evaluate` gives the same loss on every rank, so that all ranks decide alike without a word.
+    """
+
+    def __init__(self, net, part, loss, reader, batch_size, patience=None):
+        self.net, self.part, self.loss, self.batch_size = net, part, loss, batch_size
+        self.reader = READERS[reader](net, part)
+        self.early, self.losses = EarlyStopping(patience or math.inf), []
+        self.best = net.params.copy() if patience else None  # the blocks held here
+
+    def see(self):
+        """The loss on the held-out samples after one more epoch. Collective."""
+        with self.net.grid.tally.set_aside():
+            self.losses.append(evaluate(self.net, self.part, self.loss, self.reader, self.batch_size)["loss"])
+        if self.early.see(self.losses[-1]) and self.best is not None:
+            self.best[:] = self.net.params
+        return self.losses[-1]
+
+    @property
+    def stop(self):
+        return self.early.stop
+
+    def restore(self):
+        """Go back to the best weights, if there are any."""
+        if self.best is not None and self.early.best_epoch:
+            self.net.params[:] = self.best
+
+    def report(self):
+        """What a report says. Epochs count from 1; stopped_epoch is None where training ran to its end."""
+        stopped = self.early.epochs if self.stop else None
+        return {"validation": self.losses, "best_epoch": self.early.best_epoch, "stopped_epoch": stopped}

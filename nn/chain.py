@@ -1,0 +1,56 @@
+"""Layers one after another: what a network and each branch of one have in common."""
+
+
+def arranged(layers, prefix=""):
+    """Name each layer by its position, and return them in the order in which they run.
+
+    A monotone activation in front of a max-pooling runs behind it: the result is the same, bit by bit, for a fraction
+    of the work. ValueError for a layer that is part of a network already.
+    """
+    layers = list(layers)
+    for position, layer in enumerate(layers):
+        if layer.name:
+            raise ValueError(f"layer {position} {layer!r} is part of a network already: make a new one")
+        layer.give_name(f"{prefix}{position}")
+    for i in range(len(layers) - 1):
+        if layers[i].is_monotone and layers[i + 1].takes_largest:
+            layers[i : i + 2] = layers[i + 1], layers[i]
+    return sharing(layers)
+
+
+def sharing(layers):
+    """The layers, each told whether it may overwrite its input, which the layer before does not need again."""
+    for i, layer in enumerate(layers):
+        layer.in_place = i > 0 and layers[i - 1].output_is_free
+        for branch in layer.children:
+            sharing(branch)
+    return layers
+
+
+def leaves(layers):
+    """All layers, those of branches in place of what holds them."""
+    for layer in layers:
+        if layer.children:
+            for branch in layer.children:
+                yield from leaves(branch)
+        else:
+            yield layer
+
+
+def forward(layers, x, training):
+    for layer in layers:
+        x = layer.forward(x, training)
+    return x
+
+
+def backward(layers, dy):
+    for layer in reversed(layers):
+        dy = layer.backward(dy)
+    return dy
+
+
+def output_shape(layers, shape):
+    """The shape of a sample behind the layers; ValueError naming the layer that does not fit."""
+    for layer in layers:
+        shape = layer.output_shape(shape)
+    return shape

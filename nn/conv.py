@@ -1,0 +1,106 @@
+"""The convolutional layer."""
+
+import math
+
+from nn.convolution import algorithm
+from nn.layer import Layer, Parameter
+from nn.window import image_output, make_window
+from nn.workspace import gradient_space
+
+
+class Conv2d(Layer):
+    """y = x * w + b (a correlation, as everywhere in deep learning), or the block of it that one rank holds.
+
+    x: (n, H, W, inputs), y: (n, P, Q, outputs); see `nn/convolution.py`. w is kept as (kh, kw, inputs, outputs),
+    `state_dict` turns it into PyTorch's (outputs, inputs, kh, kw). Initial weights and biases are uniform in
+    +-1/sqrt(inputs kh kw), PyTorch's default.
+
+    kernel, stride: a number, or (rows, columns). padding: pixels of zeros on each side, likewise; or
+    ((top, bottom), (left, right)). bias: whether there is one.
+
+    rows, columns: the block of w held, as slices of the global inputs and outputs. bias_block: as of `Linear`.
+    """
+
+    output_is_free = True
+
+    def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
+        if inputs < 1 or outputs < 1:
+            raise ValueError(f"Conv2d({inputs}, {outputs}): both numbers of channels must be at least 1")
+        self.inputs, self.outputs, self.has_bias = inputs, outputs, bias
+        self.window = make_window(kernel, stride, padding, self)
+        rows = rows or slice(0, inputs)
+        columns = columns or slice(0, outputs)
+        kh, kw = self.window.kernel
+        bound = 1 / math.sqrt(inputs * kh * kw)
+        whole = slice(0, kh), slice(0, kw)
+        self.weight = Parameter("weight", (kh, kw, inputs, outputs), bound, (*whole, rows, columns), torch_axes=(3, 2, 0, 1))
+        if bias_block is None:
+            bias_block = columns
+        self.bias = Parameter("bias", (outputs,), bound, (bias_block,))
+        self.parameters = (self.weight, self.bias) if bias else (self.weight,)
+        self.x = None
+
+    def forward(self, x, training=False):
+        y = self.takes(x)
+        self.compute(y, slice(0, y.shape[1]))
+        return y
+
+    def takes(self, x):
+        """Make x the input of what follows; returns the array for the output, yet to be computed."""
+        self.x = x
+        w = self.weight.value
+        return self.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)
+
+    def compute(self, y, rows):
+        """Write the slice `rows` of the output's rows into y, from those of the input that they look at."""
+        part = y[:, rows]
+        if not self.weight.value.size:  # no channels of the input here
+            part.fill(0)
+        elif part.size:
+            height = self.x.shape[1]
+            x = self.x[:, self.window.input_rows(rows, height)]
+            self._algorithm(part, self.window.of_rows(rows, height)).forward(x, self.weight.value, self._bias(), part)
+
+    def gradients(self, dy):
+        self._backward(dy, None)
+
+    def input_gradient(self, dy):
+        dx = gradient_space(self.x.shape, dy)
+        if dy.size and dx.size:
+            self._algorithm(dy, self.window).input_gradient(dy, self.weight.value, dx)
+        else:
+            dx.fill(0)
+        return dx
+
+    def backward(self, dy):
+        """Both halves at once, which share work."""
+        dx = gradient_space(self.x.shape, dy)
+        self._backward(dy, dx)
+        return dx
+
+    def _backward(self, dy, dx):
+        dw, db = self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
+        if dy.size and dw.size:
+            self._algorithm(dy, self.window).backward(self.x, self.weight.value, dy, dw, db, dx)
+            return
+        for gradient in (dw, db, dx):
+            if gradient is not None:
+                gradient.fill(0)
+
+    def _bias(self):
+        return self.bias.value if self.has_bias else self.weight.value.reshape(-1)[:0]
+
+    def _algorithm(self, y, window):
+        w = self.weight.value
+        return algorithm(window, w.shape[2], w.shape[3], *y.shape[1:3], w.dtype)
+
+    def output_shape(self, shape):
+        rows, columns = image_output(self.window, shape, self)
+        if shape[2] != self.inputs:
+            raise ValueError(f"layer {self.name} {self!r} takes {self.inputs} channels but gets {shape[2]}")
+        return rows, columns, self.outputs
+
+    def __repr__(self):
+        held = self.weight.block_shape[2:]
+        block = "" if held == (self.inputs, self.outputs) else f", block {held[0]}x{held[1]}"
+        return f"Conv2d({self.inputs}, {self.outputs}, {self.window}{block})"

@@ -1,0 +1,387 @@
+"""Convolution of channels-last images: two algorithms over BLAS products, and the rule that chooses between them.
+
+    y[n, p, q, f] = b[f] + sum_(i, j, c) x[n, p s + i - top, q s + j - left, c] w[i, j, c, f]
+
+x: (n, H, W, C); w: (kh, kw, C, F); y: (n, P, Q, F). Pixels outside the image are zero.
+
+| algorithm  | where                                | idea                                                        |
+|------------|--------------------------------------|-------------------------------------------------------------|
+| `Patches`  | any shape                            | the pixels under each window side by side, times the kernel |
+| `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(4x4, r x r): 4x4 outputs from (r+3)^2 products, not 16 r^2 |
+
+Both work on blocks of images and rows: what they unroll stays in the second-level cache, and their working memory
+is bounded by `BLOCK_BYTES` a buffer (Winograd: plus the transformed kernel), however large the batch. PyTorch's direct
+kernels run near the processor's peak, so on large layers only fewer operations are faster.
+
+Winograd: Lavin and Gray 2016 (section 4), the transforms as products with Kronecker products of the 1-D matrices.
+Its backward is the adjoint of each step. Largest relative errors in float32: 1e-5, of `Patches` 1e-6; float64 always
+goes through `Patches`.
+"""
+
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from nn import device
+from nn.device import xp
+from nn.gemm import matmul
+from nn.window import Window, span
+from nn.workspace import blocks, scratch
+
+FEW_CHANNELS = 4  # up to so many input channels the patches are unrolled channel by channel
+WINOGRAD_CHANNELS = 24  # in and out, from which fewer products outweigh the transforms
+
+
+@lru_cache(maxsize=1024)
+def algorithm(window, channels, filters, rows, columns, dtype):
+    """The algorithm for a layer: the one place where it is chosen, from its shape alone.
+
+    channels, filters: C and F. rows, columns: P and Q. The choice never depends on the batch or on a measurement, so
+    a run repeats bit by bit.
+    """
+    kh, kw = window.kernel
+    small = (
+        kh == kw
+        and kh in (3, 5)
+        and window.stride == (1, 1)
+        and dtype == np.float32
+        and min(channels, filters) >= WINOGRAD_CHANNELS
+        # The outputs are computed in tiles of 4x4; where much of them is cut off, little is won.
+        and rows * columns >= (0.5 if kh == 3 else 0.3) * (-(-rows // TILE) * TILE) * (-(-columns // TILE) * TILE)
+    )
+    return Winograd(window) if small else Patches(window)
+
+
+def padded(x, images, first, last, left, right, name):
+    """Rows `first` to `last` (exclusive; they may lie outside) and columns -left to W + right of some images, zeros outside.
+
+    A view where nothing lies outside.
+    """
+    height, width = x.shape[1:3]
+    inside = slice(max(first, 0), max(min(last, height), max(first, 0)))
+    if inside == slice(first, last) and not left and not right:
+        return x[images, first:last]
+    count = images.stop - images.start
+    block = scratch(name, (count, last - first, left + width + right, x.shape[3]), x.dtype)
+    top = inside.start - first
+    bottom = top + inside.stop - inside.start
+    block[:, :top] = 0
+    block[:, bottom:] = 0
+    block[:, top:bottom, :left] = 0
+    block[:, top:bottom, left + width :] = 0
+    block[:, top:bottom, left : left + width] = x[images, inside]
+    return block
+
+
+class Patches:
+    """The pixels under each window, unrolled block by block, times the kernel."""
+
+    def __init__(self, window):
+        self.window = window
+
+    def forward(self, x, w, b, y):
+        """Write the convolution into y."""
+        kernel = w.reshape(-1, w.shape[3])
+        for images, rows in self._blocks(x, y):
+            part = y[images, rows]
+            self._times_kernel(self._unrolled(x, images, rows, y.shape[2]), kernel, part)
+            if b.size:
+                xp.add(part, b, out=part)
+
+    def backward(self, x, w, dy, dw, db, dx=None):
+        """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
+        flat = dw.reshape(-1, w.shape[3])
+        flat.fill(0)
+        db.fill(0)
+        term = scratch("kernel gradient", flat.shape, flat.dtype)
+        for images, rows in self._blocks(x, dy):
+            g = dy[images, rows].reshape(-1, w.shape[3])
+            unrolled = self._unrolled(x, images, rows, dy.shape[2])
+            xp.add(flat, self._kernel_gradient(unrolled, g, term), out=flat)
+            add_column_sums(g, db)
+        if dx is not None:
+            self.input_gradient(dy, w, dx)
+
+    def input_gradient(self, dy, w, dx):
+        """Write the gradient of the input."""
+        (kh, kw), (ph, pw) = self.window.kernel, self.window.padding
+        after = [k - 1 - p for k, pair in zip((kh, kw), (ph, pw)) for p in pair]
+        if self.window.stride == (1, 1) and min(after) >= 0:
+            # The correlation with the kernel turned by half a turn, inputs and outputs exchanged.
+            turned = scratch("turned", (kh, kw, w.shape[3], w.shape[2]), w.dtype)
+            turned[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
+            window = Window((kh, kw), (1, 1), ((after[0], after[1]), (after[2], after[3])))
+            if window.output(*dy.shape[1:3]) == dx.shape[1:3]:
+                Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx)
+                return
+        dx.fill(0)
+        self._scatter(dy, w.reshape(-1, w.shape[3]), dx)
+
+    def _scatter(self, dy, kernel, dx):
+        """Add each window's share of the gradient to the pixels under it."""
+        (kh, kw), (sh, sw), ((top, _), (left, _)) = self.window.kernel, self.window.stride, self.window.padding
+        n, height, width, channels = dx.shape
+        for images, rows in self._blocks(dx, dy):
+            g = dy[images, rows]
+            shares = scratch("unrolled", (*g.shape[:3], kh, kw, channels), dx.dtype)
+            matmul(g.reshape(-1, g.shape[3]), kernel.T, shares.reshape(-1, kernel.shape[0]))
+            for i in range(kh):
+                p, r = span(i - top, sh, g.shape[1], height, rows.start)
+                for j in range(kw):
+                    q, c = span(j - left, sw, g.shape[2], width)
+                    target = dx[images, r, c]
+                    xp.add(target, shares[:, p, q, i, j], out=target)
+
+    def _few(self, channels):
+        return channels <= FEW_CHANNELS and self.window.stride[1] <= 2
+
+    def _blocks(self, x, y):
+        kh, kw = self.window.kernel
+        return blocks(len(x), y.shape[1], y.shape[2] * kh * kw * x.shape[3] * x.itemsize)
+
+    def _unrolled(self, x, images, rows, columns):
+        """The patches of a block: (windows, kh kw C), or a transposed view of (kh kw C, windows) for few channels."""
+        (kh, kw), (sh, sw), ((top, _), (left, right)) = self.window.kernel, self.window.stride, self.window.padding
+        count, height, channels = images.stop - images.start, rows.stop - rows.start, x.shape[3]
+        first = rows.start * sh - top
+        block = padded(x, images, first, first + (height - 1) * sh + kh, left, right, "padded")
+        if self._few(channels):  # long runs along the columns, where runs along the channels would be short
+            planes = scratch("planes", (channels, *block.shape[:3]), x.dtype)
+            planes[...] = block.transpose(3, 0, 1, 2)
+            c, b, r, q = planes.strides
+            windows = xp.lib.stride_tricks.as_strided(
+                planes, (kh, kw, channels, count, height, columns), (r, q, c, b, r * sh, q * sw)
+            )
+            unrolled = scratch("unrolled", windows.shape, x.dtype)
+            xp.copyto(unrolled, windows)
+            return unrolled.reshape(kh * kw * channels, -1).T
+        b, r, q, c = block.strides
+        windows = xp.lib.stride_tricks.as_strided(block, (count, height, columns, kh, kw * channels), (b, r * sh, q * sw, r, c))
+        unrolled = scratch("unrolled", windows.shape, x.dtype)
+        xp.copyto(unrolled, windows)
+        return unrolled.reshape(-1, kh * kw * channels)
+
+    @staticmethod
+    def _times_kernel(unrolled, kernel, part):
+        if part.flags.c_contiguous:
+            matmul(unrolled, kernel, part.reshape(-1, kernel.shape[1]))
+        else:
+            product = scratch("product", part.shape, part.dtype)
+            matmul(unrolled, kernel, product.reshape(-1, kernel.shape[1]))
+            xp.copyto(part, product)
+
+    @staticmethod
+    def _kernel_gradient(unrolled, g, term):
+        return matmul(unrolled.T, g, term)
+
+
+def add_column_sums(g, sums):
+    """Add the sums over the rows of g (rows, columns) to `sums`; a product with ones, three times as fast as sum(axis=0)."""
+    if sums.size:
+        ones = scratch("ones", (len(g),), g.dtype)
+        ones.fill(1)
+        xp.add(sums, xp.matmul(ones, g), out=sums)
+
+
+TILE = 4  # rows and columns of outputs that one Winograd tile yields
+POINTS = {3: (0, 1, -1, 2, -2), 5: (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))}
+
+
+@lru_cache
+def transforms(r):
+    """The matrices of F(4, r): (A^T, G, B^T) with y = A^T ((G g) * (B^T d)), exact rationals rounded once to float64.
+
+    Cook-Toom: polynomials of degree < 4 and < r are evaluated at n = r + 3 points (the last at infinity), B^T is the
+    transposed inverse of the evaluation, scaled so that its entries stay small.
+    """
+    points, n = POINTS[r], TILE + r - 1
+
+    def evaluation(degree):
+        return [[Fraction(p) ** k for k in range(degree)] for p in points] + [
+            [Fraction(k == degree - 1) for k in range(degree)]
+        ]
+
+    inverse = _inverted(evaluation(n))
+    scales = []
+    for p in points:
+        scale = Fraction(1)
+        for q in points:
+            scale *= p - q if p != q else 1
+        scales.append(scale)
+    scales.append(Fraction(1))
+    b = [[inverse[k][i] * scales[i] for k in range(n)] for i in range(n)]
+    g = [[value / scale for value in row] for row, scale in zip(evaluation(r), scales)]
+    a = [list(column) for column in zip(*evaluation(TILE))]
+    return tuple(np.array([[float(v) for v in row] for row in matrix]) for matrix in (a, g, b))
+
+
+def _inverted(matrix):
+    """The inverse of a square matrix of Fractions (Gauss and Jordan)."""
+    n = len(matrix)
+    rows = [list(row) + [Fraction(i == j) for j in range(n)] for i, row in enumerate(matrix)]
+    for i in range(n):
+        pivot = next(k for k in range(i, n) if rows[k][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [v / rows[i][i] for v in rows[i]]
+        for k in range(n):
+            if k != i and rows[k][i]:
+                rows[k] = [v - rows[k][i] * u for v, u in zip(rows[k], rows[i])]
+    return [row[n:] for row in rows]
+
+
+@lru_cache
+def kronecker_transforms(r, dtype):
+    """The matrices of `transforms` for tiles of pixels: (A^T x A^T, G x G, B^T x B^T), on the device."""
+    return tuple(device.to_device(np.kron(matrix, matrix).astype(dtype)) for matrix in transforms(r))
+
+
+class Winograd:
+    """F(4x4, r x r): tiles of the image and the kernel are transformed, multiplied point by point, transformed back.
+
+    With n = r + 3, the n^2 products of a tile, summed over the channels, are n^2 matrix products (tiles, C) x (C, F).
+    """
+
+    def __init__(self, window):
+        self.window, self.r = window, window.kernel[0]
+        self.n = TILE + self.r - 1
+
+    def forward(self, x, w, b, y):
+        """Write the convolution into y."""
+        out, kernel_transform, into = kronecker_transforms(self.r, x.dtype)
+        kernel = self._kernel(kernel_transform, w)
+        filters = w.shape[3]
+        for images, rows in self._blocks(x, y):
+            tiles = self._image_tiles(x, images, rows, y.shape[2])
+            points = self._transformed(into, tiles, "points")
+            shape = tiles.shape[2:5]
+            products = scratch("products", (self.n**2, points.shape[1], filters), x.dtype)
+            xp.matmul(points, kernel, out=products)
+            results = scratch("results", (TILE, TILE, *shape, filters), x.dtype)
+            transform(out, products.reshape(self.n**2, -1), results.reshape(TILE**2, -1))
+            part = y[images, rows]
+            self._place(results, b, part)
+
+    def _place(self, results, b, part):
+        """Write results (4, 4, images, tile rows, tile columns, F), plus the bias, into a block of outputs."""
+        for i in range(TILE):
+            for j in range(TILE):
+                target = part[:, i::TILE, j::TILE]
+                source = results[i, j, :, : target.shape[1], : target.shape[2]]
+                if b.size:
+                    xp.add(source, b, out=target)
+                else:
+                    xp.copyto(target, source)
+
+    def backward(self, x, w, dy, dw, db, dx=None):
+        """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
+        out, kernel_transform, into = kronecker_transforms(self.r, x.dtype)
+        kernel = self._kernel(kernel_transform, w) if dx is not None else None
+        kernel_gradient = scratch("kernel gradient", (self.n**2, *w.shape[2:]), w.dtype)
+        kernel_gradient.fill(0)
+        term = scratch("kernel gradient term", kernel_gradient.shape, w.dtype)
+        db.fill(0)
+        if dx is not None:
+            dx.fill(0)
+        for images, rows in self._blocks(x, dy):
+            tiles = self._image_tiles(x, images, rows, dy.shape[2])
+            points = self._transformed(into, tiles, "points")
+            products = self._product_gradients(out, dy, images, rows)
+            xp.matmul(points.transpose(0, 2, 1), products, out=term)
+            xp.add(kernel_gradient, term, out=kernel_gradient)
+            add_column_sums(dy[images, rows].reshape(-1, w.shape[3]), db)
+            if dx is not None:
+                xp.matmul(products, kernel.transpose(0, 2, 1), out=points)
+                transform(into.T, points.reshape(self.n**2, -1), tiles.reshape(self.n**2, -1))
+                self._scatter(tiles, images, rows, dx)
+        flat = kernel_gradient.reshape(self.n**2, -1)
+        transform(kernel_transform.T, flat, dw.reshape(self.r**2, -1))
+
+    def input_gradient(self, dy, w, dx):
+        """Write the gradient of the input."""
+        out, kernel_transform, into = kronecker_transforms(self.r, dy.dtype)
+        kernel = self._kernel(kernel_transform, w)
+        dx.fill(0)
+        for images, rows in self._blocks(dx, dy):
+            products = self._product_gradients(out, dy, images, rows)
+            shape = (images.stop - images.start, -(-(rows.stop - rows.start) // TILE), -(-dy.shape[2] // TILE))
+            points = scratch("points", (*products.shape[:2], w.shape[2]), dx.dtype)
+            xp.matmul(products, kernel.transpose(0, 2, 1), out=points)
+            tiles = scratch("tiles", (self.n, self.n, *shape, w.shape[2]), dx.dtype)
+            transform(into.T, points.reshape(self.n**2, -1), tiles.reshape(self.n**2, -1))
+            self._scatter(tiles, images, rows, dx)
+
+    def _kernel(self, kernel_transform, w):
+        kernel = scratch("kernel", (self.n**2, *w.shape[2:]), w.dtype)
+        transform(kernel_transform, w.reshape(self.r**2, -1), kernel.reshape(self.n**2, -1))
+        return kernel
+
+    def _blocks(self, x, y):
+        channels = max(x.shape[3], y.shape[3])
+        return blocks(len(x), y.shape[1], -(-y.shape[2] // TILE) * self.n**2 * channels * x.itemsize // TILE, TILE)
+
+    def _image_tiles(self, x, images, rows, columns):
+        """The tiles of n x n pixels that a block of outputs needs: (n, n, images, tile rows, tile columns, C)."""
+        (top, _), (left, _) = self.window.padding
+        down, across = -(-(rows.stop - rows.start) // TILE), -(-columns // TILE)
+        first = rows.start - top
+        right = max(0, across * TILE + self.r - 1 - left - x.shape[2])
+        block = padded(x, images, first, first + down * TILE + self.r - 1, left, right, "padded")
+        b, r, q, c = block.strides
+        view = xp.lib.stride_tricks.as_strided(
+            block, (self.n, self.n, len(block), down, across, x.shape[3]), (r, q, b, TILE * r, TILE * q, c)
+        )
+        tiles = scratch("tiles", view.shape, x.dtype)
+        xp.copyto(tiles, view)
+        return tiles
+
+    def _transformed(self, matrix, tiles, name):
+        """A transform of the tiles: (n^2, tiles, channels)."""
+        flat = tiles.reshape(-1, tiles.shape[2] * tiles.shape[3] * tiles.shape[4] * tiles.shape[5])
+        points = scratch(name, (len(matrix), flat.shape[1]), tiles.dtype)
+        transform(matrix, flat, points)
+        return points.reshape(len(matrix), -1, tiles.shape[5])
+
+    def _product_gradients(self, out, dy, images, rows):
+        """The gradients of the products of a block: (n^2, tiles, F)."""
+        down, across = -(-(rows.stop - rows.start) // TILE), -(-dy.shape[2] // TILE)
+        stop = rows.start + down * TILE
+        block = padded(dy, images, rows.start, stop, 0, across * TILE - dy.shape[2], "padded gradient")
+        b, r, q, c = block.strides
+        view = xp.lib.stride_tricks.as_strided(
+            block, (TILE, TILE, len(block), down, across, dy.shape[3]), (r, q, b, TILE * r, TILE * q, c)
+        )
+        tiles = scratch("results", view.shape, dy.dtype)
+        xp.copyto(tiles, view)
+        return self._transformed(out.T, tiles, "products")
+
+    def _scatter(self, tiles, images, rows, dx):
+        """Add gradients of tiles, which overlap, to the image."""
+        (top, _), (left, _) = self.window.padding
+        for i in range(self.n):
+            p, r = span(i - top, TILE, tiles.shape[3], dx.shape[1], rows.start // TILE)
+            for j in range(self.n):
+                q, c = span(j - left, TILE, tiles.shape[4], dx.shape[2])
+                target = dx[images, r, c]
+                xp.add(target, tiles[i, j, :, p, q], out=target)
+
+
+def transform(matrix, data, out):
+    """matrix @ data into out, for a small matrix (m, k) and much data (k, columns).
+
+    On a CPU cut into groups of columns for which OpenBLAS has a kernel that need not pack, see `nn/gemm.py`.
+    """
+    width = group(data.shape[1], matrix.size) if device.is_cpu() else 0
+    if not width:
+        xp.matmul(matrix, data, out=out)
+        return
+    groups = data.shape[1] // width
+    cut = lambda a: a.reshape(len(a), groups, width).transpose(1, 0, 2)  # noqa: E731
+    xp.matmul(matrix, cut(data), out=cut(out))
+
+
+@lru_cache(maxsize=1024)
+def group(columns, size):
+    """The largest divisor of `columns` up to 512 with which products of a matrix of `size` stay small; 0 if it is tiny."""
+    most = min(512, 10**6 // size)
+    return next((width for width in range(most, 31, -1) if columns % width == 0), 0)

@@ -1,0 +1,181 @@
+"""Normalisation: over the minibatch for each channel, or over neighbouring channels for each pixel."""
+
+from math import prod
+
+from nn.device import xp
+from nn.layer import Buffer, Layer, Parameter
+from nn.workspace import gradient_space, scratch
+
+
+def rows_of_channels(x):
+    """x as a matrix whose columns are the channels, of which there may be none."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
+
+
+class BatchNorm(Layer):
+    """y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel (Ioffe and Szegedy 2015).
+
+    x: (n, features) or (n, H, W, channels). While training, mean and variance are those of the *global* minibatch, over
+    samples and pixels; the running ones, an exponential mean of them with weight `momentum` for the newest (of the
+    variance, the unbiased one, as PyTorch does), serve otherwise.
+
+    channels: their global number. columns: the slice of them held here.
+    """
+
+    output_is_free = True
+
+    def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
+        if channels < 1 or eps <= 0 or not 0 <= momentum <= 1:
+            raise ValueError(f"BatchNorm({channels}): channels must be at least 1, eps above 0, momentum in [0, 1]")
+        self.channels, self.eps, self.momentum = channels, eps, momentum
+        index = (columns or slice(0, channels),)
+        self.gamma = Parameter("weight", (channels,), index=index, fill=1.0)
+        self.beta = Parameter("bias", (channels,), index=index)
+        self.mean = Buffer("running_mean", (channels,), index=index)
+        self.variance = Buffer("running_var", (channels,), index=index, fill=1.0)
+        self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
+
+    def total(self, sums):
+        """Add up `sums`, in place, over the ranks that hold other samples or pixels: here there are none."""
+        return sums
+
+    def forward(self, x, training=False):
+        flat = rows_of_channels(x)
+        y = self.workspace("y", x.shape, x.dtype)
+        out = y.reshape(flat.shape)
+        if not training:
+            self.normal = None
+            self.scale = self.gamma.value / xp.sqrt(self.variance.value + x.dtype.type(self.eps))
+            xp.multiply(flat, self.scale, out=out)
+            xp.add(out, self.beta.value - self.mean.value * self.scale, out=out)
+            return y
+        channels = flat.shape[1]
+        sums = xp.zeros(channels + 1, xp.float64)  # the last one counts
+        sums[:channels] = self._column_sums(flat)
+        sums[channels] = len(flat)
+        self.total(sums)
+        self.count = max(float(sums[channels]), 1.0)
+        mean = (sums[:channels] / self.count).astype(x.dtype)
+        self.normal = self.workspace("normal", flat.shape, x.dtype)
+        xp.subtract(flat, mean, out=self.normal)
+        xp.multiply(self.normal, self.normal, out=out)
+        squares = self.total(self._column_sums(out).astype(xp.float64))
+        variance = squares / self.count
+        self._remember(mean, squares / max(self.count - 1, 1.0))
+        inverse = (1 / xp.sqrt(variance + self.eps)).astype(x.dtype)
+        xp.multiply(self.normal, inverse, out=self.normal)
+        self.scale = self.gamma.value * inverse
+        xp.multiply(self.normal, self.gamma.value, out=out)
+        xp.add(out, self.beta.value, out=out)
+        return y
+
+    def _remember(self, mean, variance):
+        for buffer, newest in ((self.mean, mean), (self.variance, variance)):
+            kept = buffer.value * (1 - self.momentum)
+            buffer.value[...] = kept + self.momentum * newest.astype(kept.dtype)
+
+    def gradients(self, dy):
+        flat = rows_of_channels(dy)
+        normal = self.normal
+        if normal is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward with training=True")
+        self.beta.grad[...] = self._column_sums(flat)
+        products = scratch("products", flat.shape, flat.dtype)
+        xp.multiply(flat, normal, out=products)
+        self.gamma.grad[...] = self._column_sums(products)
+
+    def input_gradient(self, dy):
+        flat = rows_of_channels(dy)
+        channels = flat.shape[1]
+        sums = xp.zeros(2 * channels, xp.float64)
+        sums[:channels] = self.beta.grad
+        sums[channels:] = self.gamma.grad
+        means = (self.total(sums) / self.count).astype(dy.dtype)
+        dx = gradient_space(dy.shape, dy)
+        out = dx.reshape(flat.shape)
+        xp.multiply(self.normal, means[channels:], out=out)
+        xp.add(out, means[:channels], out=out)
+        xp.subtract(flat, out, out=out)
+        xp.multiply(out, self.scale, out=out)
+        return dx
+
+    def _column_sums(self, flat):
+        ones = scratch("ones", (len(flat),), flat.dtype)
+        ones.fill(1)
+        return xp.matmul(ones, flat)
+
+    def output_shape(self, shape):
+        if shape[-1] != self.channels:
+            raise ValueError(f"layer {self.name} {self!r} takes {self.channels} channels but gets {shape[-1]}")
+        return shape
+
+    def __repr__(self):
+        held = self.gamma.size
+        return f"BatchNorm({self.channels}{'' if held == self.channels else f', block of {held}'})"
+
+
+class LocalResponseNorm(Layer):
+    """y_c = x_c / (k + alpha / size * sum_(c' near c) x_c'^2)^beta (Krizhevsky et al. 2012, section 3.3).
+
+    x: (n, H, W, C). The window reaches size // 2 channels down and (size - 1) // 2 up, as PyTorch's.
+
+    before, after: how many of the first and last channels of x are neighbours only, whose outputs are another rank's.
+    """
+
+    output_is_free = True
+
+    def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
+        if size < 1 or alpha < 0 or k <= 0:
+            raise ValueError(f"LocalResponseNorm({size}): size must be at least 1, alpha at least 0, k above 0")
+        self.size, self.alpha, self.beta, self.k, self.before, self.after = size, alpha, beta, k, before, after
+
+    def forward(self, x, training=False):
+        self.x = x
+        own = self._own(x)
+        squares = scratch("squares", x.shape, x.dtype)
+        xp.multiply(x, x, out=squares)
+        self.base = self.workspace("base", own.shape, x.dtype)
+        self.base.fill(0)
+        for outputs, inputs in self._meetings():
+            xp.add(self.base[..., outputs], squares[..., inputs], out=self.base[..., outputs])
+        xp.multiply(self.base, x.dtype.type(self.alpha / self.size), out=self.base)
+        xp.add(self.base, x.dtype.type(self.k), out=self.base)
+        self.factor = self.workspace("factor", own.shape, x.dtype)
+        xp.power(self.base, x.dtype.type(-self.beta), out=self.factor)
+        y = self.workspace("y", own.shape, x.dtype)
+        return xp.multiply(own, self.factor, out=y)
+
+    def input_gradient(self, dy):
+        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_(c' that see c) dy_c' x_c' base_c'^(-beta - 1)."""
+        dx = gradient_space(self.x.shape, dy)
+        shared = scratch("shared", dy.shape, dy.dtype)
+        xp.multiply(dy, self._own(self.x), out=shared)
+        xp.multiply(shared, self.factor, out=shared)
+        xp.divide(shared, self.base, out=shared)
+        dx.fill(0)
+        for outputs, inputs in self._meetings():
+            xp.add(dx[..., inputs], shared[..., outputs], out=dx[..., inputs])
+        xp.multiply(dx, self.x, out=dx)
+        xp.multiply(dx, dy.dtype.type(-2 * self.alpha * self.beta / self.size), out=dx)
+        xp.multiply(dy, self.factor, out=shared)
+        own = self._own(dx)
+        xp.add(own, shared, out=own)
+        return dx
+
+    def _own(self, x):
+        return x[..., self.before : x.shape[-1] - self.after]
+
+    def _meetings(self):
+        """Slices (outputs, inputs) of channels that meet, for each place in the window."""
+        channels = self.x.shape[-1]
+        own = channels - self.before - self.after
+        pairs = []
+        for place in range(-(self.size // 2), (self.size - 1) // 2 + 1):
+            shift = self.before + place
+            start, stop = max(0, -shift), min(own, channels - shift)
+            if stop > start:
+                pairs.append((slice(start, stop), slice(start + shift, stop + shift)))
+        return pairs
+
+    def __repr__(self):
+        return f"LocalResponseNorm({self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k})"

@@ -1,0 +1,153 @@
+"""Pooling: the largest value or the mean under a window.
+
+Both go along the rows first and then along the columns of what is left, so that whole rows are compared at once and a
+k x k window costs 2 k passes of shrinking size, not k^2.
+"""
+
+from nn.device import xp
+from nn.layer import Layer
+from nn.window import image_output, make_window, span
+from nn.workspace import blocks, gradient_space, scratch
+
+ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
+
+
+class Pool2d(Layer):
+    """x: (n, H, W, C) -> (n, P, Q, C).
+
+    kernel, stride, padding: as of `Conv2d`; the stride is by default the kernel. Windows may overlap. ValueError where
+    the padding is more than half the kernel: then a window could lie in it as a whole.
+    """
+
+    output_is_free = True
+
+    def __init__(self, kernel, stride=None, padding=0):
+        self.window = make_window(kernel, kernel if stride is None else stride, padding, self)
+        if any(2 * pad > k for k, pads in zip(self.window.kernel, self.window.padding) for pad in pads):
+            raise ValueError(f"{self!r}: the padding must be at most half the kernel")
+
+    def forward(self, x, training=False):
+        self.shape = x.shape
+        (n, height, width, channels), (p, q) = x.shape, self.window.output(*x.shape[1:3])
+        y = self.workspace("y", (n, p, q, channels), x.dtype)
+        self.prepare((n, p, width, channels), (n, p, q, channels), training)
+        for images, _ in blocks(n, height, width * channels * x.itemsize):
+            self.forward_block(x[images], y[images], images)
+        return y
+
+    def input_gradient(self, dy):
+        dx = gradient_space(self.shape, dy)
+        n, height, width, channels = self.shape
+        for images, _ in blocks(n, height, width * channels * dy.itemsize):
+            self.backward_block(dy[images], dx[images], images)
+        return dx
+
+    def along(self, axis):
+        """(kernel, stride, padding before) along ROWS or COLUMNS."""
+        return self.window.kernel[axis - 1], self.window.stride[axis - 1], self.window.padding[axis - 1][0]
+
+    def prepare(self, halfway, output, training):
+        """Make what backward needs: shapes after the rows, and after the columns as well."""
+
+    def forward_block(self, x, y, images):
+        raise NotImplementedError
+
+    def backward_block(self, dy, dx, images):
+        raise NotImplementedError
+
+    def output_shape(self, shape):
+        return (*image_output(self.window, shape, self), shape[2])
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.window})"
+
+
+class MaxPool2d(Pool2d):
+    """The largest value under each window. Of equal ones, the gradient goes to the first column's first row."""
+
+    takes_largest = True
+
+    def prepare(self, halfway, output, training):
+        self.row, self.column = None, None
+        if training:
+            self.row = self.workspace("row", halfway, xp.uint8)
+            self.column = self.workspace("column", output, xp.uint8)
+
+    def forward_block(self, x, y, images):
+        halfway = scratch("halfway", (len(x), y.shape[1], *x.shape[2:]), x.dtype)
+        self._largest(x, halfway, None if self.row is None else self.row[images], ROWS)
+        self._largest(halfway, y, None if self.column is None else self.column[images], COLUMNS)
+
+    def backward_block(self, dy, dx, images):
+        halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
+        self._spread(dy, halfway, self.column[images], COLUMNS)
+        self._spread(halfway, dx, self.row[images], ROWS)
+
+    def _largest(self, x, y, which, axis):
+        """The maximum along `axis` into y, and into `which` its place in the window."""
+        k, stride, before = self.along(axis)
+        larger = scratch("larger", y.shape, xp.bool_)
+        y.fill(-xp.inf)
+        if which is not None:
+            which.fill(0)
+        for i in range(k):
+            outputs, inputs = (along(axis, part) for part in span(i - before, stride, y.shape[axis], x.shape[axis]))
+            a, b, mask = x[inputs], y[outputs], larger[outputs]
+            if which is not None and i:  # later places have larger numbers, so the last larger value's stays
+                xp.greater(a, b, out=mask)
+                place = xp.multiply(mask.view(xp.uint8), xp.uint8(i), out=mask.view(xp.uint8))
+                xp.maximum(which[outputs], place, out=which[outputs])
+            xp.maximum(a, b, out=b)
+
+    def _spread(self, dy, dx, which, axis):
+        """Give each gradient to the place that had the maximum."""
+        k, stride, before = self.along(axis)
+        chosen, share = scratch("chosen", dy.shape, xp.bool_), scratch("share", dy.shape, dy.dtype)
+        dx.fill(0)
+        for i in range(k):
+            outputs, inputs = (along(axis, part) for part in span(i - before, stride, dy.shape[axis], dx.shape[axis]))
+            xp.equal(which, xp.uint8(i), out=chosen)
+            xp.copyto(share, chosen)
+            if k <= stride:
+                xp.multiply(share[outputs], dy[outputs], out=dx[inputs])
+            else:
+                xp.multiply(share, dy, out=share)
+                xp.add(dx[inputs], share[outputs], out=dx[inputs])
+
+
+class AvgPool2d(Pool2d):
+    """The mean under each window; pixels of the padding count, as zeros (PyTorch's default)."""
+
+    def forward_block(self, x, y, images):
+        halfway = scratch("halfway", (len(x), y.shape[1], *x.shape[2:]), x.dtype)
+        self._sum(x, halfway, ROWS)
+        self._sum(halfway, y, COLUMNS)
+        xp.multiply(y, self._weight(y), out=y)
+
+    def backward_block(self, dy, dx, images):
+        halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
+        self._spread(dy, halfway, COLUMNS)
+        self._spread(halfway, dx, ROWS)
+        xp.multiply(dx, self._weight(dx), out=dx)
+
+    def _weight(self, array):
+        return array.dtype.type(1 / (self.window.kernel[0] * self.window.kernel[1]))
+
+    def _sum(self, x, y, axis):
+        y.fill(0)
+        for outputs, inputs in self._meetings(y.shape[axis], x.shape[axis], axis):
+            xp.add(y[outputs], x[inputs], out=y[outputs])
+
+    def _spread(self, dy, dx, axis):
+        dx.fill(0)
+        for outputs, inputs in self._meetings(dy.shape[axis], dx.shape[axis], axis):
+            xp.add(dx[inputs], dy[outputs], out=dx[inputs])
+
+    def _meetings(self, outputs, length, axis):
+        k, stride, before = self.along(axis)
+        return [[along(axis, part) for part in span(i - before, stride, outputs, length)] for i in range(k)]
+
+
+def along(axis, part):
+    """The index that takes `part` of dimension ROWS or COLUMNS."""
+    return (slice(None),) * axis + (part,)

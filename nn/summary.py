@@ -1,0 +1,63 @@
+"""What a network is made of: shapes, parameters, operations and bytes, layer by layer."""
+
+from dataclasses import dataclass
+from math import prod
+
+from nn.conv import Conv2d
+from nn.linear import Linear
+
+
+@dataclass
+class Row:
+    """One layer. shape: of a sample behind it. flops: floating-point operations of its products, forward, a sample."""
+
+    name: str
+    layer: str
+    shape: tuple
+    parameters: int
+    flops: int
+
+    @property
+    def elements(self):
+        return prod(self.shape)
+
+
+def rows(net, shape):
+    """A Row for each layer, those of branches after one another, for samples of `shape`. ValueError if they do not fit."""
+    found = []
+
+    def walk(layers, shape):
+        for layer in layers:
+            after = layer.output_shape(shape)
+            for branch in layer.children:
+                walk(branch, shape)
+            kind = repr(layer) if not layer.children else type(layer).__name__
+            found.append(Row(layer.name, kind, after, sum(p.size for p in layer.parameters), flops(layer, after)))
+            shape = after
+
+    walk(net.layers, shape)
+    return found
+
+
+def flops(layer, shape):
+    """Multiplications and additions of the products of a layer, for one sample whose output has `shape`."""
+    if isinstance(layer, Conv2d):
+        return 2 * prod(layer.window.kernel) * layer.inputs * prod(shape)
+    return 2 * layer.inputs * layer.outputs if isinstance(layer, Linear) else 0
+
+
+def table(net, shape, batch_size):
+    """The rows as text: operations and bytes of the outputs for a minibatch, forward; a step costs about three times that."""
+    lines = [("layer", "", "output", "parameters", "GFLOP", "output MiB")]
+    total = rows(net, shape)
+    for row in total:
+        mebibytes = row.elements * batch_size * net.dtype.itemsize / 2**20
+        lines.append((row.name, row.layer, "x".join(map(str, row.shape)), f"{row.parameters:,}",
+                      f"{row.flops * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
+    parameters = sum(row.parameters for row in total)
+    mebibytes = sum(row.elements for row in total) * batch_size * net.dtype.itemsize / 2**20
+    lines.append(("total", f"{parameters * net.dtype.itemsize / 2**20:.1f} MiB of parameters", "", f"{parameters:,}",
+                  f"{sum(row.flops for row in total) * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
+    widths = [max(len(line[i]) for line in lines) for i in range(6)]
+    sides = "<<>>>>"
+    return "\n".join("  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(line, sides, widths)).rstrip() for line in lines)

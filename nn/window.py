@@ -1,0 +1,89 @@
+"""The geometry of convolutions and poolings: which pixels each output looks at."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides over the rows and columns of an image.
+
+    kernel, stride: (rows, columns). padding: ((top, bottom), (left, right)), in pixels.
+    """
+
+    kernel: tuple
+    stride: tuple = (1, 1)
+    padding: tuple = ((0, 0), (0, 0))
+
+    def __str__(self):
+        (kh, kw), (sh, sw), ((top, bottom), (left, right)) = self.kernel, self.stride, self.padding
+        stride = "" if (sh, sw) == (1, 1) else f", stride {sh}x{sw}"
+        if (top, left) == (bottom, right):
+            padding = f", padding {top}x{left}" if top or left else ""
+        else:
+            padding = f", padding {top}+{bottom}x{left}+{right}"
+        return f"{kh}x{kw}{stride}{padding}"
+
+    def output(self, height, width):
+        """How many (rows, columns) come out; none where the window does not fit."""
+        return tuple(
+            max(0, (length + sum(pads) - k) // s + 1)
+            for length, k, s, pads in zip((height, width), self.kernel, self.stride, self.padding)
+        )
+
+    def input_rows(self, rows, height):
+        """The slice of the image's rows that the slice `rows` of the outputs looks at: empty for an empty one."""
+        k, s, (top, _) = self.kernel[0], self.stride[0], self.padding[0]
+        if rows.stop <= rows.start:
+            return slice(0, 0)
+        start = max(0, rows.start * s - top)
+        return slice(start, max(start, min(height, (rows.stop - 1) * s - top + k)))
+
+    def of_rows(self, rows, height):
+        """The window that computes the slice `rows` of the outputs from `input_rows(rows, height)` alone."""
+        k, s, (top, _) = self.kernel[0], self.stride[0], self.padding[0]
+        inside = self.input_rows(rows, height)
+        above = inside.start - (rows.start * s - top)
+        below = (rows.stop - 1) * s - top + k - inside.stop
+        if rows.stop <= rows.start:
+            above = below = 0
+        return Window(self.kernel, self.stride, ((above, below), self.padding[1]))
+
+
+def make_window(kernel, stride, padding, layer):
+    """A Window from what users write: numbers, (rows, columns), or for the padding ((top, bottom), (left, right)).
+
+    Raises ValueError naming the layer for what is no window.
+    """
+    name = type(layer).__name__
+    kernel, stride, padding = (value if isinstance(value, tuple) else (value, value) for value in (kernel, stride, padding))
+    padding = tuple(pads if isinstance(pads, tuple) else (pads, pads) for pads in padding)
+    if min(kernel) < 1 or min(stride) < 1:
+        raise ValueError(f"{name}: kernel {kernel} and stride {stride} must be at least 1")
+    if min(min(pads) for pads in padding) < 0:
+        raise ValueError(f"{name}: padding {padding} must be at least 0")
+    return Window(kernel, stride, padding)
+
+
+def image_output(window, shape, layer):
+    """The (rows, columns) that come out for samples of `shape` (H, W, C); ValueError naming the layer if it does not fit."""
+    if len(shape) != 3:
+        raise ValueError(
+            f"layer {layer.name} {layer!r} takes images (height, width, channels) but gets samples of shape {shape}"
+        )
+    rows, columns = window.output(*shape[:2])
+    if not rows or not columns:
+        raise ValueError(f"layer {layer.name} {layer!r}: its window does not fit into images of {shape[0]}x{shape[1]}")
+    return rows, columns
+
+
+def span(offset, stride, outputs, length, first=0):
+    """(outputs, inputs): the slices of windows and of pixels that meet where window p looks at pixel p stride + offset.
+
+    outputs: how many windows, of which the first has the number `first`. length: of the image.
+    """
+    offset += first * stride
+    start = max(0, -(offset // stride))
+    stop = min(outputs, max(start, (length - 1 - offset) // stride + 1))
+    if stop <= start:
+        return slice(0, 0), slice(0, 0)
+    return slice(start, stop), slice(start * stride + offset, (stop - 1) * stride + offset + 1, stride)

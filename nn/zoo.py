@@ -1,0 +1,134 @@
+"""Published networks by name. Each fits itself to the samples: a shape (height, width, channels), a number of outputs.
+
+| name             | source                                                    | parameters  | at        |
+|------------------|-----------------------------------------------------------|-------------|-----------|
+| mlp2, mlp3       | Grabaskas 2018, Appendix B (MNIST padded to 32x32)        | 2,119,690 / 4,207,626 | 1024 |
+| mnist-cnn        | Grabaskas 2018, Appendix B (28x28, padded to 32x32)       | 169,506     | 28x28x1   |
+| cifar-cnn        | Grabaskas 2018, Appendix B                                | 114,838     | 32x32x3   |
+| marques-A-B      | Marques 2016, section 4.3: A and B kernels                | see below   | 32x32x3   |
+| lenet5           | LeCun et al. 1998, all maps of a layer connected          | 61,706      | 28x28x1   |
+| alexnet          | Krizhevsky 2014 (one tower, no groups)                    | 61,100,840  | 224x224x3 |
+| vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
+| resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
+| resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
+
+Marques' networks are named 50:500, 150:800, 300:1000 and 500:1500 there. The text lists convolution, normalisation and
+pooling, twice, and one fully connected layer; of the normalisation it says no more, here it is across 5 channels.
+"""
+
+from math import prod
+
+from nn.activations import Dropout, ReLU, Tanh
+from nn.chain import output_shape
+from nn.conv import Conv2d
+from nn.linear import Linear
+from nn.norm import BatchNorm, LocalResponseNorm
+from nn.pool import AvgPool2d, MaxPool2d
+from nn.structure import Flatten, Residual
+
+
+def mlp2(shape, outputs):
+    return [Linear(prod(shape), 2048), Tanh(), Linear(2048, outputs)]
+
+
+def mlp3(shape, outputs):
+    return [Linear(prod(shape), 2048), Tanh(), Linear(2048, 1024), Tanh(), Linear(1024, outputs)]
+
+
+def mnist_cnn(shape, outputs):
+    # The thesis' data are padded to 32x32; zeros around the first convolution are the same.
+    padding = tuple((max(0, 32 - length) // 2,) * 2 for length in shape[:2])
+    layers = [Conv2d(shape[2], 32, 5, padding=padding), Tanh(), MaxPool2d(3, 3, 1), Conv2d(32, 64, 5), Tanh(), MaxPool2d(2)]
+    return dense(layers, shape, [200], Tanh, outputs)
+
+
+def cifar_cnn(shape, outputs):
+    layers = [Conv2d(shape[2], 64, 5), ReLU(), MaxPool2d(3), Conv2d(64, 64, 5), ReLU(), MaxPool2d(3)]
+    return dense(layers, shape, [100], ReLU, outputs, first=[Dropout(0.5)])
+
+
+def marques(first, second):
+    def layers(shape, outputs):
+        start = [Conv2d(shape[2], first, 5), LocalResponseNorm(5), MaxPool2d(2)]
+        return dense([*start, Conv2d(first, second, 5), LocalResponseNorm(5), MaxPool2d(2)], shape, [], None, outputs)
+
+    return layers
+
+
+def lenet5(shape, outputs):
+    layers = [Conv2d(shape[2], 6, 5, padding=2), Tanh(), AvgPool2d(2), Conv2d(6, 16, 5), Tanh(), AvgPool2d(2)]
+    return dense(layers, shape, [120, 84], Tanh, outputs)
+
+
+def alexnet(shape, outputs):
+    layers = [
+        Conv2d(shape[2], 64, 11, 4, 2), ReLU(), MaxPool2d(3, 2),
+        Conv2d(64, 192, 5, padding=2), ReLU(), MaxPool2d(3, 2),
+        Conv2d(192, 384, 3, padding=1), ReLU(), Conv2d(384, 256, 3, padding=1), ReLU(),
+        Conv2d(256, 256, 3, padding=1), ReLU(), MaxPool2d(3, 2),
+    ]  # fmt: skip
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, first=[Dropout(0.5)], after=lambda: [Dropout(0.5)])
+
+
+def vgg16(shape, outputs):
+    layers, channels = [], shape[2]
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
+            channels = width
+        layers.append(MaxPool2d(2))
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, after=lambda: [Dropout(0.5)])
+
+
+def resnet18(shape, outputs):
+    start = [Conv2d(shape[2], 64, 7, 2, 3, bias=False), BatchNorm(64), ReLU(), MaxPool2d(3, 2, 1)]
+    return residual_stages(start, shape, outputs, 64, (64, 128, 256, 512), blocks=2)
+
+
+def resnet20(shape, outputs):
+    start = [Conv2d(shape[2], 16, 3, padding=1, bias=False), BatchNorm(16), ReLU()]
+    return residual_stages(start, shape, outputs, 16, (16, 32, 64), blocks=3)
+
+
+def residual_stages(layers, shape, outputs, channels, widths, blocks):
+    """Stages of residual blocks, each but the first halving the image, then the mean over it and one Linear layer."""
+    for width in widths:
+        for block in range(blocks):
+            stride = 2 if block == 0 and width != widths[0] else 1
+            branch = [
+                Conv2d(channels, width, 3, stride, 1, bias=False), BatchNorm(width), ReLU(),
+                Conv2d(width, width, 3, padding=1, bias=False), BatchNorm(width),
+            ]  # fmt: skip
+            projection = [Conv2d(channels, width, 1, stride, bias=False), BatchNorm(width)]
+            layers += [Residual(branch, projection if (stride, channels) != (1, width) else []), ReLU()]
+            channels = width
+    return [*layers, AvgPool2d(output_shape(layers, shape)[:2]), Flatten(), Linear(channels, outputs)]
+
+
+def dense(layers, shape, widths, activation, outputs, first=(), after=list):
+    """The layers, then fully connected ones of `widths`; `first` comes before them, `after()` behind each hidden one."""
+    features = prod(output_shape(layers, shape))
+    layers = [*layers, Flatten(), *first]
+    for i, width in enumerate(widths):
+        # Dropout stands between two Linear layers, not behind the last hidden one where `first` leads.
+        layers += [Linear(features, width), activation(), *(after() if not first or i + 1 < len(widths) else [])]
+        features = width
+    return [*layers, Linear(features, outputs)]
+
+
+# name: (layers of a shape and a number of outputs, whether they take images)
+ZOO = {
+    "mlp2": (mlp2, False),
+    "mlp3": (mlp3, False),
+    "mnist-cnn": (mnist_cnn, True),
+    "cifar-cnn": (cifar_cnn, True),
+    "marques-50-500": (marques(50, 500), True),
+    "marques-150-800": (marques(150, 800), True),
+    "marques-300-1000": (marques(300, 1000), True),
+    "marques-500-1500": (marques(500, 1500), True),
+    "lenet5": (lenet5, True),
+    "alexnet": (alexnet, True),
+    "vgg16": (vgg16, True),
+    "resnet18": (resnet18, True),
+    "resnet20": (resnet20, True),
+}

@@ -1,0 +1,281 @@
+import dataclasses
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+
+import h5py
+import numpy as np
+import pytest
+
+import datasets
+from datasets import cifar10, labelled
+from tests.datasets.test_pickles import published
+
+BINARY, PYTHON = cifar10.FORMS
+COUNTS = {"data_batch_1": 7, "data_batch_2": 3, "data_batch_3": 4, "data_batch_4": 1, "data_batch_5": 5, "test_batch": 6}
+EVERYTHING = tuple(slice(0, size) for size in (32, 32, 3))
+
+
+def made_up():
+    """{name: (labels, pixels by channel)}, as the published files have them."""
+    rng = np.random.default_rng(0)
+    return {n: (rng.integers(0, 10, k, np.uint8), rng.integers(0, 256, (k, 3072), np.uint8)) for n, k in COUNTS.items()}
+
+
+def files(form, batches):
+    """{name: content} of the published files."""
+    if form is BINARY:
+        return {f"{n}.bin": np.column_stack([labels, pixels]).tobytes() for n, (labels, pixels) in batches.items()}
+    return {n: published(pixels, labels.tolist()) for n, (labels, pixels) in batches.items()}
+
+
+def pack(path, members):
+    """An archive of (name, content or TarInfo)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members:
+            member = content if isinstance(content, tarfile.TarInfo) else tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+            archive.addfile(member, io.BytesIO(content) if isinstance(content, bytes) else None)
+    return path
+
+
+def accept(monkeypatch, path):
+    """Take the checksums of the published archives to be that of `path`."""
+    checksum = hashlib.md5(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(cifar10, "FORMS", [dataclasses.replace(form, checksum=checksum) for form in cifar10.FORMS])
+
+
+def put(directory, form, packed, monkeypatch, sub="cifar10"):
+    contents = files(form, made_up())
+    if packed:
+        path = pack(directory / sub / form.archive, [(f"{form.folder}/{n}", c) for n, c in contents.items()])
+        accept(monkeypatch, path)
+        return path
+    folder = directory / sub / form.folder
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """A made-up CIFAR-10 of 20 and 6 images, as a folder of the binary form."""
+    return put(tmp_path, BINARY, False, monkeypatch)
+
+
+@pytest.mark.parametrize("form", [BINARY, PYTHON])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("sub", ["cifar10", "."])
+def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, packed, sub):
+    put(tmp_path, form, packed, monkeypatch, sub)
+    datasets.prepare("cifar10", tmp_path)
+    data = datasets.load("cifar10", tmp_path)
+    assert (data.sample_shape, data.outputs, len(data.train), len(data.test)) == ((32, 32, 3), 10, 20, 6)
+    batches = made_up()
+    test = batches.pop("test_batch")
+    labels, pixels = (np.concatenate(values) for values in zip(*batches.values()))
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    assert isinstance(data.train.x, np.memmap) and np.array_equal(data.train.x, images)
+    assert np.array_equal(data.train.targets(np.arange(20)), labels) and np.array_equal(
+        data.test.targets(np.arange(6)), test[0]
+    )
+    x = data.train.inputs(np.arange(20), EVERYTHING)
+    assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
+    assert np.allclose(data.test.x_mean, images.mean(axis=(0, 1, 2)), rtol=1e-15)
+    assert np.array_equal(data.train.inputs(np.array([3]), (slice(4, 9), slice(0, 32), slice(1, 3))), x[3:4, 4:9, :, 1:3])
+
+
+def test_nothing_but_the_conversion_is_written(tmp_path, monkeypatch):
+    put(tmp_path, BINARY, True, monkeypatch)
+    datasets.prepare("cifar10", tmp_path)
+    assert sorted(p.name for p in (tmp_path / "cifar10").iterdir()) == ["cifar-10-binary.tar.gz", "cifar10.h5"]
+    with h5py.File(cifar10.converted(tmp_path)) as file:
+        assert file["train/x"].chunks is None and file["train/x"].compression is None and file["train/x"].dtype == np.uint8
+
+
+def test_it_is_converted_once_and_anew_when_the_source_changes(tmp_path, small):
+    target = cifar10.converted(tmp_path)
+    datasets.prepare("cifar10", tmp_path)
+    first = target.stat().st_ino
+    datasets.prepare("cifar10", tmp_path)
+    assert target.stat().st_ino == first
+    os.utime(small / "test_batch.bin", ns=(1, 1))
+    datasets.prepare("cifar10", tmp_path)
+    second = target.stat().st_ino
+    path = small / "data_batch_4.bin"
+    path.write_bytes(path.read_bytes() * 2)
+    datasets.prepare("cifar10", tmp_path)
+    assert len(datasets.load("cifar10", tmp_path).train) == 21 and len({first, second, target.stat().st_ino}) > 1
+    for path in small.iterdir():
+        path.unlink()
+    small.rmdir()
+    datasets.prepare("cifar10", tmp_path)  # the conversion is enough
+    assert len(datasets.load("cifar10", tmp_path).train) == 21
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "damage", "message"),
+    [
+        (BINARY, "data_batch_2.bin", lambda b: b"", "0 bytes are no whole records of 3073"),
+        (BINARY, "data_batch_2.bin", lambda b: b[:-1], "9218 bytes are no whole records of 3073"),
+        (BINARY, "test_batch.bin", lambda b: b"\x0a" + b[1:], "label 10 is not one of 0 to 9"),
+        (PYTHON, "data_batch_5", lambda b: b[:1000], "not a pickle of plain data"),
+        (PYTHON, "data_batch_5", lambda b: b"", "not a pickle of plain data"),
+        (PYTHON, "data_batch_5", lambda b: b"\x80\x02]q\x01.", "no dict of an array 'data'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"labels", b"fables"), "no dict of an array 'data'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(NK"), "and a list of numbers 'labels'"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(K\x01K"), r"\(5, 3072\) for 6 labels"),
+        (PYTHON, "data_batch_5", lambda b: b.replace(b"]q\x05(K", b"]q\x05(0K"), "not a pickle of plain data"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3072), np.uint8), [10]), "label 10"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((1, 3071), np.uint8), [1]), r"\(1, 3071\) for 1 labels"),
+        (PYTHON, "test_batch", lambda b: published(np.zeros((0, 3072), np.uint8), []), "for 0 labels"),
+        (PYTHON, "data_batch_1", lambda b: b"cos\nsystem\n(S'touch ran'\ntR.", "it names os system"),
+    ],
+)
+def test_damage_is_named(tmp_path, monkeypatch, form, name, damage, message):
+    path = put(tmp_path, form, False, monkeypatch) / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=f"{form.folder}/{name}: .*{message}") as error:
+        datasets.prepare("cifar10", tmp_path)
+    assert "\n" not in str(error.value)
+    assert not cifar10.converted(tmp_path).exists()
+
+
+def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, small, monkeypatch):
+    monkeypatch.setattr(cifar10, "LARGEST", 3 * 3073)
+    with pytest.raises(ValueError, match="data_batch_1.bin: larger than any published file"):
+        datasets.prepare("cifar10", tmp_path)
+    (small / "data_batch_3.bin").unlink()
+    with pytest.raises(OSError, match="CIFAR-10: no file .*data_batch_3.bin; put it there"):
+        datasets.prepare("cifar10", tmp_path)
+
+
+def test_an_archive_of_another_checksum_is_refused(tmp_path):
+    contents = files(BINARY, made_up())
+    pack(tmp_path / "cifar10" / BINARY.archive, [(f"{BINARY.folder}/{n}", c) for n, c in contents.items()])
+    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: the checksum differs"):
+        datasets.prepare("cifar10", tmp_path)
+
+
+def link(name, target, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return name, member
+
+
+HOSTILE = [
+    (lambda members: [("../../climbed", b"out"), ("/climbed", b"out"), *members], None),
+    (lambda members: [link("out", "/etc", tarfile.SYMTYPE), ("out/climbed", b"out"), *members], None),
+    (lambda members: [(f"./{name}", content) for name, content in members], "without a regular file"),
+    (lambda members: [(f"../{name}", content) for name, content in members], "without a regular file"),
+    (lambda members: [(f"/{name}", content) for name, content in members], "without a regular file"),
+    (
+        lambda members: [link(members[0][0], "/etc/passwd", tarfile.SYMTYPE), *members[1:]],
+        "without a regular file .*data_batch_1",
+    ),
+    (
+        lambda members: [link(members[0][0], members[1][0], tarfile.LNKTYPE), *members[1:]],
+        "without a regular file .*data_batch_1",
+    ),
+    (lambda members: [link(members[0][0], "", tarfile.FIFOTYPE), *members[1:]], "without a regular file .*data_batch_1"),
+    (lambda members: members[1:], "without a regular file .*data_batch_1"),
+    (lambda members: [(members[0][0], b"\0" * (65 << 20)), *members[1:]], "without a regular file .*data_batch_1"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), HOSTILE)
+def test_only_the_wanted_names_leave_an_archive(tmp_path, monkeypatch, change, message):
+    members = [(f"{BINARY.folder}/{n}", c) for n, c in files(BINARY, made_up()).items()]
+    accept(monkeypatch, pack(tmp_path / "data" / "cifar10" / BINARY.archive, change(members)))
+    if message:
+        with pytest.raises(ValueError, match=message):
+            datasets.prepare("cifar10", tmp_path / "data")
+    else:
+        datasets.prepare("cifar10", tmp_path / "data")
+        assert len(datasets.load("cifar10", tmp_path / "data").train) == 20
+    found = {p.name for p in tmp_path.rglob("*") if p.is_file()}
+    assert found <= {BINARY.archive, "cifar10.h5"}
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:2000], lambda b: b"", lambda b: b"no archive", lambda b: gzip.compress(b"no tar" * 999)]
+)
+def test_a_damaged_archive_is_named(tmp_path, monkeypatch, damage):
+    path = put(tmp_path, BINARY, True, monkeypatch)
+    path.write_bytes(damage(path.read_bytes()))
+    accept(monkeypatch, path)
+    with pytest.raises(ValueError, match="cifar-10-binary.tar.gz: truncated or damaged archive") as error:
+        datasets.prepare("cifar10", tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_without_the_files_it_says_where_to_put_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar10, "URL", "http://127.0.0.1:9/none.tar.gz")  # nobody listens there
+    with pytest.raises(OSError, match="CIFAR-10: no file .*/cifar10/cifar-10-binary.tar.gz.*put it there"):
+        datasets.prepare("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:5000]), "damaged or not HDF5"),
+        (lambda p: _change(p, "test/y", np.full(6, 10, np.int32)), "labels that are none of 10 classes"),
+        (lambda p: _change(p, "test/y", np.full(6, -1, np.int32)), "labels that are none of 10 classes"),
+        (lambda p: _change(p, "test/y", np.zeros(5, np.int32)), "6 inputs but 5 targets"),
+        (lambda p: _change(p, "train/x", np.zeros((20, 3, 32, 32), np.uint8)), "not contiguous rows of 32x32x3 uint8"),
+        (lambda p: _set(p, "x_std", np.zeros(3)), "x_std is missing or damaged"),
+        (lambda p: _set(p, "x_mean", np.zeros(4)), "x_mean is missing or damaged"),
+        (lambda p: _set(p, "classes", 3), "names of the classes are missing"),
+    ],
+)
+def test_a_damaged_conversion_is_refused(tmp_path, small, damage, message):
+    datasets.prepare("cifar10", tmp_path)
+    damage(cifar10.converted(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        datasets.load("cifar10", tmp_path)
+
+
+def _change(path, name, array):
+    with h5py.File(path, "a") as file:
+        del file[name]
+        file[name] = array
+
+
+def _set(path, name, value):
+    with h5py.File(path, "a") as file:
+        file.attrs[name] = value
+
+
+def test_moments_are_exact_however_images_are_cut():
+    images = np.random.default_rng(0).integers(0, 256, (30, 4, 5, 3), np.uint8)
+    images[..., 2] = 7
+    results = []
+    for cuts in ([], [1, 9], [15]):
+        moments = labelled.ChannelMoments(3)
+        for piece in np.split(images, cuts):
+            moments.add(piece)
+        results.append(np.array(moments.result()))
+    assert all(np.array_equal(result, results[0]) for result in results)
+    assert np.allclose(results[0][0], images.mean(axis=(0, 1, 2)), rtol=1e-15)
+    assert np.allclose(results[0][1], [*images.std(axis=(0, 1, 2))[:2], 1], rtol=1e-14)
+
+
+def test_the_real_files(tmp_path):
+    directory = datasets.data_directory()
+    found = cifar10.locate(directory)
+    if found is None:
+        pytest.skip(f"no CIFAR-10 in {directory}: set GRIDGRAD_DATA to a folder that has it")
+    (tmp_path / found[1].name).symlink_to(found[1].resolve())  # nothing is written where the data are
+    datasets.prepare("cifar10", tmp_path)
+    data = datasets.load("cifar10", tmp_path)
+    assert (len(data.train), len(data.test)) == (50_000, 10_000)
+    for part in (data.train, data.test):
+        assert (np.bincount(part.y) == len(part) // 10).all()
+    assert np.allclose(data.train.x_mean, [125.3, 123.0, 113.9], atol=0.5)
+    assert np.allclose(data.train.x_std, [63.0, 62.1, 66.7], atol=1)
+    cifar10.converted(tmp_path).unlink()

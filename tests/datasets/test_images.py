@@ -1,0 +1,214 @@
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+import datasets
+from datasets import images
+
+COLOURS = {"blue": (10, 20, 250), "red": (250, 20, 10), "violet": (200, 10, 200)}
+EVERYTHING = tuple(slice(0, size) for size in (8, 8, 3))
+
+
+def paint(path, colour=(1, 2, 3), size=(30, 20), mode="RGB", **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).convert(mode).save(path, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Images in one colour for each class, of several sizes and formats, and what else lies in such folders."""
+    root = tmp_path / "paint"
+    for label, colour in COLOURS.items():
+        for number, (width, height) in enumerate([(8, 8), (31, 17), (9, 40)]):
+            paint(root / "train" / label / f"{number}.png", colour, (width, height))
+        paint(root / "train" / label / "3.JPEG", colour, (100, 60), quality=95)
+    paint(root / "test" / "red" / "0.bmp", COLOURS["red"])
+    paint(root / "test" / "blue" / "0.webp", COLOURS["blue"], lossless=True)
+    paint(root / "test" / "blue" / "1.gif", COLOURS["blue"], mode="P")
+    (root / "train" / "red" / "._3.jpg").write_bytes(b"left there by a file manager")
+    (root / "train" / "red" / "notes.txt").write_text("no image")
+    (root / "train" / ".cache").mkdir()
+    (root / "test" / "untested").mkdir()
+    return tmp_path
+
+
+def load(directory, name="images:paint,size=8"):
+    datasets.prepare(name, directory)
+    return datasets.load(name, directory)
+
+
+def test_a_folder_is_converted_and_mapped(folder):
+    data = load(folder)
+    assert (data.name, data.sample_shape, data.outputs, data.loss) == ("images:paint,size=8", (8, 8, 3), 3, "cross-entropy")
+    assert (len(data.train), len(data.test)) == (12, 3)
+    assert data.train.targets(np.arange(12)).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert data.test.targets(np.arange(3)).tolist() == [0, 0, 1]
+    assert isinstance(data.train.x, np.memmap)
+    for label, colour in enumerate(COLOURS.values()):
+        assert (data.train.x[4 * label : 4 * label + 3] == colour).all()
+        assert abs(data.train.x[4 * label + 3].astype(int) - colour).max() < 6  # JPEG
+    assert abs(data.test.x[2].astype(int) - COLOURS["red"]).max() < 6 and (data.test.x[0] == COLOURS["blue"]).all()
+    x = data.train.inputs(np.arange(12), EVERYTHING)
+    assert np.allclose(x.mean(axis=(0, 1, 2)), 0, atol=1e-5) and np.allclose(x.std(axis=(0, 1, 2)), 1, atol=1e-5)
+    with h5py.File(folder / "paint-8.h5") as file:
+        assert list(file.attrs["classes"]) == list(COLOURS) and file["train/x"].chunks is None
+
+
+def test_chunks_give_what_one_would(folder, monkeypatch):
+    whole = load(folder)
+    x, mean = np.array(whole.train.x), whole.train.x_mean
+    (folder / "paint-8.h5").unlink()
+    monkeypatch.setattr(images, "CHUNK", 5)
+    cut = load(folder)
+    assert np.array_equal(cut.train.x, x) and np.array_equal(cut.train.x_mean, mean)
+
+
+def test_the_shorter_side_is_scaled_and_the_middle_kept(tmp_path):
+    """Vertical stripes of 20 pixels, in an image three times as wide as high."""
+    stripes = np.zeros((20, 60, 3), np.uint8)
+    stripes[:, 20:40] = 255
+    for name, image in (("wide", stripes), ("high", stripes.transpose(1, 0, 2))):
+        for half in ("train", "val"):
+            (tmp_path / "s" / half / name).mkdir(parents=True)
+            Image.fromarray(np.ascontiguousarray(image)).save(tmp_path / "s" / half / name / "a.png")
+    data = load(tmp_path, "images:s,size=10")
+    for x in (data.train.x, data.test.x):
+        assert (x[:, 1:-1, 1:-1] == 255).all() and (x > 200).all()  # at the edge of the middle a little of the rest shines in
+    assert load(tmp_path, "images:s").sample_shape == (224, 224, 3)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "CMYK", "1", "LA"])
+def test_every_mode_becomes_three_colours(tmp_path, mode):
+    for half in ("train", "test"):
+        paint(tmp_path / "m" / half / "grey" / f"a.{'jpg' if mode == 'CMYK' else 'png'}", (255, 255, 255), mode=mode)
+    assert abs(load(tmp_path, "images:m,size=4").train.x.astype(int) - 255).max() < 3
+
+
+def test_a_folder_elsewhere_is_converted_into_the_data_directory(folder, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    data = load(directory, f"images:{folder}/paint,size=8")
+    assert len(data.train) == 12 and len(list(directory.iterdir())) == 1
+    assert not list(folder.glob("*.h5"))
+
+
+def test_it_is_converted_once_and_anew_when_the_folder_changes(folder):
+    target = folder / "paint-8.h5"
+    load(folder)
+    first = target.stat().st_mtime_ns
+    load(folder)
+    assert target.stat().st_mtime_ns == first
+    paint(folder / "paint" / "train" / "red" / "new.png", COLOURS["red"])
+    assert len(load(folder).train) == 13
+    os.utime(folder / "paint" / "train" / "red" / "new.png", ns=(1, 1))
+    second = target.stat().st_mtime_ns
+    load(folder)
+    assert target.stat().st_mtime_ns != second
+    (folder / "paint").rename(folder / "away")
+    assert len(load(folder).train) == 13  # the conversion is enough
+
+
+def png(width, height):
+    """The head of a PNG that promises so many pixels, and has next to none."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0" * 99)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "of none of the formats"),
+        (b"no image at all", "of none of the formats"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "of none of the formats"),
+        (lambda b: b[:-200], "[Tt]runcated"),
+        (png(30, 20), "truncated"),
+        (png(9_500, 9_500), "decompression bomb"),
+        (png(50_000, 50_000), "decompression bomb"),
+        (png(0, 9), "of none of the formats|cannot|not|tile"),
+    ],
+    ids=["empty", "text", "PostScript", "cut short", "without pixels", "many pixels", "very many pixels", "none wide"],
+)
+def test_a_damaged_image_is_named(folder, content, reason):
+    path = folder / "paint" / "train" / "red" / "3.JPEG"
+    path.write_bytes(content(path.read_bytes()) if callable(content) else content)
+    with pytest.raises(ValueError, match=f"damaged or no images: .*train/red/3.JPEG .*({reason})") as error:
+        datasets.prepare("images:paint,size=8", folder)
+    assert "\n" not in str(error.value)
+    assert [p.name for p in folder.iterdir()] == ["paint"]
+
+
+def test_all_damaged_images_are_named_at_once(folder, monkeypatch):
+    monkeypatch.setattr(images, "CHUNK", 2)
+    for number in range(9):
+        (folder / "paint" / "train" / "blue" / f"bad{number}.jpg").write_bytes(b"bad")
+    with pytest.raises(ValueError, match="bad0.jpg .*bad4.jpg .* and 4 more; mend or remove them"):
+        datasets.prepare("images:paint,size=8", folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda root: (root / "train").rename(root / "training"), "no images train/CLASS/"),
+        (lambda root: (root / "test").rename(root / "testing"), "no images test or val/CLASS/"),
+        (lambda root: (root / "train" / "empty").mkdir(), "no images of the class empty in train"),
+        (lambda root: paint(root / "test" / "green" / "a.png"), "no images of the class green in train"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said(folder, change, message):
+    change(folder / "paint")
+    with pytest.raises(ValueError, match=message) as error:
+        datasets.prepare("images:paint", folder)
+    assert "\n" not in str(error.value)
+
+
+def test_labels_of_val_stand_in_for_a_test_folder_without_classes(folder):
+    (folder / "paint" / "test").rename(folder / "paint" / "val")
+    paint(folder / "paint" / "test" / "0001.png")
+    assert len(load(folder).test) == 3
+
+
+def test_without_the_folder_it_says_so(tmp_path):
+    with pytest.raises(OSError, match="images: no folder .*/flowers; give one that holds train/CLASS"):
+        datasets.prepare("images:flowers", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("images:", "names no folder: use images:FOLDER"),
+        ("images:,size=3", "names no folder"),
+        ("images:a,size=", "size must be a whole number of at least 1"),
+        ("images:a,size=0", "not '0'"),
+        ("images:a,size=-3", "not '-3'"),
+        ("images:a,size=9999", "at most 4096"),
+        ("images:a,size=" + "9" * 5000, "at most 4096"),
+        ("images:a,size=²", "not '²'"),
+        ("images", "unknown data set 'images': use one of .*images:FOLDER"),
+    ],
+)
+def test_bad_names_are_refused(tmp_path, name, message):
+    for function in (datasets.prepare, datasets.load):
+        with pytest.raises(ValueError, match=message):
+            function(name, tmp_path)
+
+
+def test_names_are_parsed():
+    assert images.parse("images:a/b/") == ("a/b", 224)
+    assert images.parse("images:/a,b,size=64") == ("/a,b", 64)
+    assert images.converted(Path("d"), "images:/a/b,size=64").name == "%2Fa%2Fb-64.h5"
+
+
+def test_a_conversion_of_another_size_is_refused(folder):
+    load(folder)
+    (folder / "paint-8.h5").rename(folder / "paint-9.h5")
+    with pytest.raises(ValueError, match="not contiguous rows of 9x9x3 uint8"):
+        datasets.load("images:paint,size=9", folder)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from datasets import rows
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Rows of several shapes and types, one array without rows, and attributes."""
+    arrays = {
+        "flat": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "images": np.arange(120, dtype=np.uint8).reshape(5, 4, 2, 3),
+        "labels": np.arange(5, dtype=np.int32),
+        "none": np.empty((0, 2), np.float32),
+    }
+    path = tmp_path / "a.h5"
+    rows.write(path, arrays, {"source": "here", "x_mean": np.zeros(2), "x_std": np.ones(2), "y_std": np.array([1.0, 0.0])})
+    return path, arrays
+
+
+def test_rows_of_any_shape_and_type_are_mapped(file):
+    path, arrays = file
+    for name in ("flat", "images", "labels"):
+        found = rows.map_rows(path, name, arrays[name].shape[1:], arrays[name].dtype)
+        assert isinstance(found, np.memmap) and not found.flags.writeable
+        assert found.dtype == arrays[name].dtype and np.array_equal(found, arrays[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "message"),
+    [
+        ("flat", (3,), np.float32, r"flat is \(3, 2\) float32, not contiguous rows of 3 float32"),
+        ("flat", (2,), np.float64, "not contiguous rows of 2 float64"),
+        ("images", (4, 2, 1), np.uint8, "not contiguous rows of 4x2x1 uint8"),
+        ("labels", (1,), np.int32, "not contiguous rows of 1 int32"),
+        ("labels", (), np.uint8, "not contiguous rows of 1 uint8"),
+        ("none", (2,), np.float32, "not contiguous"),
+        ("missing", (2,), np.float32, "no data set missing"),
+    ],
+)
+def test_rows_that_are_not_as_expected_are_refused(file, name, shape, dtype, message):
+    with pytest.raises(ValueError, match=message):
+        rows.map_rows(file[0], name, shape, dtype)
+
+
+def test_as_many_inputs_as_targets(tmp_path):
+    path = tmp_path / "a.h5"
+    rows.write(path, {"train/x": np.zeros((5, 2), np.uint8), "train/y": np.zeros(4, np.int32)}, {})
+    with pytest.raises(ValueError, match="5 inputs but 4 targets"):
+        rows.map_pair(path, "train", ((2,), np.uint8), ((), np.int32))
+
+
+def test_vectors_are_checked(file):
+    path, _ = file
+    assert [found.tolist() for found in rows.vectors(path, {"x_mean": 2, "x_std": 2})] == [[0, 0], [1, 1]]
+    for name, length in (("x_mean", 3), ("y_std", 2), ("source", 1), ("missing", 2)):
+        with pytest.raises(ValueError, match=f"{name} is missing or damaged"):
+            rows.vectors(path, {name: length})
+
+
+def test_the_source_tells_whether_a_file_is_current(file):
+    path, _ = file
+    assert rows.is_current(path, "here")
+    assert not rows.is_current(path, "elsewhere") and not rows.is_current(path.parent / "none", "here")
+
+
+def test_a_failed_write_leaves_the_old_file(file):
+    path, _ = file
+    with pytest.raises(TypeError):
+        rows.write(path, {"x": np.zeros(2), "y": np.array([object()])}, {})
+    with pytest.raises(RuntimeError), rows.creating(path) as half:
+        half.create_dataset("x", (3, 2), np.uint8)
+        raise RuntimeError
+    assert rows.is_current(path, "here")
+    assert [p.name for p in path.parent.iterdir()] == ["a.h5"]
+
+
+def test_attributes_may_be_long(tmp_path):
+    """As the names of the 21,841 classes of the whole ImageNet."""
+    names = [f"n{number:08d}" for number in range(21_841)]
+    rows.write(tmp_path / "a.h5", {}, {"classes": names})
+    assert list(rows.attributes(tmp_path / "a.h5")["classes"]) == names

@@ -1,0 +1,204 @@
+"""Layers of images: gradients against finite differences, everything against PyTorch, both algorithms against each other."""
+
+import numpy as np
+import pytest
+
+from nn import (
+    AvgPool2d,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Flatten,
+    LeakyReLU,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
+from nn.convolution import Patches, Winograd, algorithm, transforms
+from nn.device import to_device, to_host
+from nn.window import Window, span
+from tests.nn.test_layers import difference
+
+LAYERS = [
+    lambda: [Conv2d(3, 2, 3)],
+    lambda: [Conv2d(3, 5, (2, 3), (2, 1), ((1, 0), (0, 2)))],
+    lambda: [Conv2d(3, 2, 1, 3, bias=False)],
+    lambda: [MaxPool2d(2)],
+    lambda: [MaxPool2d(3, 2, 1)],
+    lambda: [MaxPool2d((2, 3), (3, 1))],
+    lambda: [AvgPool2d(2)],
+    lambda: [AvgPool2d(3, 1, 1)],
+    lambda: [BatchNorm(3)],
+    lambda: [LocalResponseNorm(2, 0.5, 0.6, 1.5)],
+    lambda: [LocalResponseNorm(5, 2.0)],
+    lambda: [Flatten(), Linear(105, 2)],
+    lambda: [Residual([Conv2d(3, 3, 3, padding=1), Tanh()])],
+    lambda: [Residual([Conv2d(3, 4, 3), LeakyReLU(0.2), MaxPool2d(2, 1)], [Conv2d(3, 4, 4)])],
+    lambda: [Concat([Conv2d(3, 2, 2)], [MaxPool2d(2, 1)], [Tanh(), AvgPool2d(2, 1)])],
+]
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_gradients_equal_finite_differences(layers):
+    net = Sequential(layers(), seed=1, dtype=np.float64)
+    rng = np.random.default_rng(0)
+    x = to_device(rng.standard_normal((2, 5, 7, 3)))
+    weights = to_device(rng.standard_normal(net.forward(x, training=True).shape))  # of the sum that is differentiated
+    value = lambda: float((net.forward(x, training=True) * weights).sum())  # noqa: E731
+    value()
+    dx = to_host(net.backward(weights.copy(), input_gradient=True)).copy()
+    grads = to_host(net.grads).copy()
+    for index in [tuple(rng.integers(0, x.shape)) for _ in range(40)]:
+        assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
+    for i in range(net.params.size):
+        assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
+    first = net.grads.copy()  # the halves alone give what both together do
+    value()
+    net.backward(weights.copy())
+    assert np.array_equal(to_host(first), to_host(net.grads))
+
+
+SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
+    (2, 7, 13, 1, 5, 3, 1, 0), (3, 13, 7, 3, 4, 5, 1, 2), (2, 17, 17, 3, 7, 5, 3, 1), (2, 13, 13, 5, 3, 1, 2, 0),
+    (1, 9, 8, 7, 6, (3, 5), (2, 1), (1, 2)), (2, 11, 11, 2, 3, 11, 4, 2), (4, 6, 6, 6, 2, 3, 1, 3), (0, 6, 6, 2, 2, 3, 1, 1),
+    (2, 13, 17, 24, 32, 3, 1, 1), (1, 18, 10, 25, 31, 5, 1, 2), (3, 8, 8, 33, 24, 5, 1, 0), (70, 8, 8, 24, 24, 3, 1, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_convolutions_equal_pytorch(shape, dtype):
+    torch = pytest.importorskip("torch")
+    n, height, width, inputs, outputs, kernel, stride, padding = shape
+    layer = Conv2d(inputs, outputs, kernel, stride, padding)
+    net = Sequential([layer], seed=2, dtype=dtype)
+    theirs = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding, dtype=getattr(torch, np.dtype(dtype).name))
+    theirs.load_state_dict({name.removeprefix("0."): torch.from_numpy(v) for name, v in net.state_dict().items()})
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, height, width, inputs)).astype(dtype)
+    x_theirs = torch.from_numpy(x.transpose(0, 3, 1, 2).copy()).requires_grad_(True)
+    y_theirs = theirs(x_theirs)
+    dy = rng.standard_normal(y_theirs.shape).astype(dtype).transpose(0, 2, 3, 1).copy()
+    y_theirs.backward(torch.from_numpy(dy.transpose(0, 3, 1, 2).copy()))
+    y = to_host(net.forward(to_device(x), training=True)).copy()
+    dx = to_host(net.backward(to_device(dy.copy()), input_gradient=True))
+    assert layer.output_shape(x.shape[1:]) == y.shape[1:]
+    gradient = np.concatenate([to_host(p.grad).transpose(p.torch_axes).ravel() for p in layer.parameters])
+    expected = np.concatenate([p.grad.numpy().ravel() for p in theirs.parameters()])
+    for ours, reference in (
+        (y, y_theirs.detach().numpy().transpose(0, 2, 3, 1)),
+        (dx, x_theirs.grad.numpy().transpose(0, 2, 3, 1)),
+        (gradient, expected),
+    ):
+        assert np.abs(ours - reference).max(initial=0) <= (1e-12 if dtype == np.float64 else 2e-5) * max(
+            np.abs(reference).max(initial=0), 1
+        )
+
+
+def test_the_choice_of_an_algorithm():
+    chosen = lambda *shape: type(algorithm(*shape))  # noqa: E731
+    f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
+    assert chosen(Window((3, 3)), 64, 64, 32, 32, f4) is Winograd
+    assert chosen(Window((5, 5)), 64, 64, 32, 32, f4) is Winograd
+    assert chosen(Window((3, 3)), 64, 64, 32, 32, f8) is Patches
+    assert chosen(Window((3, 3), (2, 2)), 64, 64, 32, 32, f4) is Patches
+    assert chosen(Window((3, 3)), 3, 64, 32, 32, f4) is Patches
+    assert chosen(Window((1, 3)), 64, 64, 32, 32, f4) is Patches
+
+
+@pytest.mark.parametrize("r", [3, 5])
+def test_winograds_transforms_convolve(r):
+    a, g, b = transforms(r)
+    rng = np.random.default_rng(0)
+    data, kernel = rng.standard_normal(r + 3), rng.standard_normal(r)
+    assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
+
+
+def test_a_span_is_where_windows_and_pixels_meet():
+    for offset in range(-4, 5):
+        for stride in (1, 2, 3):
+            for outputs in range(5):
+                for length in range(6):
+                    pairs = [(p, p * stride + offset) for p in range(outputs) if 0 <= p * stride + offset < length]
+                    outer, inner = span(offset, stride, outputs, length)
+                    assert list(zip(range(outputs)[outer], range(length)[inner])) == pairs
+                    assert len(range(outputs)[outer]) == len(range(length)[inner])
+
+
+def test_running_statistics_and_evaluation_equal_pytorch():
+    torch = pytest.importorskip("torch")
+    net, theirs = Sequential([BatchNorm(5)], dtype=np.float64), torch.nn.BatchNorm2d(5, dtype=torch.float64)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        x = rng.standard_normal((4, 3, 2, 5)) * 3 + 1
+        theirs(torch.from_numpy(x.transpose(0, 3, 1, 2)))
+        net.forward(to_device(x), training=True)
+    state = net.state_dict()
+    for name in ("running_mean", "running_var", "weight", "bias"):
+        assert np.allclose(state[f"0.{name}"], theirs.state_dict()[name].numpy(), rtol=1e-12)
+    theirs.eval()
+    expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
+    assert np.allclose(to_host(net.forward(to_device(x))), expected, rtol=1e-12)
+    again = Sequential([BatchNorm(5)], dtype=np.float64)
+    again.load_state_dict({f"0.{name}": value.numpy() for name, value in theirs.state_dict().items()})
+    assert np.allclose(again.state_dict()["0.running_var"], state["0.running_var"], rtol=1e-12)
+
+
+def test_an_activation_before_a_max_pooling_runs_behind_it_with_the_same_result():
+    rng = np.random.default_rng(0)
+    x = to_device(rng.standard_normal((3, 9, 9, 2)).astype(np.float32))
+    swapped = Sequential([Conv2d(2, 4, 3), Tanh(), MaxPool2d(3, 2, 1)], seed=1)
+    assert [layer.name for layer in swapped.layers] == ["0", "2", "1"]
+    apart = Sequential([Conv2d(2, 4, 3), Tanh(), Residual([]), MaxPool2d(3, 2, 1)], seed=1)  # a residual of nothing doubles
+    for a, b in zip(swapped.params, apart.params):
+        assert a == b
+    assert np.array_equal(2 * to_host(swapped.forward(x)), to_host(apart.forward(x)))
+
+
+def test_the_users_input_is_left_alone():
+    x = to_device(np.random.default_rng(0).standard_normal((2, 5, 5, 3)).astype(np.float32))
+    kept = to_host(x).copy()
+    for layers in ([ReLU(), Conv2d(3, 2, 3), ReLU()], [Residual([ReLU()]), ReLU()], [Concat([ReLU()], []), ReLU()]):
+        net = Sequential(layers)
+        y = net.forward(x, training=True)
+        net.backward(y.copy(), input_gradient=True)
+        assert np.array_equal(to_host(x), kept)
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "words"),
+    [
+        ([Conv2d(3, 4, 3)], (5, 5, 2), "takes 3 channels but gets 2"),
+        ([Conv2d(3, 4, 7)], (5, 5, 3), "does not fit into images of 5x5"),
+        ([Conv2d(3, 4, 3)], (75,), "takes images"),
+        ([MaxPool2d(6)], (5, 5, 3), "does not fit"),
+        ([Linear(75, 2)], (5, 5, 3), "put a Flatten in front"),
+        ([BatchNorm(4)], (5, 5, 3), "takes 4 channels"),
+        ([Residual([Conv2d(3, 4, 1)])], (5, 5, 3), "the branch gives"),
+        ([Concat([MaxPool2d(2)], [])], (5, 5, 3), "do not fit together"),
+    ],
+)
+def test_layers_that_do_not_fit_are_named(layers, shape, words):
+    with pytest.raises(ValueError, match=words):
+        Sequential(layers).output_shape(shape)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [lambda: Conv2d(0, 1, 3), lambda: Conv2d(1, 1, 0), lambda: Conv2d(1, 1, 3, padding=-1), lambda: MaxPool2d(2, padding=2),
+     lambda: BatchNorm(0), lambda: LocalResponseNorm(0), lambda: MaxPool2d(2, 0)],
+)  # fmt: skip
+def test_bad_sizes_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        bad()
+
+
+def test_a_layer_is_part_of_one_network():
+    layer = Conv2d(1, 1, 1)
+    Sequential([Residual([layer])])
+    with pytest.raises(ValueError, match="part of a network already"):
+        Sequential([Concat([layer])])

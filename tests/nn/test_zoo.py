@@ -1,0 +1,89 @@
+"""The networks of the zoo: published sizes, and equal to PyTorch's over five steps."""
+
+import numpy as np
+import pytest
+
+from nn import SGD, SoftmaxCrossEntropy, specs, summary
+from nn.device import to_device
+
+COUNTS = [
+    ("mlp2", 1024, 10, 2_119_690), ("mlp3", 1024, 10, 4_207_626), ("mnist-cnn", (28, 28, 1), 10, 169_506),
+    ("cifar-cnn", (32, 32, 3), 10, 114_838), ("lenet5", (28, 28, 1), 10, 61_706), ("alexnet", (224, 224, 3), 1000, 61_100_840),
+    ("vgg16", (224, 224, 3), 1000, 138_357_544), ("resnet18", (224, 224, 3), 1000, 11_689_512),
+    ("resnet20", (32, 32, 3), 10, 272_474),
+    # Of Marques no count is published: 75 A + A, 25 A B + B, 250 B + 10 by the text's description.
+    ("marques-50-500", (32, 32, 3), 10, 754_310), ("marques-150-800", (32, 32, 3), 10, 3_212_210),
+    ("marques-300-1000", (32, 32, 3), 10, 7_773_810), ("marques-500-1500", (32, 32, 3), 10, 19_164_510),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "shape", "outputs", "count"), COUNTS)
+def test_parameter_counts_are_the_published_ones(name, shape, outputs, count):
+    net = specs.build(name, shape, outputs)
+    assert net.size == count
+    assert net.output_shape(net.input_shape) == (outputs,)
+    assert not net.allocated
+
+
+def test_every_network_is_counted_here():
+    assert {name for name, *_ in COUNTS} == set(specs.ZOO)
+
+
+def test_the_summary_of_vgg16():
+    net = specs.build("vgg16", (224, 224, 3), 1000)
+    rows = summary.rows(net, net.input_shape)
+    assert sum(row.parameters for row in rows) == 138_357_544
+    assert sum(row.flops for row in rows) == pytest.approx(2 * 15.47e9, rel=1e-3)  # 15.47 G multiply-adds
+    first = rows[0]
+    assert (first.shape, first.parameters, first.flops) == ((224, 224, 64), 1792, 2 * 27 * 224 * 224 * 64)
+    text = summary.table(net, net.input_shape, 8)
+    assert "138,357,544" in text and "224x224x64" in text
+
+
+SMALL = {  # images small enough for a test
+    "mnist-cnn": (28, 28, 1), "cifar-cnn": (32, 32, 3), "marques-50-500": (16, 16, 3), "lenet5": (14, 14, 1),
+    "alexnet": (63, 63, 3), "vgg16": (32, 32, 3), "resnet18": (33, 33, 3), "resnet20": (9, 9, 3), "mlp2": (30,), "mlp3": (30,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_five_steps_equal_pytorch(name):
+    """Forward, all gradients and five steps, through state_dict; in float64, and dropout as in evaluation."""
+    torch = pytest.importorskip("torch")
+    from experiments import torch_peer
+
+    net = specs.build(name, SMALL[name], 5, seed=4, dtype=np.float64)
+    for layer in net.leaves():
+        if hasattr(layer, "p"):
+            layer.p = 0.0
+    model = torch_peer.network(net)
+    optimizer, theirs = SGD(net, 0.01, 0.9), torch.optim.SGD(model.parameters(), 0.01, 0.9)
+    loss, rng = SoftmaxCrossEntropy(), np.random.default_rng(0)
+    for _ in range(5):
+        x, y = rng.standard_normal((3, *net.input_shape)), rng.integers(0, 5, 3)
+        theirs.zero_grad()
+        expected = torch.nn.functional.cross_entropy(model(torch_peer.layout(x)), torch.from_numpy(y))
+        expected.backward()
+        value = loss.forward(net.forward(to_device(x), training=True), to_device(y), 3)
+        net.backward(loss.backward())
+        assert value == pytest.approx(expected.item(), rel=1e-9)
+        gradients = dict(model.named_parameters())
+        for layer, p in net.parameters:
+            reference = gradients[f"{layer.name}.{p.name}"].grad.numpy()
+            ours = np.asarray(p.grad).transpose(p.torch_axes)
+            assert np.abs(ours - reference).max() <= 1e-9 * max(np.abs(reference).max(), 1e-3), f"{layer.name}.{p.name}"
+        theirs.step()
+        optimizer.step()
+        net.step += 1
+    state = model.state_dict()
+    for entry, value in net.state_dict().items():
+        assert np.allclose(value, state[entry].numpy(), rtol=1e-8, atol=1e-10), entry
+
+
+def test_networks_that_do_not_fit_say_so():
+    with pytest.raises(ValueError, match="takes images"):
+        specs.build("vgg16", 784, 10)
+    with pytest.raises(ValueError, match="on images of 8x8x3"):
+        specs.build("cifar-cnn", (8, 8, 3), 10)
+    with pytest.raises(ValueError, match="unknown net 'vgg17'"):
+        specs.build("vgg17", (8, 8, 3), 10)

@@ -1,0 +1,247 @@
+"""A stand-in for CuPy where there is no GPU: an array library that keeps apart what is on the host and on the device.
+
+Its Array holds a NumPy array that nobody else sees. Functions take Arrays and numbers, let NumPy compute, and wrap what
+comes out; an array of NumPy's among the arguments is a TypeError. Only functions and keywords that CuPy and NumPy share
+are there, and as with CuPy a single element is a 0-d view, memory is not zero at first, and copies are explicit.
+
+GRIDGRAD_TEST_DEVICE=stand-in (or gpu) runs tests on it: see `tests/conftest.py`.
+"""
+
+import os
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+
+from nn import device
+
+UFUNCS = """absolute add ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite isinf isnan
+    less less_equal log log1p logical_and logical_not logical_or maximum minimum multiply negative not_equal power
+    reciprocal remainder rint sign sin sqrt square subtract tanh true_divide"""
+FUNCTIONS = {  # keywords: names
+    "out dtype casting": UFUNCS,
+    "out": "dot matmul outer",
+    "axis dtype out keepdims": "sum prod mean",
+    "axis dtype out ddof keepdims": "var std",
+    "axis out keepdims": "max min all any argmax argmin",
+    "axis out dtype casting": "concatenate stack",
+    "axis dtype out": "cumsum",
+    "axis out": "take",
+    "axis": "count_nonzero expand_dims squeeze flip repeat split take_along_axis argsort sort",
+    "dtype order": "empty zeros ones full array asarray",
+    "dtype order shape": "empty_like zeros_like ones_like full_like",
+    "dtype": "arange ascontiguousarray",
+    "casting where": "copyto",
+    "order": "reshape ravel",
+    "axes": "transpose tensordot",
+    "out a_min a_max": "clip",
+    "mode constant_values": "pad",
+    "rtol atol": "allclose",
+    "": "may_share_memory where broadcast_to swapaxes moveaxis tile array_equal nonzero vdot diagonal",
+}
+SAME = """bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 dtype finfo iinfo newaxis pi
+    inf nan"""
+METHODS = """all any argmax argmin argsort clip cumsum diagonal dot max mean min nonzero prod ravel repeat reshape sort
+    squeeze std sum swapaxes take transpose var"""  # the keywords are those of the functions
+OTHER_METHODS = {"astype": "copy order", "copy": "order", "fill": "", "flatten": "", "item": "", "tolist": "", "view": ""}
+OPERATORS = "add sub mul truediv floordiv mod pow matmul and or xor"
+
+
+class Array:
+    """An array on the pretended device."""
+
+    __slots__ = ("_host",)
+    __array_ufunc__ = None  # NumPy's operators leave it to ours, which refuse
+    __hash__ = __iter__ = None
+
+    def __init__(self, host):
+        self._host = host
+
+    def __array__(self, *arguments, **keywords):
+        raise TypeError("device array given to a host function")
+
+    def __reduce__(self):
+        raise TypeError("device array pickled")
+
+    def __getitem__(self, index):
+        index = unwrap(index)
+        found = self._host[index]
+        if isinstance(found, np.generic):
+            found = self._host[(*(index if isinstance(index, tuple) else (index,)), Ellipsis)]
+        return Array(found)
+
+    def __setitem__(self, index, value):
+        self._host[unwrap(index)] = unwrap(value)
+
+    def __len__(self):
+        return len(self._host)
+
+    def __bool__(self):
+        return bool(self._host)
+
+    def __float__(self):
+        return float(self._host)
+
+    def __int__(self):
+        return int(self._host)
+
+    def __repr__(self):
+        return f"device {self._host!r}"
+
+    def __neg__(self):
+        return wrap(-self._host)
+
+    def __abs__(self):
+        return wrap(abs(self._host))
+
+    def __invert__(self):
+        return wrap(~self._host)
+
+    @property
+    def T(self):
+        return Array(self._host.T)
+
+
+def _attribute(name):
+    return property(lambda self: getattr(self._host, name))
+
+
+for _name in ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "flags"):
+    setattr(Array, _name, _attribute(_name))
+
+
+def unwrap(value):
+    """What an Array holds, also inside tuples and lists. TypeError for an array of NumPy's."""
+    if isinstance(value, Array):
+        return value._host
+    if isinstance(value, (tuple, list)):
+        return type(value)(unwrap(v) for v in value)
+    if isinstance(value, np.ndarray):
+        raise TypeError("host array given to a device function")
+    return value
+
+
+def wrap(value):
+    """An Array of an array or a number, also inside tuples and lists."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(wrap(v) for v in value)
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+        return Array(np.asarray(value))
+    return value
+
+
+def _function(name, function, keywords):
+    """`function` of NumPy on Arrays, with no other keywords than these."""
+    keywords = set(keywords.split())
+
+    def call(*arguments, **options):
+        if not options.keys() <= keywords:
+            raise TypeError(f"{name}: {sorted(options.keys() - keywords)} is not in CuPy, or not in NumPy")
+        out = options.get("out")
+        if out is not None and not isinstance(out, Array):
+            raise TypeError(f"{name}: out must be a device array")
+        if out is not None and name in ("dot", "matmul") and any(a.dtype != out.dtype for a in arguments):
+            raise ValueError(f"{name}: CuPy wants one type for the factors and the product")
+        result = function(*unwrap(arguments), **{key: unwrap(value) for key, value in options.items()})
+        return wrap(result) if out is None else out
+
+    call.__name__ = name
+    return call
+
+
+def _method(name, keywords):
+    call = _function(name, lambda array, *arguments, **options: getattr(array, name)(*arguments, **options), keywords)
+    if name in ("item", "tolist"):
+        return lambda self: getattr(self._host, name)()
+    return lambda self, *arguments, **options: call(self, *arguments, **options)
+
+
+def _operator(name):
+    def call(self, other):
+        result = getattr(self._host, name)(unwrap(other))
+        if result is NotImplemented:
+            return result
+        return self if name.startswith("__i") else wrap(result)
+
+    return call
+
+
+KEYWORDS = {name: keywords for keywords, names in FUNCTIONS.items() for name in names.split()}
+for _name in METHODS.split():
+    setattr(Array, _name, _method(_name, KEYWORDS[_name]))
+for _name, _keywords in OTHER_METHODS.items():
+    setattr(Array, _name, _method(_name, _keywords))
+for _name in [f"__{kind}{name}__" for name in OPERATORS.split() for kind in ("", "r", "i")]:
+    setattr(Array, _name, _operator(_name))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge"):
+    setattr(Array, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def _as_strided(x, shape, strides):
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+library = SimpleNamespace(
+    **{name: _function(name, getattr(np, name), keywords) for name, keywords in KEYWORDS.items()},
+    **{name: getattr(np, name) for name in SAME.split()},
+    ndarray=Array,
+    lib=SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_function("as_strided", _as_strided, "shape strides"))),
+)
+
+
+class Device:
+    """The pretended device; `calls` counts what crosses its border, in calls and in bytes."""
+
+    library, is_cpu, calls = library, False, Counter()
+
+    def __init__(self, local_rank=0, tf32=False):
+        self.local_rank, self.tf32 = local_rank, tf32
+        self.calls.clear()
+
+    def empty(self, size, dtype):
+        dtype = np.dtype(dtype)
+        return Array(np.full(size * dtype.itemsize, 0xFF, np.uint8).view(dtype))  # NaN, as floats
+
+    def to_device(self, array, out=None):
+        if isinstance(array, Array):
+            return array
+        self._count("to device", array)
+        if out is None:
+            return Array(np.array(array))
+        self._copy(array, out._host)
+
+    def to_host(self, array, out=None):
+        if isinstance(array, np.ndarray):
+            return array
+        self._count("to host", array)
+        if out is None:
+            return np.array(array._host)
+        self._copy(array._host, out)
+
+    def pinned_empty(self, size, dtype):
+        self.calls["pinned"] += 1
+        return np.empty(size, dtype)
+
+    def synchronise(self):
+        self.calls["synchronised"] += 1
+
+    def _count(self, what, array):
+        self.calls[what] += 1
+        self.calls[f"bytes {what}"] += array.nbytes
+
+    @staticmethod
+    def _copy(source, target):
+        if source.shape != target.shape or source.dtype != target.dtype or not target.flags.c_contiguous:
+            raise ValueError(f"no plain copy: {source.shape} {source.dtype} to {target.shape} {target.dtype}")
+        np.copyto(target, source)
+
+    def __str__(self):
+        return "stand-in"
+
+
+def name():
+    """The device that the tests run on."""
+    return os.environ.get("GRIDGRAD_TEST_DEVICE", "cpu")
+
+
+device.KINDS["stand-in"] = Device

@@ -1,0 +1,297 @@
+"""One module decides which array library is in use; what runs on the stand-in for CuPy runs with host and device apart."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+
+from nn import device
+from nn.device import to_device, to_host, xp
+from parallel.staging import Staging, is_cuda_aware, staging
+from tests import standin
+from tests.mpi import mpi
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def afterwards_the_device_of_the_tests():
+    yield
+    device.use(standin.name())
+
+
+# ----- nn/device.py
+
+
+def test_xp_is_the_library_in_use():
+    device.use("cpu")
+    assert xp.add is np.add and xp.lib.stride_tricks.as_strided is np.lib.stride_tricks.as_strided
+    assert device.is_cpu() and device.describe() == "cpu"
+    device.use("stand-in")
+    assert xp.add is standin.library.add and not device.is_cpu()
+    assert not hasattr(xp, "divmod")
+
+
+def test_the_cpu_moves_nothing():
+    device.use("cpu")
+    array = np.ones(3)
+    assert to_device(array) is array and to_host(array) is array
+    assert device.empty(5, np.float32).ctypes.data % 64 == 0
+    device.synchronise()
+
+
+def test_a_missing_cupy_is_said_in_one_line(monkeypatch):
+    device.use("cpu")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed: pip install .*, or use --device cpu$"):
+        device.use("gpu")
+    assert device.gpus() == 0
+    device.use("auto", tf32=True)
+    assert device.describe() == "cpu" and xp.add is np.add
+
+
+def test_a_missing_gpu_is_said_in_one_line(monkeypatch):
+    cupy = MagicMock()
+    cupy.cuda.runtime.getDeviceCount.side_effect = RuntimeError("cudaErrorNoDevice:\nno CUDA-capable device")
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupyx", MagicMock())
+    with pytest.raises(ValueError, match=r"^--device gpu: CuPy can not use .*NoDevice: no CUDA.*: use --device cpu$"):
+        device.use("gpu")
+    assert device.gpus() == 0
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+def test_ranks_take_the_gpus_in_turn(monkeypatch, tf32):
+    """What is asked of CuPy, on an object that agrees to everything."""
+    cupy, cupyx = MagicMock(), MagicMock()
+    cupy.cuda.runtime.getDeviceCount.return_value = 3
+    for name, module in (("cupy", cupy), ("cupyx", cupyx)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("CUPY_TF32", "0")
+    device.use("gpu", local_rank=4, tf32=tf32)
+    cupy.cuda.Device.assert_called_once_with(1)
+    cupy.cuda.Device().use.assert_called_once_with()
+    assert os.environ["CUPY_TF32"] == str(int(tf32))
+    host, array = np.ones(3), MagicMock()
+    assert to_device(host) is cupy.asarray.return_value and to_host(array) is cupy.asnumpy.return_value
+    to_device(host, array)
+    array.set.assert_called_once_with(host)
+    to_host(array, host)
+    array.get.assert_called_once_with(out=host)
+    assert device.pinned_empty(7, np.uint8) is cupyx.empty_pinned.return_value
+    assert device.empty(7, np.uint8) is cupy.empty.return_value
+    device.synchronise()
+    cupy.cuda.get_current_stream().synchronize.assert_called_once_with()
+
+
+def test_unknown_devices_and_tf32_without_a_gpu_are_refused():
+    with pytest.raises(ValueError, match="unknown device 'tpu': use cpu, gpu or auto"):
+        device.use("tpu")
+    with pytest.raises(ValueError, match="--tf32 is for .* a GPU"):
+        device.use("cpu", tf32=True)
+
+
+@mpi(2)
+def test_every_rank_gets_a_device(comm):
+    from parallel.devices import use_device
+
+    use_device(comm, "stand-in", tf32=True)
+    assert device._device.local_rank == comm.rank and device._device.tf32
+    use_device(comm, "auto")
+    assert device.describe() == ("cpu" if not device.gpus() else device.describe())
+    with pytest.raises(ValueError, match="unknown device"):
+        use_device(comm, "tpu")
+
+
+@pytest.mark.skipif(device.gpus() > 0, reason="there is a GPU")
+def test_a_program_without_its_gpu_ends_with_one_line():
+    arguments = [sys.executable, "-m", "experiments.step_time", "--device", "gpu"]
+    finished = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 2 and not finished.stdout
+    assert finished.stderr.startswith("step_time: error: --device gpu: ") and finished.stderr.count("\n") == 1
+
+
+# ----- the stand-in
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda host, array: xp.add(array, host),
+        lambda host, array: xp.add(array, array, out=host),
+        lambda host, array: xp.concatenate([array, host]),
+        lambda host, array: xp.asarray(host),
+        lambda host, array: array + host,
+        lambda host, array: host + array,
+        lambda host, array: array.__iadd__(host),
+        lambda host, array: host.__iadd__(array),
+        lambda host, array: array == host,
+        lambda host, array: array.dot(host),
+        lambda host, array: array.__setitem__(0, host),
+        lambda host, array: array[np.array([0, 1])],
+        lambda host, array: host.__setitem__(slice(None), array),
+        lambda host, array: np.add(host, array),
+        lambda host, array: np.concatenate([host, array]),
+        lambda host, array: np.asarray(array),
+        lambda host, array: memoryview(array),
+        lambda host, array: list(array),
+        lambda host, array: xp.sum(array, where=array > 0),
+        lambda host, array: xp.dot(array, array, out=to_device(np.zeros((), np.float32))),
+    ],
+)
+def test_the_stand_in_keeps_host_and_device_apart(mix):
+    device.use("stand-in")
+    host = np.arange(3.0)
+    with pytest.raises((TypeError, ValueError)):
+        mix(host, to_device(host))
+    assert np.array_equal(host, np.arange(3.0))
+
+
+def test_the_stand_in_computes_as_numpy_does():
+    device.use("stand-in")
+    host = np.arange(12.0).reshape(3, 4)
+    array = to_device(host)
+    host[0, 0] = 7  # of which the device knows nothing
+    assert array[0, 0].item() == 0 and array[0, 0].shape == ()
+    element, row = array[1, 2], array[1]
+    array *= 2
+    row[0] = -1
+    assert float(element) == 12 and to_host(array).tolist() == [[0, 2, 4, 6], [-1, 10, 12, 14], [16, 18, 20, 22]]
+    assert xp.matmul(array.T[:2], array).shape == (2, 4) and (1 - array).sum(axis=0, keepdims=True).shape == (1, 4)
+    assert array[xp.arange(3), xp.array([3, 2, 1])].tolist() == [6, 12, 18]
+    out = xp.empty((3, 4))
+    assert xp.maximum(array, 5, out=out) is out and out.min().item() == 5
+    assert xp.lib.stride_tricks.as_strided(array, (2, 2), array.strides)[1, 1].item() == 10
+    assert bool(xp.isfinite(array).all()) and not bool(xp.isfinite(device.empty(4, np.float32)).any())
+
+
+def test_what_the_stand_in_offers_cupy_has():
+    cupy = pytest.importorskip("cupy")
+    assert callable(cupy.lib.stride_tricks.as_strided)
+    for name, keywords in standin.KEYWORDS.items():
+        function = getattr(cupy, name)
+        if isinstance(function, cupy.ufunc) or name in ("matmul", "pad"):
+            continue
+        parameters = inspect.signature(function).parameters
+        assert set(keywords.split()) & set(parameters) or not keywords, name
+    for name in (*standin.METHODS.split(), *standin.OTHER_METHODS):
+        assert hasattr(cupy.ndarray, name), name
+    for name in standin.SAME.split():
+        assert hasattr(cupy, name), name
+
+
+# ----- parallel/staging.py
+
+
+@pytest.mark.parametrize(("said", "aware"), [("1", True), ("0", False)])
+def test_what_the_user_says_of_the_mpi_library_counts(said, aware):
+    assert is_cuda_aware({"GRIDGRAD_CUDA_AWARE": said}) == aware
+    with pytest.raises(ValueError, match="GRIDGRAD_CUDA_AWARE must be 0 or 1"):
+        is_cuda_aware({"GRIDGRAD_CUDA_AWARE": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("kinds", "aware"), [(None, False), ("mpi,system", False), ("mpi,cuda", True), ("cuda:device", True), ("cuda:host", False)]
+)
+def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
+    info = MagicMock()
+    info.Get.return_value = kinds
+    mpi_module = MagicMock()
+    mpi_module.COMM_WORLD.Get_info.return_value = info
+    monkeypatch.setattr("parallel.staging.MPI", mpi_module)
+    assert is_cuda_aware({}) == aware
+    info.Free.assert_called_once_with()
+
+
+def test_host_arrays_pass_through(monkeypatch):
+    monkeypatch.setattr("parallel.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
+    array, stage = np.ones(3), Staging()
+    assert stage.outgoing(array) is array and stage.incoming(array) is array and stage.outgoing(None) is None
+    stage.arrived(array, array)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direct):
+    monkeypatch.setattr("parallel.staging.is_cuda_aware", lambda: direct)
+    device.use("stand-in")
+    array, stage = to_device(np.arange(6.0).reshape(2, 3)), Staging()
+    sent, received = stage.outgoing(array), stage.incoming(array)
+    assert (sent is array) == (received is array) == direct
+    if not direct:
+        assert sent.tolist() == [[0, 1, 2], [3, 4, 5]] and received.shape == (2, 3) and received.dtype == np.float64
+        received[...] = 9
+    stage.arrived(received, array)
+    assert to_host(array).tolist() == ([[0, 1, 2], [3, 4, 5]] if direct else [[9, 9, 9], [9, 9, 9]])
+
+
+def test_buffers_are_kept_and_grow(monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_CUDA_AWARE", "0")
+    device.use("stand-in")
+    stage, small, large = Staging(), xp.ones(10, np.float32), xp.ones((4, 5))
+    for array in (small, large, small, large, xp.ones(0)):
+        assert np.array_equal(stage.outgoing(array), to_host(array))
+        stage.arrived(stage.incoming(array), array)
+    assert standin.Device.calls["pinned"] == 4  # twice each way
+
+
+@mpi(3)
+def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
+    """Each once on the host and twice on the device: one copy each way, the device at rest, no third buffer."""
+    from parallel import ProcessGrid
+
+    device.use("stand-in")
+    rank, counts = comm.rank, [2, 0, 3]
+    rng = np.random.default_rng(rank)
+    own, whole, block = (rng.standard_normal(n) for n in (counts[rank], 5, counts[rank]))
+    squares = [[1, 2, 0], [1, 0, 1], [3, 1, 1]]  # elements from rank to rank
+    columns = [row[rank] for row in squares]
+    parts = rng.standard_normal(sum(squares[rank]))
+    with ProcessGrid(comm, model=3) as grid:
+        group = grid.group("model")
+        first = rank == 0
+        cases = [  # (collective, what it reads, what it writes, how they are copied)
+            (lambda x, out: group.all_gather(x, out, counts, "test"), own, np.zeros(5), (1, 1)),
+            (lambda x, out: group.reduce_scatter(x, out, counts, "test"), whole, block, (1, 1)),
+            (lambda x, out: group.all_to_all(x, squares[rank], out, columns, "test"), parts, np.zeros(sum(columns)), (1, 1)),
+            (lambda x, out: group.all_reduce(out, "test"), own, whole, (1, 1)),
+            (lambda x, out: group.broadcast(out, "test"), own, whole, (1, 1)),
+            (lambda x, out: group.scatter(x if first else None, counts, out, "test"), whole, block, (first, 1)),
+            (lambda x, out: group.gather(x, out if first else None, counts, "test"), own, np.zeros(5), (1, first)),
+        ]
+        for collective, x, out, copies in cases:
+            expected = out.copy()
+            collective(x, expected)
+            for _ in range(2):
+                on_device = to_device(x), to_device(out)
+                standin.Device.calls.clear()
+                collective(*on_device)
+                calls = standin.Device.calls
+                assert (calls["to host"], calls["to device"], calls["synchronised"]) == (*copies, 1), collective
+                assert np.array_equal(to_host(on_device[1]), expected), collective
+    assert len(staging._buffers) == 2
+
+
+# ----- everything, on the stand-in
+
+
+@pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ["tests/nn"],
+        ["tests/parallel/test_redistribute.py", "-k", "3 or 4"],
+        ["tests/parallel/test_network.py", "-k", "(ten_steps or weights or divergence) and (2 or 4)"],
+        ["tests/parallel/test_minibatch.py", "-k", "evaluation and 4"],
+    ],
+    ids=lambda tests: Path(tests[0]).stem,
+)
+def test_the_suite_passes_on_the_stand_in(tests):
+    environment = os.environ | {"GRIDGRAD_TEST_DEVICE": "stand-in"}
+    arguments = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    finished = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]
