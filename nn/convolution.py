@@ -25,7 +25,7 @@ import numpy as np
 
 from nn import device
 from nn.device import xp
-from nn.gemm import matmul
+from nn.gemm import matmul, product_over_rows
 from nn.window import Window, span
 from nn.workspace import blocks, scratch
 
@@ -75,31 +75,44 @@ def padded(x, images, first, last, left, right, name):
 
 
 class Patches:
-    """The pixels under each window, unrolled block by block, times the kernel."""
+    """The pixels under each window, unrolled block by block, times the kernel.
+
+    Beside the pixels stands a one and below the kernel the bias, so that the product adds it, and the product with the
+    gradient sums that.
+    """
 
     def __init__(self, window):
         self.window = window
 
     def forward(self, x, w, b, y):
         """Write the convolution into y."""
-        kernel = w.reshape(-1, w.shape[3])
+        filters = w.shape[3]
+        kernel = scratch("kernel", (w.size // filters + bool(b.size), filters), w.dtype)
+        kernel[: w.size // filters] = w.reshape(-1, filters)
+        if b.size:
+            kernel[-1] = b
         for images, rows in self._blocks(x, y):
+            unrolled = self._unrolled(x, images, rows, y.shape[2], bool(b.size))
             part = y[images, rows]
-            self._times_kernel(self._unrolled(x, images, rows, y.shape[2]), kernel, part)
-            if b.size:
-                xp.add(part, b, out=part)
+            if part.flags.c_contiguous:
+                matmul(unrolled, kernel, part.reshape(-1, filters))
+            else:
+                product = scratch("product", part.shape, part.dtype)
+                matmul(unrolled, kernel, product.reshape(-1, filters))
+                xp.copyto(part, product)
 
     def backward(self, x, w, dy, dw, db, dx=None):
         """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
-        flat = dw.reshape(-1, w.shape[3])
-        flat.fill(0)
-        db.fill(0)
-        term = scratch("kernel gradient", flat.shape, flat.dtype)
+        filters = w.shape[3]
+        total = scratch("kernel gradient", (w.size // filters + bool(db.size), filters), w.dtype)
+        total.fill(0)
+        term = scratch("kernel gradient term", total.shape, w.dtype)
         for images, rows in self._blocks(x, dy):
-            g = dy[images, rows].reshape(-1, w.shape[3])
-            unrolled = self._unrolled(x, images, rows, dy.shape[2])
-            xp.add(flat, self._kernel_gradient(unrolled, g, term), out=flat)
-            add_column_sums(g, db)
+            unrolled = self._unrolled(x, images, rows, dy.shape[2], bool(db.size))
+            xp.add(total, product_over_rows(unrolled, dy[images, rows].reshape(-1, filters), term), out=total)
+        dw[...] = total[: w.size // filters].reshape(w.shape)
+        if db.size:
+            db[...] = total[-1]
         if dx is not None:
             self.input_gradient(dy, w, dx)
 
@@ -138,42 +151,36 @@ class Patches:
 
     def _blocks(self, x, y):
         kh, kw = self.window.kernel
-        return blocks(len(x), y.shape[1], y.shape[2] * kh * kw * x.shape[3] * x.itemsize)
+        # Rows by fours: then tiles of the product divide the block.
+        return blocks(len(x), y.shape[1], y.shape[2] * kh * kw * x.shape[3] * x.itemsize, 4)
 
-    def _unrolled(self, x, images, rows, columns):
-        """The patches of a block: (windows, kh kw C), or a transposed view of (kh kw C, windows) for few channels."""
+    def _unrolled(self, x, images, rows, columns, has_bias):
+        """The patches of a block and, for the bias, a one: (windows, kh kw C + 1), maybe as the transpose of a matrix."""
         (kh, kw), (sh, sw), ((top, _), (left, right)) = self.window.kernel, self.window.stride, self.window.padding
         count, height, channels = images.stop - images.start, rows.stop - rows.start, x.shape[3]
-        first = rows.start * sh - top
+        first, pixels = rows.start * sh - top, kh * kw * channels
         block = padded(x, images, first, first + (height - 1) * sh + kh, left, right, "padded")
-        if self._few(channels):  # long runs along the columns, where runs along the channels would be short
+        if channels <= FEW_CHANNELS and sw <= 2:  # long runs along the columns, where those along the channels are short
             planes = scratch("planes", (channels, *block.shape[:3]), x.dtype)
             planes[...] = block.transpose(3, 0, 1, 2)
             c, b, r, q = planes.strides
             windows = xp.lib.stride_tricks.as_strided(
                 planes, (kh, kw, channels, count, height, columns), (r, q, c, b, r * sh, q * sw)
             )
-            unrolled = scratch("unrolled", windows.shape, x.dtype)
-            xp.copyto(unrolled, windows)
-            return unrolled.reshape(kh * kw * channels, -1).T
+            unrolled = scratch("unrolled", (pixels + has_bias, count * height * columns), x.dtype)
+            xp.copyto(unrolled[:pixels].reshape(windows.shape), windows)
+            unrolled[pixels:] = 1
+            return unrolled.T
         b, r, q, c = block.strides
         windows = xp.lib.stride_tricks.as_strided(block, (count, height, columns, kh, kw * channels), (b, r * sh, q * sw, r, c))
-        unrolled = scratch("unrolled", windows.shape, x.dtype)
-        xp.copyto(unrolled, windows)
-        return unrolled.reshape(-1, kh * kw * channels)
-
-    @staticmethod
-    def _times_kernel(unrolled, kernel, part):
-        if part.flags.c_contiguous:
-            matmul(unrolled, kernel, part.reshape(-1, kernel.shape[1]))
-        else:
-            product = scratch("product", part.shape, part.dtype)
-            matmul(unrolled, kernel, product.reshape(-1, kernel.shape[1]))
-            xp.copyto(part, product)
-
-    @staticmethod
-    def _kernel_gradient(unrolled, g, term):
-        return matmul(unrolled.T, g, term)
+        unrolled = scratch("unrolled", (count * height * columns, pixels + has_bias), x.dtype)
+        step = unrolled.strides[0]
+        target = xp.lib.stride_tricks.as_strided(
+            unrolled, windows.shape, (height * columns * step, columns * step, step, kw * channels * c, c)
+        )
+        xp.copyto(target, windows)
+        unrolled[:, pixels:] = 1
+        return unrolled
 
 
 def add_column_sums(g, sums):
@@ -184,6 +191,8 @@ def add_column_sums(g, sums):
         xp.add(sums, xp.matmul(ones, g), out=sums)
 
 
+WINOGRAD_BYTES = 1 << 21  # of each of the three buffers of a block
+FEWEST_TILES = 112
 TILE = 4  # rows and columns of outputs that one Winograd tile yields
 POINTS = {3: (0, 1, -1, 2, -2), 5: (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))}
 
@@ -317,8 +326,10 @@ class Winograd:
         return kernel
 
     def _blocks(self, x, y):
-        channels = max(x.shape[3], y.shape[3])
-        return blocks(len(x), y.shape[1], -(-y.shape[2] // TILE) * self.n**2 * channels * x.itemsize // TILE, TILE)
+        tile = self.n**2 * max(x.shape[3], y.shape[3]) * x.itemsize
+        # Each block reads the whole transformed kernel: enough tiles that this does not count.
+        most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
+        return blocks(len(x), y.shape[1], -(-y.shape[2] // TILE) * tile // TILE, TILE, most)
 
     def _image_tiles(self, x, images, rows, columns):
         """The tiles of n x n pixels that a block of outputs needs: (n, n, images, tile rows, tile columns, C)."""

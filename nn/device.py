@@ -3,7 +3,7 @@
     from nn.device import xp
 
 Every process starts on NumPy. `use` goes first, before any network is made. `nn` and `parallel` keep to what both
-libraries have, in forms that mean the same: no `where=`, no methods of ufuncs, no einsum, `out=` of the result's type.
+libraries have, in forms that mean the same: no `where=`, no methods of ufuncs, `out=` of the type of the result.
 """
 
 import os
@@ -59,7 +59,7 @@ class Gpu:
             import cupyx
 
             self.library, self._empty_pinned = cupy, cupyx.empty_pinned
-            self.number = local_rank % cupy.cuda.runtime.getDeviceCount()
+            self.number = local_rank % max(cupy.cuda.runtime.getDeviceCount(), 1)
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
             (probe @ probe).get()  # needs the compiler and cuBLAS, which a CuPy without a toolkit lacks

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 
 from nn import device
 from nn.device import xp
+from nn.workspace import scratch
 
 SMALL = 10**6  # m n k up to which OpenBLAS does not pack
 
@@ -43,6 +44,10 @@ def tile(m, k, n, a_transposed, b_transposed):
     a_transposed, b_transposed: whether the operand is the transpose of a row-major array. The three cases are
     the three products of a layer, and each has the widths that suit it: measured, see the module's text.
     """
+    if n <= 64 and n % 16 == 0:  # few columns: all of them, and as many rows as fit
+        rows = divisor(m, SMALL // (k * n))
+        if rows >= 16:
+            return rows, n
     if a_transposed:  # weight gradient: x.T @ dy, k is the batch
         candidates = [(64, 32), (32, 32), (16, 32)] if k <= 256 and not b_transposed else []
     elif b_transposed:  # input gradient: dy @ W.T
@@ -55,6 +60,35 @@ def tile(m, k, n, a_transposed, b_transposed):
         if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL:
             return rows, columns
     return None
+
+
+@lru_cache(maxsize=4096)
+def divisor(n, most):
+    """The largest divisor of n that is at most `most`; 0 if there is none."""
+    return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
+
+
+def product_over_rows(a, b, out):
+    """a.T @ b into `out`, which is returned, for matrices of many rows: a (rows, m), b (rows, n), out (m, n).
+
+    Cut into groups of rows for which OpenBLAS need not pack, whose products are summed.
+    """
+    (rows, m), n = a.shape, b.shape[1]
+    group = divisor(rows, SMALL // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
+    # The sum goes over m n elements a group, a product over 2 m n times its rows.
+    if group < 48 or group == rows:
+        return matmul(a.T, b, out)
+    groups = rows // group
+    if a.flags.c_contiguous:
+        left = a.reshape(groups, group, m).transpose(0, 2, 1)
+    else:
+        left = a.T.reshape(m, groups, group).transpose(1, 0, 2)
+    products = scratch("products of groups", (groups, m, n), a.dtype)
+    xp.matmul(left, b.reshape(groups, group, n), out=products)
+    ones = scratch("ones", (groups,), a.dtype)
+    ones.fill(1)
+    xp.matmul(ones, products.reshape(groups, m * n), out=out.reshape(m * n))
+    return out
 
 
 def matmul(a, b, out):

@@ -3,7 +3,7 @@
 from parallel.grid import ProcessGrid, parse_grid
 from parallel.minibatch import READERS
 from parallel.network import ParallelSequential, parallelize
-from parallel.placements import C, N, Partial, Replicate, Shard
+from parallel.placements import C, H, N, Partial, Replicate, Shard
 from parallel.redistribute import Redistribute
 from parallel.split import split
 from parallel.training import evaluate, predict, train_step
@@ -11,6 +11,7 @@ from parallel.training import evaluate, predict, train_step
 __all__ = [
     "READERS",
     "C",
+    "H",
     "N",
     "ParallelSequential",
     "Partial",

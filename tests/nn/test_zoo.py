@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nn import SGD, SoftmaxCrossEntropy, specs, summary
-from nn.device import to_device
+from nn.device import to_device, to_host
 
 COUNTS = [
     ("mlp2", 1024, 10, 2_119_690), ("mlp3", 1024, 10, 4_207_626), ("mnist-cnn", (28, 28, 1), 10, 169_506),
@@ -70,7 +70,7 @@ def test_five_steps_equal_pytorch(name):
         gradients = dict(model.named_parameters())
         for layer, p in net.parameters:
             reference = gradients[f"{layer.name}.{p.name}"].grad.numpy()
-            ours = np.asarray(p.grad).transpose(p.torch_axes)
+            ours = to_host(p.grad).transpose(p.torch_axes)
             assert np.abs(ours - reference).max() <= 1e-9 * max(np.abs(reference).max(), 1e-3), f"{layer.name}.{p.name}"
         theirs.step()
         optimizer.step()

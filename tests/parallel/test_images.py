@@ -44,7 +44,8 @@ def everything():
         Conv2d(3, 5, 3, padding=1), ReLU(), MaxPool2d(3, 2, 1), BatchNorm(5),
         Residual([Conv2d(5, 7, (3, 1), padding=(1, 0), bias=False), BatchNorm(7), Tanh(), Conv2d(7, 5, 1)]),
         LeakyReLU(0.1),
-        Concat([Conv2d(5, 3, 5, padding=2), Sigmoid(), MaxPool2d(2, 1)], [MaxPool2d(3, 1, 1), Conv2d(5, 4, 2)], [AvgPool2d(2, 1)]),
+        Concat([Conv2d(5, 3, 5, padding=2), Sigmoid(), MaxPool2d(2, 1)],
+               [MaxPool2d(3, 1, 1), Conv2d(5, 4, 2)], [AvgPool2d(2, 1)]),
         LocalResponseNorm(5, 0.3, 0.6, 2.0), Dropout(0.2),
         Conv2d(12, 7, 3, stride=2, padding=1), ReLU(), AvgPool2d(2), Flatten(),
         Linear(7, 11), Tanh(), Dropout(0.3), Linear(11, 3),
@@ -123,3 +124,98 @@ def test_ten_steps_equal_serial(comm):
             case = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
             assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), f"{case}: {parallel_losses} {losses}"
             assert error(state, expected) < tolerance, f"{case}: {error(state, expected)}"
+
+
+def many_channels():
+    """Blocks wide enough for Winograd's algorithm."""
+    return [Conv2d(3, 50, 3, padding=1), ReLU(), Conv2d(50, 49, 5, padding=2), ReLU(), MaxPool2d(2), Flatten(), Linear(3136, 5)]
+
+
+@mpi(2, 4)
+def test_blocks_of_many_channels_equal_serial(comm):
+    batch_size, shape, losses = 6, (16, 16, 3), []
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((batch_size, *shape)).astype(np.float32), rng.integers(0, 5, batch_size)
+    serial = Sequential(many_channels(), seed=3, input_shape=shape)
+    optimizer, loss = SGD(serial, lr=0.02, momentum=0.9), LOSSES["cross-entropy"]()
+    for _ in range(3):
+        losses.append(loss.forward(serial.forward(device.to_device(x), training=True), device.to_device(y), batch_size))
+        serial.backward(loss.backward())
+        optimizer.step()
+    for sizes, plan in product(grids(comm.size), ("out", "in", "replicate", "conv=height,linear=out")):
+        if sizes["height"] > 1 and "height" in plan:
+            continue
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(Sequential(many_channels(), seed=3, input_shape=shape), grid, plan)
+            optimizer = SGD(net, lr=0.02, momentum=0.9)
+            block, rows = np.ascontiguousarray(x[net.input_block(batch_size)]), net.output_rows(batch_size)
+            found = [train_step(net, LOSSES["cross-entropy"](), optimizer, block, y[rows], batch_size) for _ in range(3)]
+            assert np.allclose(found, losses, rtol=1e-4), (sizes, plan, found, losses)
+            assert error(net.state_dict(), serial.state_dict()) < 1e-4, (sizes, plan)
+
+
+@mpi(3, 4, 8)
+def test_same_grid_twice_is_bitwise_equal(comm):
+    for sizes, plan in product(grids(comm.size)[:4], ("fewest-bytes", "conv=replicate,linear=out")):
+        runs = []
+        for _ in range(2):
+            with ProcessGrid(comm, **sizes) as grid:
+                runs.append(parallel(grid, everything, np.float32, (5,), plan))
+        assert runs[0][0] == runs[1][0]
+        for name, value in runs[0][1].items():
+            assert np.array_equal(value, runs[1][1][name]), name
+
+
+@mpi(2, 4, 6)
+def test_weights_and_running_statistics_move_in_and_out(comm):
+    shape, _ = NETS[everything]
+    trained = Sequential(everything(), seed=8, dtype=np.float64, input_shape=shape)
+    x = np.random.default_rng(0).standard_normal((4, *shape))
+    trained.forward(device.to_device(x), training=True)
+    expected = device.to_host(trained.forward(device.to_device(x)))
+    for sizes, plan in product(grids(comm.size), PLANS[everything]):
+        if sizes["height"] > 1 and "height" in plan:
+            continue
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(trained, grid, plan)
+            for name, value in trained.state_dict().items():
+                assert np.array_equal(net.state_dict()[name], value), (sizes, plan, name)
+            block = device.to_device(np.ascontiguousarray(x[net.input_block(4)]))
+            y = device.to_host(net.forward(block, batch_size=4))
+            assert np.allclose(y, expected[net.output_rows(4)], rtol=1e-11, atol=1e-13), (sizes, plan)
+
+
+def refusal(*arguments):
+    try:
+        parallelize(*arguments)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"accepted: {arguments}")
+
+
+@mpi(2, 4)
+def test_plans_that_do_not_fit_are_refused(comm):
+    shape, _ = NETS[everything]
+    wrong = {
+        "height": "has no height to split",
+        "conv=height": "names conv and linear",
+        "conv=up,linear=out": "unknown choice 'up'",
+        "out,in": "2 choices but the net has 8 layers",
+        "laugier": "no rule for layers such as BatchNorm",
+    }
+    with ProcessGrid(comm, model=comm.size) as grid:
+        for plan, words in wrong.items():
+            assert words in refusal(Sequential(everything(), input_shape=shape), grid, plan), plan
+    with ProcessGrid(comm, height=comm.size) as grid:
+        words = refusal(Sequential(everything(), input_shape=shape), grid, "conv=height,linear=out")
+        assert "the axis height splits the images already" in words
+
+
+@mpi(4)
+def test_convolutions_by_strips_and_dense_layers_by_columns_on_the_same_ranks(comm):
+    """A plan that changes between layers: every rank has a strip of the images, then a block of the weights."""
+    with ProcessGrid(comm, model=4) as grid:
+        net = parallelize(Sequential(tall(), input_shape=NETS[tall][0]), grid, "conv=height,linear=out")
+        text = repr(net)
+        assert "HaloConv2d" in text and "Linear(140, 5, block 140x" in text
+        assert "Redistribute(Shard(dim=1) -> Shard(dim=0) of 7x5x4" in text

@@ -66,8 +66,8 @@ def parallel(grid, layers, loss, dtype, batch_sizes, plan):
     for step in range(STEPS):
         batch_size = batch_sizes[step % len(batch_sizes)]
         x, y = data(layers, loss, dtype, batch_size, step)
-        rows, columns = net.input_block(batch_size)
-        losses.append(train_step(net, LOSSES[loss](), optimizer, x[rows, columns], y[net.output_rows(batch_size)], batch_size))
+        x, y = x[net.input_block(batch_size)], y[net.output_rows(batch_size)]
+        losses.append(train_step(net, LOSSES[loss](), optimizer, x, y, batch_size))
     return losses, net.state_dict()
 
 
@@ -157,11 +157,10 @@ def test_divergence_names_the_step_and_the_layer(comm):
             net = parallelize(Sequential([Linear(7, 4), ReLU(), Linear(4, 2)], dtype=np.float32), grid)
             optimizer = SGD(net, lr=1e30)
             x, y = np.ones((6, 7), np.float32), np.ones((6, 2), np.float32)
-            rows, columns = net.input_block(6)
             np.seterr(all="ignore")
             try:
                 for _ in range(20):
-                    train_step(net, LOSSES["mse"](), optimizer, x[rows, columns], y[net.output_rows(6)], 6)
+                    train_step(net, LOSSES["mse"](), optimizer, x[net.input_block(6)], y[net.output_rows(6)], 6)
             except Diverged as error:
                 message = str(error)
             assert message.startswith("step ") and ("layer" in message or "parameter" in message), message

@@ -5,36 +5,45 @@ from itertools import product
 import numpy as np
 
 from nn.device import to_device, to_host
-from parallel import C, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
+from parallel import C, H, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
 from parallel.laugier import CopyThenReduce, GatherThenSlice
+from parallel.layout import parts_of_features
 from parallel.redistribute import MOVES
 from parallel.volume import redistribution
 from tests.mpi import mpi
 
-PLACEMENTS = [Shard(N), Shard(C), Replicate(), Partial()]
-SIZES = [(7, 11), (31, 7), (1, 2), (2, 1), (0, 5)]
+SIZES = [  # (shape of the whole array, features that stay together)
+    ((7, 11), 1), ((31, 7), 1), ((1, 2), 1), ((2, 1), 1), ((0, 5), 1), ((5, 12), 4), ((5, 7, 3, 4), 1), ((2, 2, 1, 7), 1)
+]  # fmt: skip
 RANKS = 1, 2, 3, 4, 5, 7, 8
-PAIRS = [(a, b) for a, b in product(PLACEMENTS, PLACEMENTS) if a == b or (type(a), type(b)) in MOVES]
 
 
-def place(whole, placement, rank, ranks, seed=9):
+def placements(whole):
+    return [Shard(N), Shard(C), Replicate(), Partial()] + ([Shard(H)] if whole.ndim == 4 else [])
+
+
+def place(whole, placement, rank, ranks, unit=1, seed=9):
     """This rank's piece of an array under a placement; addends are random but for the last, which completes the sum."""
     if placement == Replicate():
         return whole.copy()
     if placement == Partial():
         addends = [np.random.default_rng([seed, r]).standard_normal(whole.shape) for r in range(ranks - 1)]
         return addends[rank] if rank < ranks - 1 else whole - sum(addends, np.zeros_like(whole))
-    if placement == Shard(N):
-        return whole[split(len(whole), ranks)[rank]].copy()
-    return whole[:, split(whole.shape[1], ranks)[rank]].copy()
+    if placement == Shard(C):
+        return whole[..., parts_of_features(whole.shape[-1], unit, ranks)[rank]].copy()
+    dim = placement.dim
+    return whole[(slice(None),) * dim + (split(whole.shape[dim], ranks)[rank],)].copy()
 
 
 def cases(comm):
     with ProcessGrid(comm, model=comm.size) as grid:
-        for (samples, features), (source, target) in product(SIZES, PAIRS):
-            layer = Redistribute(grid.group("model"), source, target, features)
-            layer.begin(0, 0, samples)
-            yield grid, layer, np.random.default_rng(1).standard_normal((samples, features)), source, target
+        for shape, unit in SIZES:
+            whole = np.random.default_rng(1).standard_normal(shape)
+            for source, target in product(placements(whole), repeat=2):
+                if source == target or (type(source), type(target)) in MOVES:
+                    layer = Redistribute(grid.group("model"), source, target, shape[1:], unit=unit)
+                    layer.begin(0, 0, shape[0])
+                    yield grid, layer, whole, source, target
 
 
 def forward(layer, x):
@@ -49,13 +58,14 @@ def backward(layer, dy):
 @mpi(*RANKS)
 def test_every_move_gives_the_target_placement(comm):
     for _, layer, whole, source, target in cases(comm):
-        moved = forward(layer, place(whole, source, comm.rank, comm.size))
+        moved = forward(layer, place(whole, source, comm.rank, comm.size, layer.unit))
         if target == Partial():  # only the sum is determined
             total = np.empty_like(moved)
             comm.Allreduce(moved, total)
             assert np.allclose(total, whole, atol=1e-12), (source, target, whole.shape)
         else:
-            assert np.allclose(moved, place(whole, target, comm.rank, comm.size), atol=1e-12), (source, target, whole.shape)
+            expected = place(whole, target, comm.rank, comm.size, layer.unit)
+            assert np.allclose(moved, expected, atol=1e-12), (source, target, whole.shape)
 
 
 @mpi(*RANKS)
@@ -63,8 +73,8 @@ def test_backward_is_the_adjoint_of_forward(comm):
     """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
     for _, layer, whole, source, target in cases(comm):
         rng = np.random.default_rng([2, comm.rank])
-        x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
-        y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
+        x = rng.standard_normal(place(whole, source, comm.rank, comm.size, layer.unit).shape)
+        y = rng.standard_normal(place(whole, target, comm.rank, comm.size, layer.unit).shape)
         left, right = (forward(layer, x.copy()) * y).sum(), (x * backward(layer, y.copy())).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
@@ -73,19 +83,20 @@ def test_backward_is_the_adjoint_of_forward(comm):
 @mpi(*RANKS)
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
-        x = place(whole, source, comm.rank, comm.size)
+        x = place(whole, source, comm.rank, comm.size, layer.unit)
         for move, a, b in ((forward, source, target), (backward, target.adjoint, source.adjoint)):
             grid.tally.clear()
-            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size))
+            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size, layer.unit))
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
-            assert sent == 8 * redistribution(a, b, *whole.shape, comm.size), (a, b, whole.shape)
+            expected = redistribution(a, b, len(whole), whole.shape[1:], comm.size, layer.unit)
+            assert sent == 8 * expected, (a, b, whole.shape)
 
 
 @mpi(1, 3, 5)
 def test_laugiers_pair_hands_on_whole_gradients(comm):
     whole = np.random.default_rng(1).standard_normal((7, 11))
     with ProcessGrid(comm, model=comm.size) as grid:
-        gather, reduce = (kind(grid.group("model"), 11) for kind in (GatherThenSlice, CopyThenReduce))
+        gather, reduce = (kind(grid.group("model"), (11,)) for kind in (GatherThenSlice, CopyThenReduce))
         for layer in (gather, reduce):
             layer.begin(0, 0, 7)
         if comm.size > 1:
@@ -93,17 +104,6 @@ def test_laugiers_pair_hands_on_whole_gradients(comm):
             assert np.array_equal(backward(gather, whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
         assert np.array_equal(forward(reduce, whole), whole)
         assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size)), whole)
-
-
-@mpi(3)
-def test_four_dimensional_arrays_are_split_by_samples_or_channels(comm):
-    whole = np.arange(5 * 2 * 3 * 4, dtype=float).reshape(5, 2, 3, 4)
-    rows, channels = split(5, 3)[comm.rank], split(4, 3)[comm.rank]
-    with ProcessGrid(comm, model=3) as grid:
-        layer = Redistribute(grid.group("model"), Shard(C), Shard(N), 4)
-        layer.begin(0, 0, 5)
-        assert np.array_equal(forward(layer, whole[..., channels]), whole[rows])
-        assert np.array_equal(backward(layer, whole[rows]), whole[..., channels])
 
 
 @mpi(2)

@@ -25,9 +25,8 @@ def test_a_step_moves_what_the_formulas_say(comm):
     for sizes, plan, batch_size in product(grids(comm.size), PLANS, (13, 3)):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(mlp(WIDTHS), grid, plan)
-            rows, columns = net.input_block(batch_size)
             x, y = np.ones((batch_size, 7), np.float32), np.ones((batch_size, 2), np.float32)
-            train_step(net, MSE(), SGD(net, 0.1), x[rows, columns], y[net.output_rows(batch_size)], batch_size)
+            train_step(net, MSE(), SGD(net, 0.1), x[net.input_block(batch_size)], y[net.output_rows(batch_size)], batch_size)
             counted = {"gradients": 0, "model": 0, "loss": 0}
             for (layer, _), record in grid.tally.records.items():
                 counted[layer if layer in counted else "model"] += record.bytes
@@ -47,9 +46,8 @@ def test_a_step_has_the_fewest_messages(comm):
     """One all-reduce of all gradients, one of the loss, and one collective each way at each boundary that moves."""
     with ProcessGrid(comm, batch=2, model=2) as grid:
         net = parallelize(mlp(WIDTHS), grid, "out,out,in")
-        rows, columns = net.input_block(6)
         x, y = np.ones((6, 7), np.float32), np.ones((6, 2), np.float32)
-        train_step(net, MSE(), SGD(net, 0.1), x[rows, columns], y[net.output_rows(6)], 6)
+        train_step(net, MSE(), SGD(net, 0.1), x[net.input_block(6)], y[net.output_rows(6)], 6)
         calls = {key: record.calls for key, record in grid.tally.records.items()}
         assert calls == {
             ("2", "all-gather"): 1, ("2", "reduce-scatter"): 1, ("output", "reduce-scatter"): 1, ("output", "all-gather"): 1,
@@ -60,7 +58,7 @@ def test_a_step_has_the_fewest_messages(comm):
 @pytest.mark.parametrize("widths", [[7, 3], [784, 512, 512, 10], [16, 32, 32, 32, 2], [5, 100, 3, 200, 7], [9, 8, 7, 6, 5, 4]])
 @pytest.mark.parametrize("model", [2, 3, 8])
 def test_the_plan_of_fewest_bytes_is_that(widths, model):
-    plan = fewest_bytes(widths, model)
+    plan = fewest_bytes(list(zip(widths, widths[1:])), model)
     samples = model  # of which an all-to-all leaves the same share in place as for any large batch
     cost = lambda plan: volume.activations(samples, widths, plan, 1, model)  # noqa: E731
     assert cost(plan) == min(cost(p) for p in product(("out", "in"), repeat=len(widths) - 1))
@@ -77,7 +75,7 @@ ODD_AT_2 = [widths for widths in ODD if len(widths) > 2 and widths[-1] <= 1.5 * 
 @pytest.mark.parametrize(("widths", "model"), [*product(WIDE + ODD, range(3, 9)), *product(WIDE + ODD_AT_2, [2])])
 def test_ours_moves_at_most_two_thirds_of_laugiers(widths, model):
     samples = 840  # each number of ranks divides it
-    ours = volume.activations(samples, widths, fewest_bytes(widths, model), 1, model)
+    ours = volume.activations(samples, widths, fewest_bytes(list(zip(widths, widths[1:])), model), 1, model)
     assert ours <= 2 / 3 * volume.laugier_activations(samples, widths, 1, model)
 
 
