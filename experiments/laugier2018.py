@@ -21,6 +21,7 @@ from parallel.plan import fewest_bytes
 WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
 BATCH_SIZE = 100
 RANKS = [2, 4, 8, 16, 32]
+SCHEMES = ("batch", "model", "2d")
 CORI = {"alpha": 1e-6, "beta": 1 / 5.6e12}  # section 7: 1 us, "5.6TB/s" (that is the whole machine's, not a link's)
 PUBLISHED = [
     ("batch", 32, 5.8, "abstract: model size 1,024; section 9.0.1: model size 512"),
@@ -39,7 +40,7 @@ def volumes():
     weights = sum(a * b for a, b in zip(WIDTHS, WIDTHS[1:]))
     rows = []
     for ranks in RANKS:
-        for scheme in sweeps.SCHEMES:
+        for scheme in SCHEMES:
             grid = sweeps.grid_of(scheme, ranks)
             if grid is None:
                 continue
@@ -47,7 +48,7 @@ def volumes():
             batch, model = sizes["batch"], sizes["model"]
             printed = {"batch": 2 * ranks / (ranks - 1) * weights, "model": 3 * BATCH_SIZE * ranks / (ranks - 1) * sum(WIDTHS)}
             shared = volume.gradients(WIDTHS, batch, model)
-            plan = fewest_bytes(WIDTHS, model)
+            plan = fewest_bytes(list(zip(WIDTHS, WIDTHS[1:])), model)
             rows.append(
                 {
                     "ranks": ranks,
@@ -89,12 +90,12 @@ def experiments(out, ranks, data_dir):
         sweeps.sweep(settings, out / f"{name}.jsonl")
         reports = plot.read(out / f"{name}.jsonl")
         plot.draw_speedup(reports, out / f"{name}.png")
-        for (net, batch, model), (middle, low, high) in plot.speedups(reports).items():
+        for (net, (batch, _, model)), (middle, low, high) in plot.speedups(reports).items():
             over = batch * model > slots()
             row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
             result["speedups"].append(row | {"oversubscribed": over})
         result["counted"] += counted(reports)
-    for grid in dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in sweeps.SCHEMES))):
+    for grid in dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES))):
         result["scatter"] += scatter(grid)
     return result
 

@@ -7,6 +7,7 @@ Reads only the reports. Refuses to draw together runs whose data, global batch, 
 
 import json
 from collections import defaultdict
+from math import prod
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +19,7 @@ import matplotlib.pyplot as plt
 
 from datasets.files import written_whole
 from experiments.options import Parser, check_writable, user_input
-from parallel.grid import parse_grid
+from parallel.grid import AXES, parse_grid
 from parallel.job import run_launcher
 
 SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
@@ -62,65 +63,67 @@ def _at(report, place):
 
 
 def speedups(reports):
-    """{(net, batch, model): (median, min, max)} of the speedup over the serial run of the same network.
+    """{(net, grid): (median, min, max)} of the speedup over the serial run of the same network; a grid is its sizes by AXES.
 
     Each run's time is its median step; the speedup is the median serial time over it, for each repeat.
     ValueError if a network has no serial run.
     """
     times = defaultdict(list)
     for r in reports:
-        times[r["net"], r["axes"].get("batch", 1), r["axes"].get("model", 1)].append(r["seconds_per_step"]["median"])
-    result = {}
-    for (net, batch, model), seconds in times.items():
-        if (net, 1, 1) not in times:
+        times[r["net"], tuple(r["axes"].get(axis, 1) for axis in AXES)].append(r["seconds_per_step"]["median"])
+    result, serial = {}, (1,) * len(AXES)
+    for (net, grid), seconds in times.items():
+        if (net, serial) not in times:
             raise ValueError(f"no serial run (1 rank) of {net} to compare with; add 1 to --ranks of the sweep")
-        ratios = [median(times[net, 1, 1]) / s for s in seconds]
-        result[net, batch, model] = median(ratios), min(ratios), max(ratios)
+        ratios = [median(times[net, serial]) / s for s in seconds]
+        result[net, grid] = median(ratios), min(ratios), max(ratios)
     return result
 
 
 def draw_speedup(reports, out):
-    """Three panels: batch grids and model grids over P, and all grids of the largest P that has a 2-D one."""
+    """A panel for each axis alone, over P, and one for all grids of the largest P that has one of several axes."""
     values = speedups(reports)
-    nets = list(dict.fromkeys(r["net"] for r in reports))
+    nets, grids = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
+    alone = {axis: [g for g in grids if g[i] == prod(g)] for i, axis in enumerate(AXES)}
+    alone = {axis: sorted(found) for axis, found in alone.items() if max(map(prod, found), default=1) > 1}
+    mixed = [prod(g) for g in grids if sum(n > 1 for n in g) > 1]
     oversubscribed = {r["P"] for r in reports if r["oversubscribed"]}
     colours = dict(zip(nets, plt.cm.viridis([i / max(len(nets) - 0.6, 1) for i in range(len(nets))])))
-    figure, panels = plt.subplots(1, 3, figsize=(15, 5.2), sharey=True, layout="constrained")
+    count = max(1, len(alone) + bool(mixed))
+    figure, panels = plt.subplots(1, count, figsize=(5 * count, 5.2), sharey=True, layout="constrained", squeeze=False)
+    panels = panels[0]
 
     def curve(panel, net, grids, where):
-        """One network's line through (batch, model) `grids` at positions `where`: filled where each rank has a core."""
+        """One network's line through `grids` at positions `where`: filled where each rank has a core."""
         if not grids:
             return
-        middle, low, high = zip(*(values[net, *grid] for grid in grids))
+        middle, low, high = zip(*(values[net, grid] for grid in grids))
         errors = [[m - a for m, a in zip(middle, low)], [b - m for m, b in zip(middle, high)]]
         panel.errorbar(where, middle, errors, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
-        for x, y, (batch, model) in zip(where, middle, grids):
-            hollow = batch * model in oversubscribed
+        for x, y, grid in zip(where, middle, grids):
+            hollow = prod(grid) in oversubscribed
             panel.plot(x, y, "o", color=colours[net], markerfacecolor="white" if hollow else colours[net], ms=7, zorder=3)
 
-    for panel, title, axis in ((panels[0], "Batch parallelism", 0), (panels[1], "Model parallelism", 1)):
-        ranks = sorted({key[1 + axis] for key in values if key[2 - axis] == 1})
+    for panel, (axis, found) in zip(panels, alone.items()):
+        ranks = [prod(grid) for grid in found]
         panel.plot(ranks, ranks, "k--", lw=1, label="ideal")
         for net in nets:
-            mine = [p for p in ranks if (net, *_place(axis, p)) in values]
-            curve(panel, net, [_place(axis, p) for p in mine], mine)
+            mine = [grid for grid in found if (net, grid) in values]
+            curve(panel, net, mine, [prod(grid) for grid in mine])
         panel.set_xscale("log", base=2)
         panel.set_xticks(ranks, [f"{p}{'*' if p in oversubscribed else ''}" for p in ranks])
-        panel.set(title=title, xlabel="ranks P")
-
-    square = [key[1] * key[2] for key in values if key[1] > 1 and key[2] > 1]
-    if square:
-        total = max(square)
-        grids = sorted({key[1:] for key in values if key[1] * key[2] == total}, key=lambda grid: grid[1])
+        panel.set(title=f"{axis.capitalize()} parallelism", xlabel="ranks P")
+    if mixed:
+        total = max(mixed)
+        found = sorted((grid for grid in grids if prod(grid) == total), key=lambda grid: grid[::-1])
+        shown = [i for i in range(len(AXES)) if any(grid[i] > 1 for grid in found)]
         for net in nets:
-            mine = [grid for grid in grids if (net, *grid) in values]
-            curve(panels[2], net, mine, [grids.index(grid) for grid in mine])
+            mine = [grid for grid in found if (net, grid) in values]
+            curve(panels[-1], net, mine, [found.index(grid) for grid in mine])
         star = "*" if total in oversubscribed else ""
-        panels[2].set_xticks(range(len(grids)), [f"{b} x {m}" for b, m in grids])
-        panels[2].set(title=f"All grids of P = {total}{star}", xlabel="grid, batch x model")
-        panels[2].margins(x=0.15)
-    else:
-        panels[2].set_axis_off()
+        panels[-1].set_xticks(range(len(found)), [" x ".join(str(grid[i]) for i in shown) for grid in found])
+        panels[-1].set(title=f"All grids of P = {total}{star}", xlabel=f"grid, {' x '.join(AXES[i] for i in shown)}")
+        panels[-1].margins(x=0.15)
     for panel in panels:
         panel.axhline(1, color="grey", lw=0.8)
         panel.grid(alpha=0.3)
@@ -131,7 +134,7 @@ def draw_speedup(reports, out):
     if oversubscribed:
         handles.append(plt.Line2D([], [], color="black", marker="o", markerfacecolor="white", ls="", ms=7))
         labels.append("oversubscribed")
-    figure.legend(handles, labels, title="hidden widths", loc="outside right upper")
+    figure.legend(handles, labels, title="network", loc="outside right upper")
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
     note = f"   * oversubscribed: more ranks than the {r['slots']} cores" if oversubscribed else ""
@@ -143,10 +146,6 @@ def draw_speedup(reports, out):
     with written_whole(out) as beside:
         figure.savefig(beside, dpi=110, format=Path(out).suffix.lstrip(".") or "png")
     plt.close(figure)
-
-
-def _place(axis, ranks):
-    return (ranks, 1) if axis == 0 else (1, ranks)
 
 
 KINDS = {"speedup": draw_speedup}

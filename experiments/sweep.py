@@ -23,10 +23,10 @@ from parallel.grid import parse_grid
 from parallel.job import UserError, run_launcher
 from parallel.launch import mpiexec, slots
 
-SCHEMES = ("batch", "model", "2d")
+SCHEMES = ("batch", "model", "2d", "height")
 DEFAULTS = {
-    "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": list(SCHEMES), "batch_size": 100,
-    "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0,
+    "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
+    "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0,
 }  # fmt: skip
 
 
@@ -36,6 +36,8 @@ def grid_of(scheme, ranks):
         return f"batch={ranks},model=1"
     if scheme == "model":
         return f"batch=1,model={ranks}"
+    if scheme == "height":
+        return f"batch=1,height={ranks},model=1"
     model = max(m for m in range(1, math.isqrt(ranks) + 1) if ranks % m == 0)
     return f"batch={ranks // model},model={model}" if model > 1 else None
 
@@ -131,7 +133,7 @@ def options():
     add("--data-dir", metavar="DIR", help="as of train")
     add("--nets", type=lambda text: text.split(";"), help="networks as of train, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks; default 1,2")
-    add("--schemes", type=words, metavar="S,S,..", help=f"of {', '.join(SCHEMES)}; default all")
+    add("--schemes", type=words, metavar="S,S,..", help=f"of {', '.join(SCHEMES)}; default batch,model,2d")
     add("--batch-size", type=whole(1), metavar="B", help="of the global minibatch, the same for all; default 100")
     add("--steps", type=whole(1), help="minibatches a run; default 60")
     add("--repeats", type=whole(1), help="runs of each; default 3")

@@ -17,11 +17,12 @@ from datasets import augment
 from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
 from experiments import report
-from experiments.options import Parser, number, user_input, whole
+from experiments.options import Parser, add_device, number, user_input, whole
 from experiments.start import check_memory, complete, default_of, load, make_optimizer, prepare
 from experiments.validation import Validation
 from nn import LOSSES, OPTIMIZERS, schedules, specs
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
+from parallel.devices import use_device
 from parallel.job import UserError, on_root, run
 from parallel.training import check_finite, minibatch_indices, steps_per_epoch
 
@@ -56,6 +57,7 @@ def options():
         "and go back to the best weights")  # fmt: skip
     add("--seed", type=whole(0), default=0, help="of all that is random: weights, data order, dropout, ...")
     add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add_device(parser)
     add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples there, in the data's units")
     add("--quiet", action="store_true", help="print nothing but errors")
@@ -71,6 +73,7 @@ def main():
     # ----- the grid, the data, and the network, written serially
     with user_input():
         complete(args)
+        use_device(comm, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
     on_root(comm, lambda: prepare(args))
     data = load(args, comm)

@@ -33,16 +33,16 @@ FEW_CHANNELS = 4  # up to so many input channels the patches are unrolled channe
 WINOGRAD_CHANNELS = 24  # in and out, from which fewer products outweigh the transforms
 
 
-@lru_cache(maxsize=1024)
 def algorithm(window, channels, filters, rows, columns, dtype):
-    """The algorithm for a layer: the one place where it is chosen, from its shape alone.
+    """The algorithm for a layer: the one place where it is chosen, from its shape and the kind of device alone.
 
     channels, filters: C and F. rows, columns: P and Q. The choice never depends on the batch or on a measurement, so
-    a run repeats bit by bit.
+    a run repeats bit by bit. On a GPU one large product is what its library does best: all is unrolled, in large blocks.
     """
     kh, kw = window.kernel
-    small = (
-        kh == kw
+    fewer_products = (
+        device.is_cpu()
+        and kh == kw
         and kh in (3, 5)
         and window.stride == (1, 1)
         and dtype == np.float32
@@ -50,7 +50,7 @@ def algorithm(window, channels, filters, rows, columns, dtype):
         # The outputs are computed in tiles of 4x4; where much of them is cut off, little is won.
         and rows * columns >= (0.5 if kh == 3 else 0.3) * (-(-rows // TILE) * TILE) * (-(-columns // TILE) * TILE)
     )
-    return Winograd(window) if small else Patches(window)
+    return Winograd(window) if fewer_products else Patches(window)
 
 
 def padded(x, images, first, last, left, right, name):

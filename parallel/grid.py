@@ -100,4 +100,5 @@ class ProcessGrid:
         self.free()
 
     def __str__(self):
-        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items())
+        """As on the command line; the height is left out where it is 1, as it is for networks without images."""
+        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")

@@ -54,7 +54,7 @@ def test_the_figure_is_drawn(swept, tmp_path):
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
     values = plot.speedups(plot.read(swept))
-    assert all(values[net, 1, 1][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
+    assert all(values[net, (1, 1, 1)][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_launch_starts_a_job():
 
 @pytest.mark.parametrize(
     ("scheme", "ranks", "grid"),
-    [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3")],
+    [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3"), ("height", 3, "batch=1,height=3,model=1")],
 )
 def test_grids_of_schemes(scheme, ranks, grid):
     assert sweep.grid_of(scheme, ranks) == grid

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets import Part
-from nn import LOSSES, Linear, ReLU, Sequential
+from nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
 from nn.device import to_device, to_host
 from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
 from parallel.training import minibatch_indices, steps_per_epoch
@@ -41,6 +41,30 @@ def test_readers_agree(comm):
                 for other_x, other_y in others:
                     assert other_x.dtype == x.dtype and other_y.dtype == y.dtype
                     assert np.array_equal(other_x, x) and np.array_equal(other_y, y), (sizes, plan)
+
+
+@mpi(1, 2, 3, 4, 8)
+def test_readers_of_images_agree(comm):
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (29, 7, 5, 3)).astype(np.uint8)
+    part = Part(x, rng.integers(0, 3, 29).astype(np.uint8), np.ones(3), np.full(3, 2.0), dtype=np.float64)
+    layers = lambda: [Conv2d(3, 4, 3, padding=1), ReLU(), Flatten(), Linear(140, 3)]  # noqa: E731
+    sizes = [{"batch": 2, "height": 2, "model": 2}] if comm.size == 8 else [{"height": comm.size}, {"model": comm.size}]
+    for axes, plan in product(sizes, ("out", "in", "replicate")):
+        with ProcessGrid(comm, **axes) as grid:
+            net = parallelize(Sequential(layers(), seed=4, dtype=np.float64, input_shape=(7, 5, 3)), grid, plan)
+            for indices in (np.arange(29), np.array([4, 4, 1])):
+                loaded = [reader(net, part).load(indices) for reader in READERS.values()]
+                for block, labels in loaded:
+                    assert np.array_equal(block, (x[indices].astype(np.float64)[net.input_block(len(indices))] - 1) / 2)
+                    assert np.array_equal(labels, part.y[indices][net.output_rows(len(indices))])
+            serial = Sequential(layers(), seed=4, dtype=np.float64)
+            expected = to_host(serial.forward(to_device(part.inputs(np.arange(29), (slice(0, 7), slice(0, 5), slice(0, 3))))))
+            outputs = predict(net, part, READERS["each"](net, part), 10)
+            assert comm.rank or np.allclose(outputs, expected, rtol=1e-11)
+            assert evaluate(net, part, "cross-entropy", READERS["scatter"](net, part), 10)["accuracy"] == pytest.approx(
+                100 * np.mean(expected.argmax(1) == part.y)
+            )
 
 
 @mpi(4)

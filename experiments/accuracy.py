@@ -1,0 +1,85 @@
+"""Train the convolutional networks of Grabaskas 2018 to their accuracy, serially with several seeds and on grids.
+
+    python -m experiments.accuracy
+
+Writes DIR/accuracy.json and DIR/accuracy.md: every grid must come to the same accuracy as one rank does, to within the
+spread over the seeds.
+"""
+
+import json
+import tempfile
+from math import prod
+from pathlib import Path
+
+from tqdm import tqdm
+
+from datasets.files import written_whole
+from experiments import report
+from experiments.options import Parser, check_writable, user_input
+from parallel.grid import parse_grid
+from parallel.job import UserError, run_launcher
+from parallel.launch import mpiexec
+
+# network: (options of train, test accuracy in percent to reach)
+CASES = {
+    "mnist-cnn": ("--dataset mnist --epochs 8 --batch-size 128 --lr 0.05", 99.0),
+    "cifar-cnn": ("--dataset cifar10 --epochs 16 --batch-size 64 --lr 0.02", 70.0),
+}
+RUNS = [("batch=1", 0), ("batch=1", 1), ("batch=1", 2), ("batch=2", 0), ("model=2", 0), ("height=2", 0)]  # (grid, seed)
+
+
+def train(net, options, grid, seed, data_dir, timeout):
+    """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the job's own words if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.json"
+        arguments = ["-m", "experiments.train", "--quiet", "--net", net, *options.split(), "--grid", grid]
+        arguments += ["--seed", str(seed), "--report", str(path), *(["--data-dir", data_dir] if data_dir else [])]
+        with user_input():
+            job = mpiexec(prod(parse_grid(grid).values()), arguments, timeout)
+        if job.status != 0:
+            raise UserError(f"{net} on {grid} ended with status {job.status}: {job.stderr.strip()[-300:]}")
+        found = json.loads(path.read_text())
+    return {"grid": grid, "seed": seed, "accuracy": found["test_accuracy"], "final_loss": found["final_loss"],
+            "versions": found["versions"]}  # fmt: skip
+
+
+def table(results):
+    """The results as Markdown."""
+    lines = ["# Test accuracy of the convolutional networks", "", "Written by `python -m experiments.accuracy`."]
+    for net, result in results.items():
+        serial = [run["accuracy"] for run in result["runs"] if run["grid"] == "batch=1"]
+        lines += [
+            "",
+            f"`python -m experiments.train --net {net} {result['options']} --grid GRID --seed SEED`: at least "
+            f"{result['least']:g} % wanted; over the seeds, on one rank, {min(serial):.2f} to {max(serial):.2f} %.",
+            "",
+            "| grid | seed | test accuracy |",
+            "|---|---|---|",
+            *(f"| `{run['grid']}` | {run['seed']} | {run['accuracy']:.2f} % |" for run in result["runs"]),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = Parser(prog="accuracy", description="Train the convolutional networks of Grabaskas 2018 to their accuracy.")
+    parser.add_argument("--data-dir", metavar="DIR", help="as of train")
+    parser.add_argument("--out", default="results", metavar="DIR", help="folder for accuracy.json and accuracy.md")
+    args = parser.parse_args()
+    path = Path(args.out) / "accuracy.json"
+    with user_input():
+        check_writable(path)
+    results = {}
+    with tqdm(total=len(CASES) * len(RUNS), unit=" runs", disable=None) as bar:
+        for net, (options, least) in CASES.items():
+            results[net] = {"options": options, "least": least, "runs": []}
+            for grid, seed in RUNS:
+                results[net]["runs"].append(train(net, options, grid, seed, args.data_dir, timeout=3600))
+                bar.update()
+    report.write_json(path, results)
+    with written_whole(path.with_suffix(".md")) as beside:
+        beside.write_text(table(results))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    run_launcher(main)
