@@ -168,7 +168,13 @@ def test_launch_starts_a_job():
 
 @pytest.mark.parametrize(
     ("scheme", "ranks", "grid"),
-    [("2d", 4, "batch=2,model=2"), ("2d", 8, "batch=4,model=2"), ("2d", 7, None), ("model", 3, "batch=1,model=3"), ("height", 3, "batch=1,height=3,model=1")],
+    [
+        ("2d", 4, "batch=2,model=2"),
+        ("2d", 8, "batch=4,model=2"),
+        ("2d", 7, None),
+        ("model", 3, "batch=1,model=3"),
+        ("height", 3, "batch=1,height=3,model=1"),
+    ],
 )
 def test_grids_of_schemes(scheme, ranks, grid):
     assert sweep.grid_of(scheme, ranks) == grid

@@ -139,7 +139,10 @@ def test_plans_that_do_not_fit_are_refused(comm):
 @mpi(2)
 def test_networks_that_can_not_be_split_are_refused(comm):
     with ProcessGrid(comm, model=2) as grid:
-        for layers, words in (([ReLU()], "no Linear layer"), ([Linear(3, 4), Linear(5, 2)], "takes 5 features but gets 4")):
+        for layers, words in (
+            ([ReLU()], "no Linear or Conv2d layer"),
+            ([Linear(3, 4), Linear(5, 2)], "takes 5 features but gets 4"),
+        ):
             try:
                 parallelize(Sequential(layers), grid)
             except ValueError as error:
