@@ -4,14 +4,16 @@
 
 x: (n, H, W, C); w: (kh, kw, C, F); y: (n, P, Q, F). Pixels outside the image are zero.
 
-| algorithm  | where                                | idea                                                        |
-|------------|--------------------------------------|-------------------------------------------------------------|
-| `Patches`  | any shape                            | the pixels under each window side by side, times the kernel |
+| algorithm  | where                                  | idea                                                        |
+|------------|----------------------------------------|-------------------------------------------------------------|
+| `Patches`  | any shape                              | the pixels under each window side by side, times the kernel |
 | `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(4x4, r x r): 4x4 outputs from (r+3)^2 products, not 16 r^2 |
 
-Both work on blocks of images and rows: what they unroll stays in the second-level cache, and their working memory
-is bounded by `BLOCK_BYTES` a buffer (Winograd: plus the transformed kernel), however large the batch. PyTorch's direct
-kernels run near the processor's peak, so on large layers only fewer operations are faster.
+Both work on blocks of images and rows, so that what they unroll stays in the cache and their working memory is bounded,
+however large the batch. `Patches`: 1 MiB of patches (or one row of them, if that is more), and the block of pixels.
+`Winograd`: four buffers of 2 MiB (or 112 tiles, if that is more: 8 MiB at 512 channels), and backward three of the
+transformed kernel, (r+3)^2 / r^2 times the kernel each. All layers share them. PyTorch's direct kernels run near the
+processor's peak, so on large layers only fewer operations are faster.
 
 Winograd: Lavin and Gray 2016 (section 4), the transforms as products with Kronecker products of the 1-D matrices.
 Its backward is the adjoint of each step. Largest relative errors in float32: 1e-5, of `Patches` 1e-6; float64 always
@@ -191,7 +193,7 @@ def add_column_sums(g, sums):
         xp.add(sums, xp.matmul(ones, g), out=sums)
 
 
-WINOGRAD_BYTES = 1 << 21  # of each of the three buffers of a block
+WINOGRAD_BYTES = 1 << 21  # of each buffer of a block
 FEWEST_TILES = 112
 TILE = 4  # rows and columns of outputs that one Winograd tile yields
 POINTS = {3: (0, 1, -1, 2, -2), 5: (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))}

@@ -12,28 +12,50 @@ from nn.zoo import ZOO
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu"
 HINT = f"use {MLP}; activations: {', '.join(ACTIVATIONS)}"
-HELP = f"{', '.join(ZOO)}, or {MLP}; activations: {', '.join(ACTIVATIONS)}"
+HELP = (
+    f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}; activations: {', '.join(ACTIVATIONS)}"
+)
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
-    """The network of a name of the zoo, or of a spec such as "mlp:64,64,tanh" or "mlp:64,64,relu,dropout=0.5".
+    """The network of a spec: "vgg16" or another name of the zoo, "vgg16,dropout=0.2", "mlp:64,64,relu,dropout=0.5".
 
     shape: of the data set's samples, (height, width, channels) or a number of features. outputs: what it wants. The
     network's `input_shape` says in what shape it takes the samples: a network of Linear layers wants them flat.
     "mlp:" and an activation alone is a linear model. Raises ValueError saying what is wrong and what is accepted.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if spec in ZOO:
-        layers, takes_images = ZOO[spec]
-        if takes_images and len(shape) != 3:
-            raise ValueError(f"net '{spec}' takes images, but the samples are {shape[0]} features: use another data set or net")
+    name, _, rest = spec.partition(",")
+    if name in ZOO:
+        layers, takes_images = ZOO[name]
         shape = shape if takes_images else (prod(shape),)
-        try:
-            layers = layers(shape, outputs)
-        except ValueError as error:
-            raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
-        return Sequential(layers, seed, dtype, shape)
-    features = prod(shape)
+        layers = published(spec, layers, takes_images, rest, shape, outputs)
+    else:
+        shape = (prod(shape),)
+        layers = mlp(spec, *shape, outputs)
+    return Sequential(layers, seed, dtype, shape)
+
+
+def published(spec, layers, takes_images, rest, shape, outputs):
+    """The layers of a network of the zoo. rest: what follows its name, nothing or another probability of its dropout."""
+    if takes_images and len(shape) != 3:
+        raise ValueError(f"net '{spec}' takes images, but the samples are {shape[0]} features: use another data set or net")
+    try:
+        layers = layers(shape, outputs)
+    except ValueError as error:
+        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
+    if rest:
+        dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+        if not rest.startswith("dropout=") or not dropouts:
+            raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")
+        p = Dropout(_number(float, rest.removeprefix("dropout="), spec)).p  # refuses what is no probability
+        for layer in dropouts:
+            layer.p = p
+    return layers
+
+
+def mlp(spec, features, outputs):
+    """The layers of a spec such as "mlp:64,64,tanh"."""
     kind, _, body = spec.partition(":")
     if kind != "mlp" or not body:
         raise ValueError(f"unknown net '{spec}': use {HELP}")
@@ -42,8 +64,7 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
         if word in ACTIVATIONS and activation is None:
             activation = ACTIVATIONS[word]
         elif word.startswith("dropout=") and activation is not None and p is None:
-            p = _number(float, word.removeprefix("dropout="), spec)
-            Dropout(p)  # refuses what is no probability
+            p = Dropout(_number(float, word.removeprefix("dropout="), spec)).p
         elif activation is None:
             widths.append(_number(int, word, spec))
         else:
@@ -55,12 +76,11 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     layers = []
     for inputs, width in zip([features, *widths], widths):
         layers += [Linear(inputs, width), activation()] + ([Dropout(p)] if p else [])
-    layers.append(Linear(([features] + widths)[-1], outputs))
-    return Sequential(layers, seed, dtype, (features,))
+    return [*layers, Linear(([features] + widths)[-1], outputs)]
 
 
 def _number(kind, word, spec):
     try:
         return kind(word)
     except ValueError:
-        raise ValueError(f"net '{spec}': '{word}' is neither a width nor an activation: {HINT}") from None
+        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation: {HINT}") from None

@@ -4,6 +4,7 @@ from functools import cached_property
 from itertools import groupby
 from math import prod
 
+from nn import Conv2d
 from nn.chain import sharing
 from nn.device import empty, xp
 from nn.sequential import Sequential
@@ -13,18 +14,19 @@ from parallel.plan import INPUT, along_height, feature_sizes, parse_plan, weight
 from parallel.split import size
 
 
-def parallelize(net, grid, plan="fewest-bytes", shape=None):
+def parallelize(net, grid, plan="fewest-bytes"):
     """The network that this rank of `grid` runs, equal to the serial `net` taken over all ranks.
 
     net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    grid: a ProcessGrid. plan: see `parallel/plan.py`. shape: of a sample, (features,) or (height, width, channels); needed
-    where the first layer does not tell. ValueError if the plan does not fit the net, or the layers each other, or if there
-    is no layer with weights.
+    Images need its `input_shape`. grid: a ProcessGrid. plan: see `parallel/plan.py`. ValueError if the plan does not fit
+    the net, or the layers each other, or if there is no layer with weights.
     """
     layers = weighted(net)
     if not layers:
         raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")
-    shape = tuple(shape or net.input_shape or (layers[0].inputs,))
+    if net.input_shape is None and isinstance(layers[0], Conv2d):
+        raise ValueError("the size of the images is not known: give Sequential(.., input_shape=(height, width, channels))")
+    shape = tuple(net.input_shape or (layers[0].inputs,))
     model = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes["model"])
     if "height" in model and grid.sizes["height"] > 1:
         raise ValueError(f"plan '{plan}': the axis height splits the images already: leave height out of one of the two")

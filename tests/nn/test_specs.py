@@ -11,6 +11,15 @@ def test_a_spec_builds_what_it_says():
     assert len(build("mlp:relu", 10, 3).layers) == 1
 
 
+def test_a_published_network_may_have_another_dropout():
+    dropouts = lambda spec: [l.p for l in build(spec, (32, 32, 3), 10).layers if isinstance(l, Dropout)]  # noqa: E731, E741
+    assert dropouts("vgg16") == [0.5, 0.5]
+    assert dropouts("vgg16,dropout=0.25") == [0.25, 0.25]
+    for wrong in ("lenet5,dropout=0.2", "vgg16,dropout=1", "vgg16,dropout=x", "vgg16,width=3"):
+        with pytest.raises(ValueError, match="out of place|must be in|neither"):
+            build(wrong, (32, 32, 3), 10)
+
+
 BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99"]
 
 
