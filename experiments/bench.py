@@ -1,10 +1,17 @@
-"""The peer comparison: our training steps against PyTorch's, side by side in one run.
+"""The peer comparison: our training steps against PyTorch's and PyDTNN's, side by side in one run.
 
     make bench
 
-Serial steps against PyTorch eager, one thread each (`experiments/bench_serial.py`). Two ranks of one thread against one
-rank and against PyTorch DistributedDataParallel with gloo, jobs in turn. Every figure is a ratio of times taken next
-to each other, as the median and the spread over the rounds. Writes DIR/bench.json and DIR/bench.md.
+| part                          | what                                                                             |
+|-------------------------------|----------------------------------------------------------------------------------|
+| `experiments/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
+| `experiments/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
+| `experiments/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
+| `experiments/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
+| `experiments/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
+
+Every figure is a ratio of what was measured side by side, as the median and the spread over the rounds. Writes
+DIR/bench.json and DIR/bench.md.
 """
 
 import json
@@ -14,55 +21,62 @@ import sys
 from pathlib import Path
 from statistics import median
 
-from tqdm import tqdm
-
 from datasets.files import written_whole
-from experiments import report
+from experiments import bench_pydtnn, report
+from experiments.bench_conv import SHAPES
+from experiments.bench_pydtnn import pydtnn_ratios
+from experiments.bench_ranks import TWO_RANKS, two_rank_ratios
+from experiments.bench_rounds import add_only, selected
 from experiments.bench_serial import SERIAL, Case
 from experiments.options import Parser, check_writable, user_input, whole
 from parallel.job import UserError, run_launcher
-from parallel.launch import mpiexec, slots
+from parallel.launch import slots
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
-TWO_RANKS = Case("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, "cross-entropy", 1 / 1.8)
+CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
+MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy", 1.2)
+STEPS = 15  # of a job in a round
 
 
-def serial_ratios(rounds, env=None):
-    """{name of a case: [our time over PyTorch's, a round each]}, measured in a process of its own."""
-    arguments = [sys.executable, "-m", "experiments.bench_serial", "--rounds", str(rounds)]
+def serial_rows(only, rounds):
+    usual = measured("bench_serial", "--rounds", rounds, "--only", only)
+    best = measured("bench_serial", "--rounds", rounds, "--only", only, "--best", env=RETAINED)
+    cases = selected(SERIAL, only)
+    rows = {f"serial step / PyTorch: {case.name}": row(usual[case.name], case.bound) for case in cases}
+    return rows | {f"serial step / PyTorch at its best: {case.name}": row(best[case.name], case.best_bound) for case in cases}
+
+
+def conv_rows(only, rounds):
+    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, env=RETAINED)
+    rows = {f"convolution / PyTorch at its best: {name}": row(values, CONV_BOUND) for name, values in ratios.items()}
+    if len(ratios) == len(SHAPES):
+        rows["convolutions: median of the shapes"] = row(
+            [median(values) for values in zip(*ratios.values())], CONV_MEDIAN_BOUND
+        )
+    return rows
+
+
+def rank_rows(only, rounds):
+    rows = {}
+    for case in selected(TWO_RANKS, only):
+        over_one, over_peer = two_rank_ratios(case, rounds, STEPS)
+        rows[f"2 ranks / 1 rank: {case.name}"] = row(over_one, case.bound)
+        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row(over_peer, case.best_bound)
+    return rows
+
+
+def pydtnn_rows(only, rounds, python):
+    cases = selected(bench_pydtnn.CASES, only)
+    return {f"serial step / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, rounds, STEPS), case.bound) for case in cases}
+
+
+def measured(program, *options, env=None):
+    """What one of our programs prints as JSON, run in a process of its own."""
+    arguments = [sys.executable, "-m", f"experiments.{program}", *map(str, options)]
     finished = subprocess.run(arguments, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True)
     if finished.returncode:
-        raise UserError("the comparison of serial steps failed, see above")
+        raise UserError(f"{program} failed, see above")
     return json.loads(finished.stdout)
-
-
-def two_rank_ratios(case, rounds, steps):
-    """Round by round: (our 2 ranks over our 1, our 2 ranks over DistributedDataParallel on 2)."""
-    options = {
-        "net": case.net,
-        "features": case.features,
-        "outputs": case.outputs,
-        "batch-size": case.batch_size,
-        "steps": steps,
-    }
-    shape = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    over_one, over_peer = [], []
-    for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):
-        one = _job(1, ["-m", "experiments.step_time", *shape])
-        two = _job(2, ["-m", "experiments.step_time", *shape])
-        # mpiexec only places the two processes; they talk through gloo.
-        peer = _job(2, ["-m", "experiments.torch_peer", *shape])
-        over_one.append(two / one)
-        over_peer.append(two / peer)
-    return over_one, over_peer
-
-
-def _job(ranks, arguments):
-    """The seconds a step that a job prints as JSON."""
-    finished = mpiexec(ranks, arguments, timeout=300)
-    if finished.status != 0:
-        raise UserError(f"{' '.join(arguments)} ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
-    return json.loads(finished.stdout.strip().splitlines()[-1])["seconds"]
 
 
 def row(ratios, bound):
@@ -72,12 +86,15 @@ def row(ratios, bound):
 def table(results):
     """The results as Markdown."""
     lines = [
-        "# Training steps against PyTorch",
+        "# Training steps against PyTorch and PyDTNN",
         "",
         "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one thread a rank.",
         f"{results['versions']['processor']}, {results['slots']} cores, NumPy {results['versions']['numpy']} "
         f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
-        "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays.",
+        "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, and images",
+        "have their channels first or last, whichever is faster.",
+        peer_words(results.get("pydtnn")),
+        *memory_words(results.get("peak_memory")),
         idleness(results["busy_cores"]),
         "",
         "| what | median | min | max | bound | |",
@@ -90,6 +107,16 @@ def table(results):
     return "\n".join(lines) + "\n"
 
 
+def peer_words(version):
+    return f"PyDTNN {version}, in the faster of its layouts." if version else "PyDTNN: skipped, needs Python 3.13."
+
+
+def memory_words(peak):
+    if peak:
+        ours, peer = (peak[side] / 2**30 for side in ("ours", "peer"))
+        yield f"Two training steps of {MEMORY.name}, hold {ours:.2f} GiB at the most, PyTorch's {peer:.2f} GiB."
+
+
 def idleness(busy):
     if busy is None:
         return "Whether the machine was idle before the run is not known."
@@ -97,33 +124,44 @@ def idleness(busy):
 
 
 def main():
-    parser = Parser(prog="bench", description="Compare training steps with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="pairs of times of each comparison")
+    parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
+    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
+    python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
+    parser.add_argument("--pydtnn", metavar="PATH", help=python)
+    add_only(parser)
     args = parser.parse_args()
     with user_input():
         check_writable(Path(args.out) / "bench.json")
+    for name in RETAINED:  # whatever this shell says, malloc is as usual where it is not at its best
+        os.environ.pop(name, None)
     try:
         import torch
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
-    busy = report.busy_cores()
-    ratios = {}
-    usual, retained = serial_ratios(args.rounds), serial_ratios(args.rounds, RETAINED)
-    for case in SERIAL:
-        ratios[f"serial step / PyTorch: {case.name}"] = row(usual[case.name], case.bound)
-    for case in SERIAL:
-        ratios[f"serial step / PyTorch at its best: {case.name}"] = row(retained[case.name], None)
-    over_one, over_peer = two_rank_ratios(TWO_RANKS, args.rounds, steps=15)
-    ratios[f"2 ranks / 1 rank: {TWO_RANKS.name}"] = row(over_one, TWO_RANKS.bound)
-    ratios[f"2 ranks / PyTorch DDP gloo on 2: {TWO_RANKS.name}"] = row(over_peer, 1.0)
+    python = args.pydtnn or (bench_pydtnn.PYTHON if bench_pydtnn.PYTHON.exists() else None)
     results = {
         "versions": report.versions(),
         "torch": torch.__version__,
+        "pydtnn": bench_pydtnn.version(python) if python else None,
         "slots": slots(),
-        "busy_cores": busy,
-        "ratios": ratios,
+        "busy_cores": report.busy_cores(),
+        "ratios": {},
     }
+    parts = [
+        (SERIAL, lambda: serial_rows(args.only, args.rounds)),
+        (SHAPES, lambda: conv_rows(args.only, args.rounds)),
+        (TWO_RANKS, lambda: rank_rows(args.only, args.rounds)),
+        (bench_pydtnn.CASES if python else [], lambda: pydtnn_rows(args.only, args.rounds, python)),
+    ]
+    selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)
+    for cases, measure in parts:
+        if any(args.only in case.name for case in cases):
+            results["ratios"] |= measure()
+    if args.only in MEMORY.name:
+        peak = {side: measured("peak_memory", *options)["bytes"] for side, options in (("ours", []), ("peer", ["--peer"]))}
+        results["peak_memory"] = peak
+        results["ratios"][f"peak memory / PyTorch: {MEMORY.name}"] = row([peak["ours"] / peak["peer"]], MEMORY.bound)
     report.write_json(Path(args.out) / "bench.json", results)
     with written_whole(Path(args.out) / "bench.md") as beside:
         beside.write_text(table(results))

@@ -1,30 +1,35 @@
 """Serial training steps against PyTorch eager, one thread each, interleaved: prints JSON, for `bench`."""
 
+import contextlib
 import json
-import time
 from dataclasses import dataclass
 
 import numpy as np
 from tqdm import tqdm
 
+from experiments.bench_rounds import add_only, ratios, selected
 from experiments.options import Parser, whole
-from nn import LOSSES, SGD, specs
+from nn import LOSSES, SGD, Dropout, specs
 from parallel.job import UserError, run_launcher
 
-ROUND_SECONDS = 0.3  # of each side in a round of the serial comparison
+ROUND_SECONDS = 0.3  # of each side in a round
 
 
 @dataclass
 class Case:
-    """A serial comparison: net, features and outputs as of `nn.specs.build`; bound: the ratio to stay under."""
+    """A comparison of training steps: net, shape and outputs as of `nn.specs.build`.
+
+    bound: the ratio to stay under; best_bound: the one where PyTorch is at its best. None where nothing is promised.
+    """
 
     name: str
     net: str
-    features: int
+    shape: int | tuple
     outputs: int
     batch_size: int
     loss: str
-    bound: float
+    bound: float | None = None
+    best_bound: float | None = None
 
 
 SERIAL = [
@@ -34,59 +39,83 @@ SERIAL = [
     Case("16-1024-1024-1024-2 tanh, batch 1000", "mlp:1024,1024,1024,tanh", 16, 2, 1000, "mse", 0.95),
     Case("1024-2048-1024-10 tanh, batch 100", "mlp:2048,1024,tanh", 1024, 10, 100, "cross-entropy", 1.0),
     Case("16-32-32-2 tanh, batch 100", "mlp:32,32,tanh", 16, 2, 100, "mse", 0.25),
+    Case("mnist-cnn, batch 64", "mnist-cnn", (28, 28, 1), 10, 64, "cross-entropy", 0.6, 0.65),
+    Case("mnist-cnn, batch 128", "mnist-cnn", (28, 28, 1), 10, 128, "cross-entropy", 0.6, 0.65),
+    Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 0.9, 1.0),
+    Case("cifar-cnn, batch 128", "cifar-cnn", (32, 32, 3), 10, 128, "cross-entropy", 0.9, 1.0),
+    Case("marques-50-500, batch 64", "marques-50-500", (32, 32, 3), 10, 64, "cross-entropy", 1.0, 1.0),
 ]
 
 
-def serial_steps(case):
-    """(ours, theirs): functions that do one training step each, of the same network on the same data."""
+def serial_steps(case, best=False):
+    """(ours, theirs, ..): functions that do one training step each, of the same network on the same data.
+
+    best: two of theirs where there are images, with channels first and with channels last.
+    """
+    import torch
+
     from experiments import torch_peer  # here, so that naming the cases needs no PyTorch
 
+    net = specs.build(case.net, case.shape, case.outputs)
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((case.batch_size, case.features), np.float32)
+    x = rng.standard_normal((case.batch_size, *net.input_shape), np.float32)
     if case.loss == "mse":
         y = rng.standard_normal((case.batch_size, case.outputs), np.float32)
     else:
         y = rng.integers(0, case.outputs, case.batch_size)
-    net = specs.build(case.net, case.features, case.outputs)
-    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES[case.loss]()
+    formats = [torch.contiguous_format, torch.channels_last] if best and x.ndim == 4 else [torch.contiguous_format]
+    models = [torch_peer.network(net) for _ in formats]
+    ours = our_step(net, x, y, case.loss)
+    theirs = [torch_peer.step(model, x, y, case.loss, memory_format) for model, memory_format in zip(models, formats)]
+    with without_dropout(net, models):
+        for _ in range(5):  # all warm up, and are seen to do the same thing
+            a = ours()
+            for b in [step() for step in theirs]:
+                if not abs(a - b) <= 1e-3 * max(abs(b), 1):
+                    raise UserError(f"{case.name}: our loss is {a}, PyTorch's {b}: they do not train the same network")
+    for step in (ours, *theirs):
+        step()  # what dropout needs is there as well
+    return ours, *theirs
 
-    def ours():
-        value = loss.forward(net.forward(x, training=True), y, case.batch_size)
+
+def our_step(net, x, y, loss_name):
+    """A function that does one step of SGD with momentum and returns the loss."""
+    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES[loss_name]()
+
+    def one():
+        value = loss.forward(net.forward(x, training=True), y, len(x))
         net.backward(loss.backward())
         optimizer.step()
         net.step += 1
         return value
 
-    theirs = torch_peer.step(torch_peer.network(net), x, y, case.loss)
-    for _ in range(5):  # both warm up, and are seen to do the same thing
-        a, b = ours(), theirs()
-        if abs(a - b) > 1e-3 * max(abs(b), 1):
-            raise UserError(f"{case.name}: our loss is {a}, PyTorch's {b}: they do not train the same network")
-    return ours, theirs
+    return one
 
 
-def serial_ratios(case, rounds):
-    """Our time over theirs, round by round, each some steps of ours and then of theirs."""
-    ours, theirs = serial_steps(case)
-    start = time.perf_counter()
-    theirs()
-    steps = max(3, int(ROUND_SECONDS / (time.perf_counter() - start)))
-    return [_seconds(ours, steps) / _seconds(theirs, steps) for _ in range(rounds)]
-
-
-def _seconds(step, steps):
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return time.perf_counter() - start
+@contextlib.contextmanager
+def without_dropout(net, models):
+    """Our network and PyTorch's models, each of which draws masks of its own, without any."""
+    layers = [layer for layer in net.leaves() if isinstance(layer, Dropout)]
+    layers += [module for model in models for module in model.modules() if type(module).__name__ == "Dropout"]
+    kept = [layer.p for layer in layers]
+    for layer in layers:
+        layer.p = 0.0
+    yield
+    for layer, p in zip(layers, kept):
+        layer.p = p
 
 
 def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="pairs of times of each comparison")
+    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
+    parser.add_argument("--best", action="store_true", help="of PyTorch's two layouts of images the faster one counts")
+    add_only(parser)
     args = parser.parse_args()
-    cases = tqdm(SERIAL, unit=" networks", delay=2, disable=None)
-    print(json.dumps({case.name: serial_ratios(case, args.rounds) for case in cases}))
+    found = {}
+    for case in tqdm(selected(SERIAL, args.only), unit=" networks", delay=2, disable=None):
+        ours, *theirs = serial_steps(case, args.best)
+        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Seconds of a training step on made-up data, as one line of JSON: what `bench` runs on 1 and 2 ranks.
 
 mpiexec -n 2 python -m experiments.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
+mpiexec -n 2 python -m experiments.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
 """
 
 import json
@@ -10,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.options import Parser, add_device, user_input, whole
+from experiments.options import Parser, add_device, user_input, whole, whole_list
 from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.devices import use_device
@@ -20,7 +21,8 @@ from parallel.job import run
 def main():
     parser = Parser(prog="step_time", description="Time training steps on made-up data.")
     parser.add_argument("--net", default="mlp:2048,1024,tanh", help=specs.HELP)
-    parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
+    shape = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
+    parser.add_argument("--shape", "--features", type=whole_list, default=[1024], metavar="SHAPE", help=shape)
     parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
     parser.add_argument("--batch-size", type=whole(1), default=1024, help="samples of the global minibatch")
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
@@ -31,13 +33,14 @@ def main():
     with user_input():
         use_device(comm, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
-        net = parallelize(specs.build(args.net, args.features, args.outputs), grid)
+        serial = specs.build(args.net, args.shape, args.outputs)
+        net = parallelize(serial, grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.batch_size, args.features), np.float32)
+    x = rng.standard_normal((args.batch_size, *serial.input_shape), np.float32)
     y = rng.integers(0, args.outputs, args.batch_size)
-    rows, columns = net.input_block(args.batch_size)
-    x, y = device.to_device(np.ascontiguousarray(x[rows, columns])), device.to_device(y[net.output_rows(args.batch_size)])
+    x = device.to_device(np.ascontiguousarray(x[net.input_block(args.batch_size)]))
+    y = device.to_device(y[net.output_rows(args.batch_size)])
     seconds = []
     for step in range(args.steps + 3):
         if step == 3:

@@ -73,16 +73,19 @@ def network(net):
     return model
 
 
-def layout(array):
-    """One of our arrays as PyTorch has it: images are (samples, channels, height, width)."""
-    return torch.from_numpy(array.transpose(0, 3, 1, 2).copy() if array.ndim == 4 else array)
+def layout(array, memory_format=torch.contiguous_format):
+    """One of our arrays as PyTorch has it: images are (samples, channels, height, width), in memory as memory_format says."""
+    if array.ndim != 4:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=memory_format)
 
 
-def step(model, x, y, loss_name):
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
     """A function that does one step of SGD with momentum on NumPy arrays x and y and returns the loss."""
+    model = model.to(memory_format=memory_format)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loss_function = LOSSES[loss_name]()
-    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    x, y = layout(x, memory_format), torch.from_numpy(y)
 
     def one():
         optimizer.zero_grad()
@@ -97,21 +100,24 @@ def step(model, x, y, loss_name):
 def main():
     import numpy as np
 
+    from experiments.options import whole_list
     from nn import specs
     from parallel.job import launched_rank, promised_ranks
 
     parser = argparse.ArgumentParser()
-    for name in ("features", "outputs", "batch-size", "steps"):
+    for name in ("outputs", "batch-size", "steps"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--net")
+    parser.add_argument("--shape", type=whole_list)
     args = parser.parse_args()
     rank, size = launched_rank(), promised_ranks(os.environ)[0]
     # All ranks share one machine, so a file of the job's own name serves as the meeting place.
     meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ['GRIDGRAD_JOB']}"
     torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
-    model = torch.nn.parallel.DistributedDataParallel(network(specs.build(args.net, args.features, args.outputs)))
+    net = specs.build(args.net, args.shape, args.outputs)
+    model = torch.nn.parallel.DistributedDataParallel(network(net))
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.batch_size, args.features), np.float32)[rank::size].copy()
+    x = rng.standard_normal((args.batch_size, *net.input_shape), np.float32)[rank::size].copy()
     y = rng.integers(0, args.outputs, args.batch_size)[rank::size].copy()
     one = step(model, x, y, "cross-entropy")
     seconds = []

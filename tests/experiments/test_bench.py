@@ -155,8 +155,9 @@ def test_the_table_says_what_is_kept_and_what_was_skipped():
     assert "PyDTNN 3.11.0" in text and "hold 3.00 GiB at the most, PyTorch's 2.00 GiB" in text
 
 
-def test_the_bounds_of_the_cases():
-    assert len({shape.name for shape in bench_conv.SHAPES}) == 17 and len({case.name for case in bench_serial.SERIAL}) == 11
+def test_each_case_has_a_name_of_its_own_and_a_bound():
+    for cases in (bench_conv.SHAPES, bench_serial.SERIAL, bench_ranks.TWO_RANKS, bench_pydtnn.CASES):
+        assert len({case.name for case in cases}) == len(cases)
     for case in bench_serial.SERIAL + bench_pydtnn.CASES:
         specs.build(case.net, case.shape, case.outputs)
         assert case.bound is not None

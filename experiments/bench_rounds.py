@@ -1,0 +1,44 @@
+"""Times of several sides taken next to each other, and which cases take part: what the programs of `bench` share."""
+
+import time
+from statistics import median
+
+from parallel.job import UserError
+
+
+def ratios(ours, theirs, rounds, seconds):
+    """Our time over theirs, round by round: of each side the median of some steps, one side after another.
+
+    ours: a function that does one step. theirs: a list of them, of which the fastest counts, in each round anew. All
+    have warmed up. seconds: how long a side runs in a round, about.
+    """
+    sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
+    found = []
+    for _ in range(rounds):
+        ours, *theirs = (_median_seconds(step, steps) for step, steps in sides)
+        found.append(ours / min(theirs))
+    return found
+
+
+def _median_seconds(step, steps):
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def add_only(parser):
+    """Add the option that `selected` takes."""
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)"
+    )
+
+
+def selected(cases, text):
+    """The cases with `text` in their names; UserError if there are none."""
+    found = [case for case in cases if text in case.name]
+    if not found:
+        raise UserError(f"--only: no comparison has '{text}' in its name; they are called such as '{cases[0].name}'")
+    return found
