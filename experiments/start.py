@@ -3,8 +3,10 @@
 import datasets
 from experiments import report
 from experiments.options import check_writable, user_input
-from nn import OPTIMIZERS, schedules
+from nn import OPTIMIZERS, schedules, summary
 from parallel.job import on_root
+
+EVALUATION_BYTES = 1 << 30
 
 # The options that belong to an optimizer, with their defaults.
 DEFAULTS = {
@@ -60,12 +62,24 @@ def load(args, comm):
     return data or outline
 
 
-def check_memory(args, net):
-    """Raise ValueError if this rank's parameters, and what is kept beside them, can not fit the machine's memory."""
+def check_memory(args, serial, net):
+    """Raise ValueError if what a step keeps on this rank can not fit the machine's memory."""
     kept = 2 + len(OPTIMIZERS[args.optimizer].state_names) + bool(args.patience)  # they, their gradients; the best of them
-    needed = kept * net.size * net.dtype.itemsize
-    if needed > report.memory_of_machine():
+    parameters = kept * net.size * net.dtype.itemsize
+    outputs = sample_bytes(serial) * args.batch_size // net.grid.size
+    if parameters + outputs > report.memory_of_machine():
         raise ValueError(
-            f"{net.size} parameters on one rank need {needed / 2**30:.0f} GiB with gradients and the optimizer's arrays, and "
-            f"the machine has {report.memory_of_machine() / 2**30:.0f}: use more ranks along model, or a smaller net"
+            f"a step needs {parameters / 2**30:.0f} GiB on one rank for {net.size} parameters with what belongs to them, and "
+            f"{outputs / 2**30:.0f} for the outputs of the layers; the machine has {report.memory_of_machine() / 2**30:.0f}: "
+            f"use more ranks, a smaller net or a smaller --batch-size"
         )
+
+
+def evaluation_batch(args, serial):
+    """How many samples to evaluate at a time: no fewer than in training, and at most as many as fit EVALUATION_BYTES."""
+    return max(args.batch_size, min(1000, EVALUATION_BYTES // max(1, sample_bytes(serial))))
+
+
+def sample_bytes(net):
+    """Bytes of the outputs of all layers for one sample."""
+    return sum(row.elements for row in summary.rows(net, net.input_shape)) * net.dtype.itemsize

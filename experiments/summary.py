@@ -7,7 +7,9 @@ from experiments.options import Parser, user_input, whole
 from nn import specs, summary
 from parallel.job import run_launcher
 
-SHAPES = {"alexnet": "224,224,3", "vgg16": "224,224,3", "resnet18": "224,224,3", "mnist-cnn": "28,28,1", "lenet5": "28,28,1"}
+# As published, where that is not 32,32,3.
+SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18"), "224,224,3") | dict.fromkeys(("mnist-cnn", "lenet5"), "28,28,1")
+SHAPES |= dict.fromkeys(("mlp2", "mlp3"), "32,32,1")
 
 
 def shape_of(text):

@@ -18,7 +18,7 @@ from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
 from experiments import report
 from experiments.options import Parser, add_device, number, user_input, whole
-from experiments.start import check_memory, complete, default_of, load, make_optimizer, prepare
+from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare
 from experiments.validation import Validation
 from nn import LOSSES, OPTIMIZERS, schedules, specs
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
@@ -81,7 +81,7 @@ def main():
         serial = specs.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
         train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
-        if args.augment:
+        if args.augment is not None:
             train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
     if args.batch_size > len(train):
         raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
@@ -91,10 +91,10 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         net = parallelize(serial, grid, args.plan)
-        check_memory(args, net)
+        check_memory(args, serial, net)
         optimizer = make_optimizer(args, net, steps)
     loss = LOSSES[data.loss]()
-    reader, test_batch = READERS[args.reader](net, train), max(args.batch_size, 1000)
+    reader, test_batch = READERS[args.reader](net, train), evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
@@ -153,7 +153,7 @@ def main():
 
 
 def summarise(args, data, net, losses, validation, tested, measured, samples_per_step, digest):
-    """The report of a run: see the README."""
+    """The report of a run."""
     return {
         "program": "train",
         "settings": vars(args),

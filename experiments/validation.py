@@ -19,14 +19,14 @@ class Validation:
         self.net, self.part, self.loss, self.batch_size = net, part, loss, batch_size
         self.reader = READERS[reader](net, part)
         self.early, self.losses = EarlyStopping(patience or math.inf), []
-        self.best = net.params.copy() if patience else None  # the blocks held here
+        self.best = [array.copy() for array in self._state()] if patience else None
 
     def see(self):
         """The loss on the held-out samples after one more epoch. Collective."""
         with self.net.grid.tally.set_aside():
             self.losses.append(evaluate(self.net, self.part, self.loss, self.reader, self.batch_size)["loss"])
         if self.early.see(self.losses[-1]) and self.best is not None:
-            self.best[:] = self.net.params
+            self._copy(self._state(), self.best)
         return self.losses[-1]
 
     @property
@@ -36,7 +36,16 @@ class Validation:
     def restore(self):
         """Go back to the best weights, if there are any."""
         if self.best is not None and self.early.best_epoch:
-            self.net.params[:] = self.best
+            self._copy(self.best, self._state())
+
+    def _state(self):
+        """The blocks held here of all that training changes: the parameters, and what the layers remember."""
+        return [self.net.params, *(buffer.value for _, buffer in self.net.buffers)]
+
+    @staticmethod
+    def _copy(sources, targets):
+        for source, target in zip(sources, targets):
+            target[...] = source
 
     def report(self):
         """What a report says. Epochs count from 1; stopped_epoch is None where training ran to its end."""

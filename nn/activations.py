@@ -9,6 +9,7 @@ from math import prod
 
 import numpy as np
 
+from nn import device
 from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
@@ -47,7 +48,8 @@ class Activation(Layer):
 
 
 def zeros(shape, dtype):
-    """An array of zeros that nobody writes to."""
+    """Zeros that nobody writes to: of that shape on a CPU, where one number for all would be slow, else a single one."""
+    shape = shape if device.is_cpu() else (1,)
     key = dtype, prod(shape)
     if key not in _zeros:
         _zeros[key] = xp.zeros(key[1], dtype)

@@ -9,8 +9,9 @@ def arranged(layers, prefix=""):
     """
     layers = list(layers)
     for position, layer in enumerate(layers):
-        if layer.name:
+        if layer.name or any(leaf.name for leaf in leaves([layer])):
             raise ValueError(f"layer {position} {layer!r} is part of a network already: make a new one")
+    for position, layer in enumerate(layers):
         layer.give_name(f"{prefix}{position}")
     for i in range(len(layers) - 1):
         if layers[i].is_monotone and layers[i + 1].takes_largest:
@@ -54,3 +55,12 @@ def output_shape(layers, shape):
     for layer in layers:
         shape = layer.output_shape(shape)
     return shape
+
+
+def shapes(layers, shape):
+    """(layer, shape of a sample before, shape behind) of each layer, those of branches before what holds them."""
+    for layer in layers:
+        for branch in layer.children:
+            yield from shapes(branch, shape)
+        before, shape = shape, layer.output_shape(shape)
+        yield layer, before, shape

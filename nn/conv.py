@@ -47,6 +47,8 @@ class Conv2d(Layer):
 
     def takes(self, x):
         """Make x the input of what follows; returns the array for the output, yet to be computed."""
+        if x.ndim != 4:
+            raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
         self.x = x
         w = self.weight.value
         return self.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)

@@ -7,12 +7,12 @@ x: (n, H, W, C); w: (kh, kw, C, F); y: (n, P, Q, F). Pixels outside the image ar
 | algorithm  | where                                  | idea                                                        |
 |------------|----------------------------------------|-------------------------------------------------------------|
 | `Patches`  | any shape                              | the pixels under each window side by side, times the kernel |
-| `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(4x4, r x r): 4x4 outputs from (r+3)^2 products, not 16 r^2 |
+| `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(m x m, r x r): m^2 outputs of (m+r-1)^2 products, not m^2 r^2 |
 
 Both work on blocks of images and rows, so that what they unroll stays in the cache and their working memory is bounded,
 however large the batch. `Patches`: 1 MiB of patches (or one row of them, if that is more), and the block of pixels.
 `Winograd`: four buffers of 2 MiB (or 112 tiles, if that is more: 8 MiB at 512 channels), and backward three of the
-transformed kernel, (r+3)^2 / r^2 times the kernel each. All layers share them. PyTorch's direct kernels run near the
+transformed kernel, (m+r-1)^2 / r^2 times the kernel each. All layers share them. PyTorch's direct kernels run near the
 processor's peak, so on large layers only fewer operations are faster.
 
 Winograd: Lavin and Gray 2016 (section 4), the transforms as products with Kronecker products of the 1-D matrices.
@@ -27,12 +27,14 @@ import numpy as np
 
 from nn import device
 from nn.device import xp
-from nn.gemm import matmul, product_over_rows
+from nn.gemm import column_sums, matmul, product_over_rows
 from nn.window import Window, span
 from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # up to so many input channels the patches are unrolled channel by channel
 WINOGRAD_CHANNELS = 24  # in and out, from which fewer products outweigh the transforms
+WINOGRAD_BYTES = 1 << 21  # of each buffer of a block
+FEWEST_TILES = 112
 
 
 def algorithm(window, channels, filters, rows, columns, dtype):
@@ -42,27 +44,25 @@ def algorithm(window, channels, filters, rows, columns, dtype):
     a run repeats bit by bit. On a GPU one large product is what its library does best: all is unrolled, in large blocks.
     """
     kh, kw = window.kernel
-    fewer_products = (
-        device.is_cpu()
-        and kh == kw
-        and kh in (3, 5)
-        and window.stride == (1, 1)
-        and dtype == np.float32
-        and min(channels, filters) >= WINOGRAD_CHANNELS
-        # The outputs are computed in tiles of 4x4; where much of them is cut off, little is won.
-        and rows * columns >= (0.5 if kh == 3 else 0.3) * (-(-rows // TILE) * TILE) * (-(-columns // TILE) * TILE)
-    )
-    return Winograd(window) if fewer_products else Patches(window)
+    can = kh == kw and kh in (3, 5) and window.stride == (1, 1) and dtype == np.float32
+    if can and device.is_cpu() and min(channels, filters) >= WINOGRAD_CHANNELS:
+        # Outputs are computed in whole tiles: the size of which the least is cut off.
+        products = {m: -(-rows // m) * -(-columns // m) * (m + kh - 1) ** 2 for m in (4, 3)}
+        m = min(products, key=products.get)
+        if 2 * products[m] <= rows * columns * kh * kw:  # else the transforms cost more than is won
+            return Winograd(window, m)
+    return Patches(window)
 
 
 def padded(x, images, first, last, left, right, name):
     """Rows `first` to `last` (exclusive; they may lie outside) and columns -left to W + right of some images, zeros outside.
 
-    A view where nothing lies outside.
+    A view where nothing lies outside and the pixels of a row lie side by side, as those who unroll them rely on.
     """
     height, width = x.shape[1:3]
     inside = slice(max(first, 0), max(min(last, height), max(first, 0)))
-    if inside == slice(first, last) and not left and not right:
+    side_by_side = x.strides[3] == x.itemsize and x.strides[2] == x.shape[3] * x.itemsize
+    if inside == slice(first, last) and not left and not right and side_by_side:
         return x[images, first:last]
     count = images.stop - images.start
     block = scratch(name, (count, last - first, left + width + right, x.shape[3]), x.dtype)
@@ -148,9 +148,6 @@ class Patches:
                     target = dx[images, r, c]
                     xp.add(target, shares[:, p, q, i, j], out=target)
 
-    def _few(self, channels):
-        return channels <= FEW_CHANNELS and self.window.stride[1] <= 2
-
     def _blocks(self, x, y):
         kh, kw = self.window.kernel
         # Rows by fours: then tiles of the product divide the block.
@@ -178,35 +175,25 @@ class Patches:
         unrolled = scratch("unrolled", (count * height * columns, pixels + has_bias), x.dtype)
         step = unrolled.strides[0]
         target = xp.lib.stride_tricks.as_strided(
-            unrolled, windows.shape, (height * columns * step, columns * step, step, kw * channels * c, c)
+            unrolled, windows.shape, (height * columns * step, columns * step, step, kw * channels * x.itemsize, x.itemsize)
         )
         xp.copyto(target, windows)
         unrolled[:, pixels:] = 1
         return unrolled
 
 
-def add_column_sums(g, sums):
-    """Add the sums over the rows of g (rows, columns) to `sums`; a product with ones, three times as fast as sum(axis=0)."""
-    if sums.size:
-        ones = scratch("ones", (len(g),), g.dtype)
-        ones.fill(1)
-        xp.add(sums, xp.matmul(ones, g), out=sums)
-
-
-WINOGRAD_BYTES = 1 << 21  # of each buffer of a block
-FEWEST_TILES = 112
-TILE = 4  # rows and columns of outputs that one Winograd tile yields
-POINTS = {3: (0, 1, -1, 2, -2), 5: (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))}
+POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
 
 
 @lru_cache
-def transforms(r):
-    """The matrices of F(4, r): (A^T, G, B^T) with y = A^T ((G g) * (B^T d)), exact rationals rounded once to float64.
+def transforms(m, r):
+    """The matrices of F(m, r): (A^T, G, B^T) with y = A^T ((G g) * (B^T d)), exact rationals rounded once to float64.
 
-    Cook-Toom: polynomials of degree < 4 and < r are evaluated at n = r + 3 points (the last at infinity), B^T is the
+    Cook-Toom: polynomials of degree < m and < r are evaluated at n = m + r - 1 points (the last at infinity), B^T is the
     transposed inverse of the evaluation, scaled so that its entries stay small.
     """
-    points, n = POINTS[r], TILE + r - 1
+    n = m + r - 1
+    points = POINTS[: n - 1]
 
     def evaluation(degree):
         return [[Fraction(p) ** k for k in range(degree)] for p in points] + [
@@ -223,7 +210,7 @@ def transforms(r):
     scales.append(Fraction(1))
     b = [[inverse[k][i] * scales[i] for k in range(n)] for i in range(n)]
     g = [[value / scale for value in row] for row, scale in zip(evaluation(r), scales)]
-    a = [list(column) for column in zip(*evaluation(TILE))]
+    a = [list(column) for column in zip(*evaluation(m))]
     return tuple(np.array([[float(v) for v in row] for row in matrix]) for matrix in (a, g, b))
 
 
@@ -242,24 +229,24 @@ def _inverted(matrix):
 
 
 @lru_cache
-def kronecker_transforms(r, dtype):
+def kronecker_transforms(m, r, dtype):
     """The matrices of `transforms` for tiles of pixels: (A^T x A^T, G x G, B^T x B^T), on the device."""
-    return tuple(device.to_device(np.kron(matrix, matrix).astype(dtype)) for matrix in transforms(r))
+    return tuple(device.to_device(np.kron(matrix, matrix).astype(dtype)) for matrix in transforms(m, r))
 
 
 class Winograd:
-    """F(4x4, r x r): tiles of the image and the kernel are transformed, multiplied point by point, transformed back.
+    """F(m x m, r x r): tiles of the image and the kernel are transformed, multiplied point by point, transformed back.
 
-    With n = r + 3, the n^2 products of a tile, summed over the channels, are n^2 matrix products (tiles, C) x (C, F).
+    With n = m + r - 1, the n^2 products of a tile, summed over the channels, are n^2 matrix products (tiles, C) x (C, F).
     """
 
-    def __init__(self, window):
-        self.window, self.r = window, window.kernel[0]
-        self.n = TILE + self.r - 1
+    def __init__(self, window, m=4):
+        self.window, self.m, self.r = window, m, window.kernel[0]
+        self.n = m + self.r - 1
 
     def forward(self, x, w, b, y):
         """Write the convolution into y."""
-        out, kernel_transform, into = kronecker_transforms(self.r, x.dtype)
+        out, kernel_transform, into = kronecker_transforms(self.m, self.r, x.dtype)
         kernel = self._kernel(kernel_transform, w)
         filters = w.shape[3]
         for images, rows in self._blocks(x, y):
@@ -268,16 +255,16 @@ class Winograd:
             shape = tiles.shape[2:5]
             products = scratch("products", (self.n**2, points.shape[1], filters), x.dtype)
             xp.matmul(points, kernel, out=products)
-            results = scratch("results", (TILE, TILE, *shape, filters), x.dtype)
-            transform(out, products.reshape(self.n**2, -1), results.reshape(TILE**2, -1))
+            results = scratch("results", (self.m, self.m, *shape, filters), x.dtype)
+            transform(out, products.reshape(self.n**2, -1), results.reshape(self.m**2, -1))
             part = y[images, rows]
             self._place(results, b, part)
 
     def _place(self, results, b, part):
-        """Write results (4, 4, images, tile rows, tile columns, F), plus the bias, into a block of outputs."""
-        for i in range(TILE):
-            for j in range(TILE):
-                target = part[:, i::TILE, j::TILE]
+        """Write results (m, m, images, tile rows, tile columns, F), plus the bias, into a block of outputs."""
+        for i in range(self.m):
+            for j in range(self.m):
+                target = part[:, i :: self.m, j :: self.m]
                 source = results[i, j, :, : target.shape[1], : target.shape[2]]
                 if b.size:
                     xp.add(source, b, out=target)
@@ -286,12 +273,13 @@ class Winograd:
 
     def backward(self, x, w, dy, dw, db, dx=None):
         """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
-        out, kernel_transform, into = kronecker_transforms(self.r, x.dtype)
+        out, kernel_transform, into = kronecker_transforms(self.m, self.r, x.dtype)
         kernel = self._kernel(kernel_transform, w) if dx is not None else None
         kernel_gradient = scratch("kernel gradient", (self.n**2, *w.shape[2:]), w.dtype)
         kernel_gradient.fill(0)
         term = scratch("kernel gradient term", kernel_gradient.shape, w.dtype)
         db.fill(0)
+        sums = scratch("column sums", db.shape, db.dtype)
         if dx is not None:
             dx.fill(0)
         for images, rows in self._blocks(x, dy):
@@ -300,27 +288,30 @@ class Winograd:
             products = self._product_gradients(out, dy, images, rows)
             xp.matmul(points.transpose(0, 2, 1), products, out=term)
             xp.add(kernel_gradient, term, out=kernel_gradient)
-            add_column_sums(dy[images, rows].reshape(-1, w.shape[3]), db)
+            if db.size:
+                xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
             if dx is not None:
-                xp.matmul(products, kernel.transpose(0, 2, 1), out=points)
-                transform(into.T, points.reshape(self.n**2, -1), tiles.reshape(self.n**2, -1))
-                self._scatter(tiles, images, rows, dx)
+                self._to_pixels(products, kernel, into, tiles.shape[2:5], images, rows, dx)
         flat = kernel_gradient.reshape(self.n**2, -1)
         transform(kernel_transform.T, flat, dw.reshape(self.r**2, -1))
 
     def input_gradient(self, dy, w, dx):
         """Write the gradient of the input."""
-        out, kernel_transform, into = kronecker_transforms(self.r, dy.dtype)
+        out, kernel_transform, into = kronecker_transforms(self.m, self.r, dy.dtype)
         kernel = self._kernel(kernel_transform, w)
         dx.fill(0)
         for images, rows in self._blocks(dx, dy):
             products = self._product_gradients(out, dy, images, rows)
-            shape = (images.stop - images.start, -(-(rows.stop - rows.start) // TILE), -(-dy.shape[2] // TILE))
-            points = scratch("points", (*products.shape[:2], w.shape[2]), dx.dtype)
-            xp.matmul(products, kernel.transpose(0, 2, 1), out=points)
-            tiles = scratch("tiles", (self.n, self.n, *shape, w.shape[2]), dx.dtype)
-            transform(into.T, points.reshape(self.n**2, -1), tiles.reshape(self.n**2, -1))
-            self._scatter(tiles, images, rows, dx)
+            shape = (images.stop - images.start, -(-(rows.stop - rows.start) // self.m), -(-dy.shape[2] // self.m))
+            self._to_pixels(products, kernel, into, shape, images, rows, dx)
+
+    def _to_pixels(self, products, kernel, into, shape, images, rows, dx):
+        """Add to dx what the gradients of the products give; shape: (images, tile rows, tile columns)."""
+        points = scratch("points", (*products.shape[:2], kernel.shape[1]), dx.dtype)
+        xp.matmul(products, kernel.transpose(0, 2, 1), out=points)
+        tiles = scratch("tiles", (self.n, self.n, *shape, kernel.shape[1]), dx.dtype)
+        transform(into.T, points.reshape(self.n**2, -1), tiles.reshape(self.n**2, -1))
+        self._scatter(tiles, images, rows, dx)
 
     def _kernel(self, kernel_transform, w):
         kernel = scratch("kernel", (self.n**2, *w.shape[2:]), w.dtype)
@@ -331,18 +322,18 @@ class Winograd:
         tile = self.n**2 * max(x.shape[3], y.shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel: enough tiles that this does not count.
         most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
-        return blocks(len(x), y.shape[1], -(-y.shape[2] // TILE) * tile // TILE, TILE, most)
+        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m) * tile // self.m, self.m, most)
 
     def _image_tiles(self, x, images, rows, columns):
         """The tiles of n x n pixels that a block of outputs needs: (n, n, images, tile rows, tile columns, C)."""
         (top, _), (left, _) = self.window.padding
-        down, across = -(-(rows.stop - rows.start) // TILE), -(-columns // TILE)
+        down, across = -(-(rows.stop - rows.start) // self.m), -(-columns // self.m)
         first = rows.start - top
-        right = max(0, across * TILE + self.r - 1 - left - x.shape[2])
-        block = padded(x, images, first, first + down * TILE + self.r - 1, left, right, "padded")
+        right = max(0, across * self.m + self.r - 1 - left - x.shape[2])
+        block = padded(x, images, first, first + down * self.m + self.r - 1, left, right, "padded")
         b, r, q, c = block.strides
         view = xp.lib.stride_tricks.as_strided(
-            block, (self.n, self.n, len(block), down, across, x.shape[3]), (r, q, b, TILE * r, TILE * q, c)
+            block, (self.n, self.n, len(block), down, across, x.shape[3]), (r, q, b, self.m * r, self.m * q, c)
         )
         tiles = scratch("tiles", view.shape, x.dtype)
         xp.copyto(tiles, view)
@@ -357,12 +348,12 @@ class Winograd:
 
     def _product_gradients(self, out, dy, images, rows):
         """The gradients of the products of a block: (n^2, tiles, F)."""
-        down, across = -(-(rows.stop - rows.start) // TILE), -(-dy.shape[2] // TILE)
-        stop = rows.start + down * TILE
-        block = padded(dy, images, rows.start, stop, 0, across * TILE - dy.shape[2], "padded gradient")
+        down, across = -(-(rows.stop - rows.start) // self.m), -(-dy.shape[2] // self.m)
+        stop = rows.start + down * self.m
+        block = padded(dy, images, rows.start, stop, 0, across * self.m - dy.shape[2], "padded gradient")
         b, r, q, c = block.strides
         view = xp.lib.stride_tricks.as_strided(
-            block, (TILE, TILE, len(block), down, across, dy.shape[3]), (r, q, b, TILE * r, TILE * q, c)
+            block, (self.m, self.m, len(block), down, across, dy.shape[3]), (r, q, b, self.m * r, self.m * q, c)
         )
         tiles = scratch("results", view.shape, dy.dtype)
         xp.copyto(tiles, view)
@@ -372,9 +363,9 @@ class Winograd:
         """Add gradients of tiles, which overlap, to the image."""
         (top, _), (left, _) = self.window.padding
         for i in range(self.n):
-            p, r = span(i - top, TILE, tiles.shape[3], dx.shape[1], rows.start // TILE)
+            p, r = span(i - top, self.m, tiles.shape[3], dx.shape[1], rows.start // self.m)
             for j in range(self.n):
-                q, c = span(j - left, TILE, tiles.shape[4], dx.shape[2])
+                q, c = span(j - left, self.m, tiles.shape[4], dx.shape[2])
                 target = dx[images, r, c]
                 xp.add(target, tiles[i, j, :, p, q], out=target)
 

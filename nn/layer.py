@@ -66,9 +66,9 @@ class Layer:
     """A differentiable function of a batch.
 
     Arrays are batch first and features (channels) last. `forward` may return a workspace that the next `forward` of the
-    same layer overwrites; `backward` may overwrite `dy`. Backward is in two halves, so that a network skips
-    the half that nobody needs: `gradients(dy)` writes the parameters' gradients, `input_gradient(dy)` returns
-    the gradient of the input. `gradients` is called first.
+    same layer overwrites, or x itself or a view of it; `backward` may overwrite `dy`, and follows a `forward` with
+    training=True. Backward is in two halves, so that a network skips the half that nobody needs: `gradients(dy)` writes
+    the parameters' gradients, `input_gradient(dy)` returns the gradient of the input. `gradients` is called first.
     """
 
     name = ""  # position in the serial network, as in PyTorch's state_dict

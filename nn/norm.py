@@ -3,7 +3,9 @@
 from math import prod
 
 from nn.device import xp
+from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
+from nn.window import span
 from nn.workspace import gradient_space, scratch
 
 
@@ -51,7 +53,7 @@ class BatchNorm(Layer):
             return y
         channels = flat.shape[1]
         sums = xp.zeros(channels + 1, xp.float64)  # the last one counts
-        sums[:channels] = self._column_sums(flat)
+        sums[:channels] = column_sums(flat, xp.empty(channels, x.dtype))
         sums[channels] = len(flat)
         self.total(sums)
         self.count = max(float(sums[channels]), 1.0)
@@ -59,7 +61,7 @@ class BatchNorm(Layer):
         self.normal = self.workspace("normal", flat.shape, x.dtype)
         xp.subtract(flat, mean, out=self.normal)
         xp.multiply(self.normal, self.normal, out=out)
-        squares = self.total(self._column_sums(out).astype(xp.float64))
+        squares = self.total(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
         variance = squares / self.count
         self._remember(mean, squares / max(self.count - 1, 1.0))
         inverse = (1 / xp.sqrt(variance + self.eps)).astype(x.dtype)
@@ -79,10 +81,10 @@ class BatchNorm(Layer):
         normal = self.normal
         if normal is None:
             raise ValueError(f"layer {self.name} {self!r}: backward needs a forward with training=True")
-        self.beta.grad[...] = self._column_sums(flat)
+        column_sums(flat, self.beta.grad)
         products = scratch("products", flat.shape, flat.dtype)
         xp.multiply(flat, normal, out=products)
-        self.gamma.grad[...] = self._column_sums(products)
+        column_sums(products, self.gamma.grad)
 
     def input_gradient(self, dy):
         flat = rows_of_channels(dy)
@@ -99,11 +101,6 @@ class BatchNorm(Layer):
         xp.multiply(out, self.scale, out=out)
         return dx
 
-    def _column_sums(self, flat):
-        ones = scratch("ones", (len(flat),), flat.dtype)
-        ones.fill(1)
-        return xp.matmul(ones, flat)
-
     def output_shape(self, shape):
         if shape[-1] != self.channels:
             raise ValueError(f"layer {self.name} {self!r} takes {self.channels} channels but gets {shape[-1]}")
@@ -117,7 +114,7 @@ class BatchNorm(Layer):
 class LocalResponseNorm(Layer):
     """y_c = x_c / (k + alpha / size * sum_(c' near c) x_c'^2)^beta (Krizhevsky et al. 2012, section 3.3).
 
-    x: (n, H, W, C). The window reaches size // 2 channels down and (size - 1) // 2 up, as PyTorch's.
+    x: (n, .., C). The window reaches size // 2 channels down and (size - 1) // 2 up, as PyTorch's.
 
     before, after: how many of the first and last channels of x are neighbours only, whose outputs are another rank's.
     """
@@ -125,8 +122,8 @@ class LocalResponseNorm(Layer):
     output_is_free = True
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
-        if size < 1 or alpha < 0 or k <= 0:
-            raise ValueError(f"LocalResponseNorm({size}): size must be at least 1, alpha at least 0, k above 0")
+        if not isinstance(size, int) or size < 1 or alpha < 0 or k <= 0:
+            raise ValueError(f"LocalResponseNorm({size}): size must be a number of at least 1, alpha at least 0, k above 0")
         self.size, self.alpha, self.beta, self.k, self.before, self.after = size, alpha, beta, k, before, after
 
     def forward(self, x, training=False):
@@ -169,13 +166,8 @@ class LocalResponseNorm(Layer):
         """Slices (outputs, inputs) of channels that meet, for each place in the window."""
         channels = self.x.shape[-1]
         own = channels - self.before - self.after
-        pairs = []
-        for place in range(-(self.size // 2), (self.size - 1) // 2 + 1):
-            shift = self.before + place
-            start, stop = max(0, -shift), min(own, channels - shift)
-            if stop > start:
-                pairs.append((slice(start, stop), slice(start + shift, stop + shift)))
-        return pairs
+        places = range(-(self.size // 2), (self.size - 1) // 2 + 1)
+        return [span(self.before + place, 1, own, channels) for place in places]
 
     def __repr__(self):
         return f"LocalResponseNorm({self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k})"

@@ -63,51 +63,75 @@ class Pool2d(Layer):
 
 
 class MaxPool2d(Pool2d):
-    """The largest value under each window. Of equal ones, the gradient goes to the first column's first row."""
+    """The largest value under each window. Of equal ones, the gradient goes to the first column's first row.
+
+    Which one it was follows from one bit a value: whether it is larger than all before it in its window.
+    """
 
     takes_largest = True
 
     def prepare(self, halfway, output, training):
-        self.row, self.column = None, None
+        self.larger = {ROWS: None, COLUMNS: None}
         if training:
-            self.row = self.workspace("row", halfway, xp.uint8)
-            self.column = self.workspace("column", output, xp.uint8)
+            for axis, shape in ((ROWS, halfway), (COLUMNS, output)):
+                self.larger[axis] = self.workspace(axis, (shape[0], self.window.kernel[axis - 1] - 1, *shape[1:]), xp.bool_)
 
     def forward_block(self, x, y, images):
         halfway = scratch("halfway", (len(x), y.shape[1], *x.shape[2:]), x.dtype)
-        self._largest(x, halfway, None if self.row is None else self.row[images], ROWS)
-        self._largest(halfway, y, None if self.column is None else self.column[images], COLUMNS)
+        self._largest(x, halfway, images, ROWS)
+        self._largest(halfway, y, images, COLUMNS)
 
     def backward_block(self, dy, dx, images):
+        if self.larger[ROWS] is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward with training=True")
         halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
-        self._spread(dy, halfway, self.column[images], COLUMNS)
-        self._spread(halfway, dx, self.row[images], ROWS)
+        self._spread(dy, halfway, images, COLUMNS)
+        self._spread(halfway, dx, images, ROWS)
 
-    def _largest(self, x, y, which, axis):
-        """The maximum along `axis` into y, and into `which` its place in the window."""
+    def _largest(self, x, y, images, axis):
+        """The maximum along `axis` into y, and of each place in the window but the first whether it is larger."""
         k, stride, before = self.along(axis)
-        larger = scratch("larger", y.shape, xp.bool_)
-        y.fill(-xp.inf)
-        if which is not None:
-            which.fill(0)
+        larger = self.larger[axis] if self.larger[axis] is None else self.larger[axis][images]
+        held = y  # where the largest so far are; at first the first place itself
         for i in range(k):
             outputs, inputs = (along(axis, part) for part in span(i - before, stride, y.shape[axis], x.shape[axis]))
-            a, b, mask = x[inputs], y[outputs], larger[outputs]
-            if which is not None and i:  # later places have larger numbers, so the last larger value's stays
-                xp.greater(a, b, out=mask)
-                place = xp.multiply(mask.view(xp.uint8), xp.uint8(i), out=mask.view(xp.uint8))
-                xp.maximum(which[outputs], place, out=which[outputs])
-            xp.maximum(a, b, out=b)
+            place = x[inputs]
+            if i == 0 and place.shape == y.shape:
+                held = place
+                continue
+            if i == 0:
+                y.fill(-xp.inf)
+            elif place.shape != y.shape and held is not y:
+                xp.copyto(y, held)
+                held = y
+            if larger is not None and i:
+                if place.shape != y.shape:
+                    larger[:, i - 1] = False
+                xp.greater(place, held[outputs], out=larger[:, i - 1][outputs])
+            xp.maximum(place, held[outputs], out=y[outputs])
+            held = y
+        if held is not y:
+            xp.copyto(y, held)
 
-    def _spread(self, dy, dx, which, axis):
-        """Give each gradient to the place that had the maximum."""
+    def _spread(self, dy, dx, images, axis):
+        """Give each gradient to the place that had the maximum: the last one that was larger than all before it."""
         k, stride, before = self.along(axis)
-        chosen, share = scratch("chosen", dy.shape, xp.bool_), scratch("share", dy.shape, dy.dtype)
-        dx.fill(0)
-        for i in range(k):
-            outputs, inputs = (along(axis, part) for part in span(i - before, stride, dy.shape[axis], dx.shape[axis]))
-            xp.equal(which, xp.uint8(i), out=chosen)
+        larger = self.larger[axis][images]
+        chosen, later = scratch("chosen", dy.shape, xp.bool_), scratch("later", dy.shape, xp.bool_)
+        share = scratch("share", dy.shape, dy.dtype)
+        if k == stride:  # each pixel is under one window, but for those at the end
+            dx[along(axis, slice(max(0, dy.shape[axis] * stride - before), None))] = 0
+        else:
+            dx.fill(0)
+        later.fill(False)
+        for i in reversed(range(k)):
+            if i:
+                xp.greater(larger[:, i - 1], later, out=chosen)  # of bits: this one and none of the later
+                xp.logical_or(larger[:, i - 1], later, out=later)
+            else:
+                xp.logical_not(later, out=chosen)
             xp.copyto(share, chosen)
+            outputs, inputs = (along(axis, part) for part in span(i - before, stride, dy.shape[axis], dx.shape[axis]))
             if k <= stride:
                 xp.multiply(share[outputs], dy[outputs], out=dx[inputs])
             else:

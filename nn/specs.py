@@ -38,13 +38,14 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
 
 def published(spec, layers, takes_images, rest, shape, outputs):
     """The layers of a network of the zoo. rest: what follows its name, nothing or another probability of its dropout."""
+    size = "x".join(map(str, shape))
     if takes_images and len(shape) != 3:
-        raise ValueError(f"net '{spec}' takes images, but the samples are {shape[0]} features: use another data set or net")
+        raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
     try:
         layers = layers(shape, outputs)
     except ValueError as error:
-        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
-    if rest:
+        raise ValueError(f"net '{spec}' on images of {size}: {error}") from None
+    if "," in spec:
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
             raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")

@@ -64,7 +64,8 @@ class Residual(Layer):
         xp.copyto(dx, through)
         return xp.add(dx, backward(self.shortcut, kept), out=dx)
 
-    gradients = backward
+    def gradients(self, dy):
+        self.backward(dy)
 
     def output_shape(self, shape):
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
@@ -121,7 +122,8 @@ class Concat(Layer):
                 xp.add(dx, piece, out=dx)
         return dx
 
-    gradients = backward
+    def gradients(self, dy):
+        self.backward(dy)
 
     def _parts(self):
         stops = [sum(self.widths[: number + 1]) for number in range(len(self.widths))]

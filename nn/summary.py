@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
+from nn.chain import shapes
 from nn.conv import Conv2d
 from nn.linear import Linear
 
@@ -24,19 +25,11 @@ class Row:
 
 def rows(net, shape):
     """A Row for each layer, those of branches after one another, for samples of `shape`. ValueError if they do not fit."""
-    found = []
-
-    def walk(layers, shape):
-        for layer in layers:
-            after = layer.output_shape(shape)
-            for branch in layer.children:
-                walk(branch, shape)
-            kind = repr(layer) if not layer.children else type(layer).__name__
-            found.append(Row(layer.name, kind, after, sum(p.size for p in layer.parameters), flops(layer, after)))
-            shape = after
-
-    walk(net.layers, shape)
-    return found
+    return [
+        Row(layer.name, type(layer).__name__ if layer.children else repr(layer), after,
+            sum(p.size for p in layer.parameters), flops(layer, after))
+        for layer, _, after in shapes(net.layers, shape)
+    ]  # fmt: skip
 
 
 def flops(layer, shape):

@@ -55,13 +55,20 @@ def make_window(kernel, stride, padding, layer):
     Raises ValueError naming the layer for what is no window.
     """
     name = type(layer).__name__
-    kernel, stride, padding = (value if isinstance(value, tuple) else (value, value) for value in (kernel, stride, padding))
-    padding = tuple(pads if isinstance(pads, tuple) else (pads, pads) for pads in padding)
-    if min(kernel) < 1 or min(stride) < 1:
-        raise ValueError(f"{name}: kernel {kernel} and stride {stride} must be at least 1")
-    if min(min(pads) for pads in padding) < 0:
-        raise ValueError(f"{name}: padding {padding} must be at least 0")
-    return Window(kernel, stride, padding)
+    (kh, kw), (sh, sw) = _pair(kernel, 1, f"{name}: kernel"), _pair(stride, 1, f"{name}: stride")
+    if isinstance(padding, tuple | list) and len(padding) == 2:
+        padding = tuple(_pair(pads, 0, f"{name}: padding") for pads in padding)
+    else:
+        padding = (_pair(padding, 0, f"{name}: padding"),) * 2
+    return Window((kh, kw), (sh, sw), padding)
+
+
+def _pair(value, least, what):
+    """Two whole numbers from one or from two."""
+    pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(pair) != 2 or not all(isinstance(n, int) and n >= least for n in pair):
+        raise ValueError(f"{what} must be a whole number of at least {least}, or two of them, not {value!r}")
+    return pair
 
 
 def image_output(window, shape, layer):

@@ -3,6 +3,7 @@
 from mpi4py import MPI
 
 from nn import device
+from parallel.staging import is_cuda_aware
 
 
 def use_device(comm, name, tf32=False):
@@ -13,6 +14,8 @@ def use_device(comm, name, tf32=False):
     if name == "auto":
         name = "gpu" if comm.allreduce(device.gpus() > 0, MPI.LAND) else "cpu"
         tf32 = tf32 and name == "gpu"
+    if name == "gpu":
+        is_cuda_aware()  # refuses a wrong setting before any array is sent
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
     local_rank = neighbours.rank
     neighbours.Free()

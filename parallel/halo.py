@@ -9,7 +9,7 @@ from math import prod
 from nn.device import xp
 from nn.layer import Layer
 from nn.workspace import gradient_space
-from parallel.split import size
+from parallel.split import resized, size
 
 
 class Halo(Layer):
@@ -44,7 +44,7 @@ class Halo(Layer):
         """Begin the exchange; returns the needed block, of which what is owned is already there."""
         self.shape = x.shape
         mine = self.needed[self.group.rank]
-        y = self.workspace("forward", _resized(x.shape, self.dim, size(mine)), x.dtype)
+        y = self.workspace("forward", resized(x.shape, self.dim, size(mine)), x.dtype)
         kept = self.sent[self.group.rank]
         y[self._at(kept, mine)] = x[self._at(kept, self.owned[self.group.rank])]
         self._begin(x, self.owned[self.group.rank], self.sent, self.received)
@@ -89,11 +89,11 @@ class Halo(Layer):
         start = 0
         for rank, part in enumerate(incoming):
             if count := self._count(shape, part, rank):
-                yield self._buffer[start : start + count].reshape(_resized(shape, self.dim, size(part))), part
+                yield self._buffer[start : start + count].reshape(resized(shape, self.dim, size(part))), part
                 start += count
 
     def _count(self, shape, part, rank):
-        return 0 if rank == self.group.rank else prod(_resized(shape, self.dim, size(part)))
+        return 0 if rank == self.group.rank else prod(resized(shape, self.dim, size(part)))
 
     def _at(self, part, held):
         """The index of the slice `part` of the dimension in an array that holds the slice `held` of it."""
@@ -161,9 +161,3 @@ def _common(a, b):
     """What two slices have in common: an empty slice if nothing."""
     start, stop = max(a.start, b.start), min(a.stop, b.stop)
     return slice(start, stop) if stop > start else slice(0, 0)
-
-
-def _resized(shape, dim, length):
-    shape = list(shape)
-    shape[dim] = length
-    return tuple(shape)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from parallel.placements import C, H, N, Replicate, Shard
+from parallel.placements import C, H, N, Shard
 from parallel.split import size, split
 
 
@@ -51,8 +51,3 @@ class Layout:
     def is_first_copy(self, coordinates):
         """Whether, of the ranks that hold the same samples, this is the one that speaks for them."""
         return all(coordinates[axis] == 0 for axis, placement in self.placements.items() if placement != Shard(N))
-
-    @staticmethod
-    def whole(sizes, shape):
-        """The layout in which every rank of a batch block holds it whole."""
-        return Layout(sizes, {axis: Replicate() for axis in sizes if axis != "batch"}, shape)

@@ -4,9 +4,10 @@ from functools import cached_property
 from itertools import groupby
 from math import prod
 
-from nn import Conv2d
+from nn import Conv2d, Flatten
 from nn.chain import sharing
 from nn.device import empty, xp
+from nn.pool import Pool2d
 from nn.sequential import Sequential
 from parallel.place import Placer
 from parallel.placements import N, Replicate, Shard
@@ -24,7 +25,7 @@ def parallelize(net, grid, plan="fewest-bytes"):
     layers = weighted(net)
     if not layers:
         raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")
-    if net.input_shape is None and isinstance(layers[0], Conv2d):
+    if net.input_shape is None and any(isinstance(layer, Conv2d | Pool2d | Flatten) for layer in net.leaves()):
         raise ValueError("the size of the images is not known: give Sequential(.., input_shape=(height, width, channels))")
     shape = tuple(net.input_shape or (layers[0].inputs,))
     model = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes["model"])
@@ -50,7 +51,7 @@ def parallelize(net, grid, plan="fewest-bytes"):
 class ParallelSequential(Sequential):
     """One rank's part of a network.
 
-    plan: the placement of each Linear layer's weights, see `parallel/plan.py`.
+    plan: the placement of the weights of each Linear and Conv2d, see `parallel/plan.py`.
     input, output: the Layouts of what `forward` takes and returns.
     """
 

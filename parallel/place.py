@@ -4,6 +4,7 @@ from copy import copy
 from functools import partial
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
+from nn.activations import Activation
 from nn.pool import Pool2d
 from parallel.halo import Halo, HaloConv2d
 from parallel.laugier import CopyThenReduce, GatherThenSlice
@@ -24,17 +25,23 @@ class Placer:
 
     def __init__(self, grid, choices, shape, at, unit=1, order=None):
         self.grid, self.choices, self.shape, self.at, self.unit = grid, choices, shape, dict(at), unit
-        self.order = tuple(axis for axis in at if at[axis] == Shard(N)) if order is None else order
+        self.order = tuple(axis for axis in at if self._splits_samples(axis, at[axis])) if order is None else order
         self.layers = []
 
     @property
     def layout(self):
         return Layout(self.grid.sizes, dict(self.at), self.shape, self.unit, self.order)
 
+    def _splits_samples(self, axis, placement):
+        return placement == Shard(N) and self.grid.sizes[axis] > 1
+
     def place(self, layers):
-        """Place the layers one after another."""
+        """Place the layers one after another. ValueError for a kind of layer that there is no rule for."""
         for layer in layers:
-            PLACES[next(kind for kind in type(layer).__mro__ if kind in PLACES)](self, layer)
+            kind = next((kind for kind in type(layer).__mro__ if kind in PLACES), None)
+            if kind is None:
+                raise ValueError(f"layer {layer.name} {layer!r}: there is no rule how to place a {type(layer).__name__}")
+            PLACES[kind](self, layer)
             self.shape = layer.output_shape(self.shape)
 
     def move(self, axis, target, name):
@@ -42,7 +49,7 @@ class Placer:
         source = self.at[axis]
         if source == target:
             return
-        inner = self.order[self.order.index(axis) + 1 :] if source == Shard(N) else ()
+        inner = self.order[self.order.index(axis) + 1 :] if axis in self.order else ()
         for other in reversed(inner):  # their parts are parts of what this axis is about to put together
             self.move(other, Replicate(), name)
         for a, b in route(source, target):
@@ -57,7 +64,7 @@ class Placer:
             move = Redistribute(self.grid.group(axis), source, target, self.shape, rows, self.unit)
             self._append(move, name)
         self.at[axis] = target
-        self.order = outer + ((axis,) if target == Shard(N) else ())
+        self.order = outer + ((axis,) if self._splits_samples(axis, target) else ())
 
     def _append(self, layer, name):
         layer.give_name(name)
@@ -165,7 +172,7 @@ class Placer:
         new, group = fresh(layer), self.grid.group("model")
         if self.at["model"] == Shard(C) and group.size > 1:
             channels = self.shape[-1]
-            owned = split(channels, group.size)
+            owned = parts_of_features(channels, self.unit, group.size)
             needed = [
                 slice(max(0, own.start - layer.size // 2), min(channels, own.stop + (layer.size - 1) // 2))
                 if size(own)
@@ -175,7 +182,9 @@ class Placer:
             mine, seen = owned[group.rank], needed[group.rank]
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
-            self._append(Halo(group, C, owned, needed), layer.name)
+            halo = Halo(group, C, owned, needed)
+            if not halo.moves_nothing:
+                self._append(halo, layer.name)
         self._append(new, layer.name)
 
     def flatten(self, layer):
@@ -214,13 +223,25 @@ class Placer:
                     if whole_channels and placer.at[axis] == Shard(C):
                         placer.move(axis, Shard(N), name)
             else:
-                for axis, placement in placers[0].at.items():
-                    placer.move(axis, placement, name)
+                placer._end_as(placers[0], name)
             placers.append(placer)
-        if len({(placer.unit, placer.order) for placer in placers}) > 1:
-            raise ValueError("branches that end with different splits of samples or features can not be put together")
-        self.at, self.unit, self.order = placers[0].at, placers[0].unit, placers[0].order
+        self.at, self.order = placers[0].at, placers[0].order
+        self.unit = 1 if whole_channels else placers[0].unit
         return placers
+
+    def _end_as(self, other, name):
+        """Append what brings the activations to where another placer left its own."""
+        for axis in other.at:
+            if self.at[axis] == Shard(C) and self.unit != other.unit:  # blocks of features with other borders
+                self.move(axis, Shard(N), name)
+        self.unit = other.unit
+        for axis, placement in other.at.items():
+            self.move(axis, placement, name)
+        if self.order != other.order:
+            for axis in reversed(self.order):
+                self.move(axis, Replicate(), name)
+            for axis in other.order:
+                self.move(axis, Shard(N), name)
 
 
 PLACES = {
@@ -233,7 +254,7 @@ PLACES = {
     Flatten: Placer.flatten,
     Residual: Placer.residual,
     Concat: Placer.concat,
-    object: Placer.elementwise,
+    Activation: Placer.elementwise,
 }
 
 

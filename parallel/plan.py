@@ -19,6 +19,7 @@ Along the axis `height` convolutions are "height" and Linear layers "replicate",
 from math import prod
 
 from nn import Conv2d, Linear
+from nn.chain import shapes
 from parallel.placements import C, H, N, Partial, Replicate, Shard
 from parallel.volume import redistribution
 
@@ -56,8 +57,9 @@ def fewest_bytes(sizes, ranks, allowed=None):
 
     sizes: (features in, features out) of each layer, of one sample. allowed: the choices to take from, one tuple a layer,
     by default `FEWEST`: all weights are sharded. An edge is weighted with what both directions move for one sample; halos
-    are small beside it and left out. From 3 ranks on it moves at most 2/3 of what "laugier" does, at 2 ranks if there are
-    at most 1.5 times as many outputs as inputs of the last of several layers.
+    are small beside it and left out; the layers of branches count as if they followed one another. From 3 ranks on it
+    moves at most 2/3 of what "laugier" does, at 2 ranks if there are at most 1.5 times as many outputs as inputs of the
+    last of several layers.
     """
     allowed = allowed or [FEWEST] * len(sizes)
 
@@ -66,7 +68,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
         total = 0
         for a, b in route(source, target):
             shape = (leaving if a == Partial() else entering,)  # addends are reduced at once, the rest moves when needed
-            a, b = (Shard(C) if placement == Shard(H) else placement for placement in (a, b))  # either is one of P parts
+            a, b = (Shard(N) if placement == Shard(H) else placement for placement in (a, b))  # as which strips are flattened
             total += redistribution(a, b, samples, shape, ranks) + redistribution(b.adjoint, a.adjoint, samples, shape, ranks)
         return total
 
@@ -83,17 +85,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
 
 def feature_sizes(net, shape):
     """(features in, features out) of one sample for each layer with weights. ValueError if the layers do not fit."""
-    sizes = {}
-
-    def walk(layers, shape):
-        for layer in layers:
-            for branch in layer.children:
-                walk(branch, shape)
-            after = layer.output_shape(shape)
-            sizes[layer] = prod(shape), prod(after)
-            shape = after
-
-    walk(net.layers, shape)
+    sizes = {layer: (prod(before), prod(after)) for layer, before, after in shapes(net.layers, shape)}
     return [sizes[layer] for layer in weighted(net)]
 
 
@@ -105,7 +97,7 @@ def parse_plan(text, layers, sizes, ranks):
     words = text.split(",")
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
-        if kinds.keys() != {"conv", "linear"}:
+        if sorted(word.split("=")[0] for word in words) != ["conv", "linear"]:
             raise ValueError(f"plan '{text}': by kind it names conv and linear: use {HELP}")
         words = [kinds["conv" if isinstance(layer, Conv2d) else "linear"] for layer in layers]
     elif len(words) == 1:

@@ -16,7 +16,7 @@ from nn.device import xp
 from nn.layer import Layer
 from parallel.layout import parts_of_features
 from parallel.placements import C, N, Partial, Replicate, Shard
-from parallel.split import size, split
+from parallel.split import resized, size, split
 
 
 class Redistribute(Layer):
@@ -60,7 +60,7 @@ class Redistribute(Layer):
         parts, shape = self.parts(source), list(x.shape)
         shape[source.dim] = parts[-1].stop
         out = self.workspace(direction, tuple(shape), x.dtype)
-        shapes = [_resized(x.shape, source.dim, size(part)) for part in parts]
+        shapes = [resized(x.shape, source.dim, size(part)) for part in parts]
         self._into(
             out,
             source.dim,
@@ -73,15 +73,15 @@ class Redistribute(Layer):
     def _reduce_scatter(self, x, source, target, direction):
         parts = self.parts(target)
         blocks, counts = self._blocks(x, target.dim, parts)
-        out = self.workspace(direction, _resized(x.shape, target.dim, size(self.part(target))), x.dtype)
+        out = self.workspace(direction, resized(x.shape, target.dim, size(self.part(target))), x.dtype)
         self.group.reduce_scatter(blocks, out, counts, self.name)
         return out
 
     def _all_to_all(self, x, source, target, direction):
         mine, parts = size(self.part(target)), self.parts(source)
         blocks, counts = self._blocks(x, target.dim, self.parts(target))
-        shapes = [_resized(_resized(x.shape, target.dim, mine), source.dim, size(part)) for part in parts]
-        out = self.workspace(direction, _resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
+        shapes = [resized(resized(x.shape, target.dim, mine), source.dim, size(part)) for part in parts]
+        out = self.workspace(direction, resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
         self._into(
             out,
             source.dim,
@@ -102,7 +102,7 @@ class Redistribute(Layer):
 
     def _embed(self, x, source, target, direction):
         parts = self.parts(source)
-        out = self.workspace(direction, _resized(x.shape, source.dim, parts[-1].stop), x.dtype)
+        out = self.workspace(direction, resized(x.shape, source.dim, parts[-1].stop), x.dtype)
         out.fill(0)
         out[_along(source.dim, self.part(source))] = x
         return out
@@ -155,9 +155,3 @@ MOVES = {
 def _along(dim, part):
     """The index that takes `part` of dimension `dim`."""
     return (Ellipsis, part) if dim == C else (slice(None),) * dim + (part,)
-
-
-def _resized(shape, dim, length):
-    shape = list(shape)
-    shape[dim] = length
-    return tuple(shape)

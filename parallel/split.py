@@ -34,3 +34,10 @@ def split(n, parts, weights=None):
 def size(part):
     """How many things a part of `split` holds."""
     return part.stop - part.start
+
+
+def resized(shape, dim, length):
+    """`shape` with another length of one dimension."""
+    shape = list(shape)
+    shape[dim] = length
+    return tuple(shape)

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from nn.chain import leaves
 from nn.device import to_device, to_host, xp
 from nn.losses import SoftmaxCrossEntropy
 from nn.random import permutation
@@ -63,10 +64,12 @@ def _first_culprit(net, x, batch_size):
     """Where a value first stops being finite, over all ranks, as words. Collective."""
     culprits = [("the input", x)]
     for layer in net.layers:
-        layer.begin(net.seed, net.step, batch_size)
-        culprits += [(f"parameter {layer.name}.{p.name}", p.value) for p in layer.parameters]
+        for leaf in leaves([layer]):
+            leaf.begin(net.seed, net.step, batch_size)
+            culprits += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
         x = layer.forward(x, training=True)
-        culprits.append((f"the output of layer {layer.name} ({layer!r})", x.copy()))
+        kind = type(layer).__name__ if layer.children else repr(layer)
+        culprits.append((f"the output of layer {layer.name} ({kind})", x.copy()))
     first = _first_not_finite(net.grid, [array for _, array in culprits])
     if first == len(culprits):
         return "the outputs are finite, the loss of them is not"

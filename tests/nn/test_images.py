@@ -66,6 +66,7 @@ SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
     (2, 7, 13, 1, 5, 3, 1, 0), (3, 13, 7, 3, 4, 5, 1, 2), (2, 17, 17, 3, 7, 5, 3, 1), (2, 13, 13, 5, 3, 1, 2, 0),
     (1, 9, 8, 7, 6, (3, 5), (2, 1), (1, 2)), (2, 11, 11, 2, 3, 11, 4, 2), (4, 6, 6, 6, 2, 3, 1, 3), (0, 6, 6, 2, 2, 3, 1, 1),
     (2, 13, 17, 24, 32, 3, 1, 1), (1, 18, 10, 25, 31, 5, 1, 2), (3, 8, 8, 33, 24, 5, 1, 0), (70, 8, 8, 24, 24, 3, 1, 0),
+    (2, 9, 10, 25, 26, 5, 1, 0),
 ]  # fmt: skip
 
 
@@ -108,13 +109,31 @@ def test_the_choice_of_an_algorithm():
     assert chosen(Window((3, 3), (2, 2)), 64, 64, 32, 32, f4) is Patches
     assert chosen(Window((3, 3)), 3, 64, 32, 32, f4) is Patches
     assert chosen(Window((1, 3)), 64, 64, 32, 32, f4) is Patches
+    assert chosen(Window((3, 3)), 64, 64, 1, 32, f4) is Patches  # three of four rows of tiles would be cut off
+    assert algorithm(Window((5, 5)), 64, 64, 6, 6, f4).m == 3 and algorithm(Window((5, 5)), 64, 64, 8, 8, f4).m == 4
 
 
-@pytest.mark.parametrize("r", [3, 5])
-def test_winograds_transforms_convolve(r):
-    a, g, b = transforms(r)
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 3), (1, 1)])
+def test_arrays_that_are_not_contiguous(kernel, stride):
+    """Views as users and redistributions hand them on: transposed, or some channels, rows or columns of a larger array."""
     rng = np.random.default_rng(0)
-    data, kernel = rng.standard_normal(r + 3), rng.standard_normal(r)
+    whole = rng.standard_normal((2, 12, 9, 14))
+    for view in (whole.transpose(0, 2, 3, 1), whole[..., 1:13], whole[:, 1:-1, 2:-1, :12], whole[::2, ::2, ::-1, :12]):
+        nets = [Sequential([Conv2d(12, 5, kernel, stride)], seed=1, dtype=np.float64) for _ in range(2)]
+        ys = [net.forward(to_device(x), training=True) for net, x in zip(nets, (view.copy(order="C"), view))]
+        assert np.allclose(to_host(ys[0]), to_host(ys[1]), rtol=1e-12)
+        dy = rng.standard_normal((*ys[0].shape[:3], 7))[..., 1:6]
+        dxs = [to_host(net.backward(to_device(d), input_gradient=True)).copy() for net, d in zip(nets, (dy.copy(), dy))]
+        assert np.allclose(*dxs, rtol=1e-12)
+        assert np.allclose(to_host(nets[0].grads), to_host(nets[1].grads), rtol=1e-12)
+
+
+@pytest.mark.parametrize("m", [3, 4])
+@pytest.mark.parametrize("r", [3, 5])
+def test_winograds_transforms_convolve(m, r):
+    a, g, b = transforms(m, r)
+    rng = np.random.default_rng(0)
+    data, kernel = rng.standard_normal(m + r - 1), rng.standard_normal(r)
     assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
 
 

@@ -13,6 +13,7 @@ from nn import (
     Conv2d,
     Dropout,
     Flatten,
+    Layer,
     LeakyReLU,
     Linear,
     LocalResponseNorm,
@@ -107,7 +108,7 @@ def parallel(grid, layers, dtype, batch_sizes, plan):
         batch_size = batch_sizes[step % len(batch_sizes)]
         x, y = data(layers, dtype, batch_size, step)
         x, y = x[net.input_block(batch_size)], y[net.output_rows(batch_size)]
-        losses.append(train_step(net, LOSSES["cross-entropy"](), optimizer, np.ascontiguousarray(x), y, batch_size))
+        losses.append(train_step(net, LOSSES["cross-entropy"](), optimizer, x, y, batch_size))
     return losses, net.state_dict()
 
 
@@ -219,3 +220,56 @@ def test_convolutions_by_strips_and_dense_layers_by_columns_on_the_same_ranks(co
         text = repr(net)
         assert "HaloConv2d" in text and "Linear(140, 5, block 140x" in text
         assert "Redistribute(Shard(dim=1) -> Shard(dim=0) of 7x5x4" in text
+
+
+def flat_branches():
+    """Branches behind a Flatten, whose features lie in blocks of channels, and a normalisation across features."""
+    return [Conv2d(3, 5, 3, padding=1), ReLU(), MaxPool2d(2), Flatten(), LocalResponseNorm(3, 0.5),
+            Residual([Linear(45, 45), ReLU()]), BatchNorm(45), Linear(45, 3)]  # fmt: skip
+
+
+def flattened_apart():
+    return [Conv2d(3, 5, 3, padding=1), Concat([MaxPool2d(2), Flatten()], [AvgPool2d(7), Flatten()]), Tanh(), Linear(50, 3)]
+
+
+def pooled_to_one():
+    return [Conv2d(3, 5, 3, padding=1), MaxPool2d(2), AvgPool2d(3), Flatten(),
+            Residual([Linear(5, 5), Tanh(), Linear(5, 5)]), Linear(5, 3)]  # fmt: skip
+
+
+def unpadded():
+    """Convolutions that read their input where it lies, which a redistribution or a reader may have sliced."""
+    return [Conv2d(6, 6, 3), Concat([Conv2d(6, 7, 2)], [Conv2d(6, 5, 2)]), MaxPool2d(2), Flatten(), Linear(48, 3)]
+
+
+FLAT = {
+    flat_branches: ((7, 7, 3), ("fewest-bytes", "out", "in", "replicate")),
+    flattened_apart: ((7, 7, 3), ("fewest-bytes", "out", "in")),
+    pooled_to_one: ((7, 7, 3), ("out", "replicate,out,replicate,out", "in,out,in,out")),
+    unpadded: ((7, 7, 6), ("out", "in", "out,in,in,out", "in,replicate,out,in", "laugier")),
+}
+NETS |= {layers: (shape, 3) for layers, (shape, _) in FLAT.items()}
+
+
+@mpi(1, 2, 3, 4)
+def test_branches_of_features_and_sliced_inputs_equal_serial(comm):
+    for layers, (_, plans) in FLAT.items():
+        losses, expected = serial(layers, np.float64, (5,))
+        for sizes, plan in product(grids(comm.size), plans):
+            with ProcessGrid(comm, **sizes) as grid:
+                parallel_losses, state = parallel(grid, layers, np.float64, (5,), plan)
+            case = f"{layers.__name__} {sizes} {plan}"
+            assert np.allclose(parallel_losses, losses, rtol=1e-10, atol=1e-10), case
+            assert error(state, expected) < 1e-10, f"{case}: {error(state, expected)}"
+
+
+class Softmax(Layer):
+    """A layer that nobody has a rule for."""
+
+
+@mpi(1, 2)
+def test_layers_without_a_rule_are_refused(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        assert "no rule how to place a Softmax" in refusal(Sequential([Linear(3, 4), Softmax(), Linear(4, 2)]), grid)
+        assert "give Sequential(.., input_shape=" in refusal(Sequential([Flatten(), Linear(12, 2)]), grid)
+        assert "give Sequential(.., input_shape=" in refusal(Sequential([Conv2d(3, 2, 3)]), grid)
