@@ -120,6 +120,62 @@ def test_augmented_images_are_the_same_on_every_grid(small, tmp_path):  # noqa: 
         assert np.allclose(other, losses[0], rtol=1e-10)
 
 
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory):
+    """A folder of a few small images in two classes, of which one is brighter."""
+    from PIL import Image
+
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for part, count in (("train", 12), ("test", 5)):
+        for label, name in enumerate(("dark", "light")):
+            (folder / "flowers" / part / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(90 * label, 160 + 90 * label, (14, 17, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / "flowers" / part / name / f"{number}.png")
+    return folder
+
+
+def test_a_convolutional_network_trains_alike_on_every_grid(flowers, tmp_path):
+    """A folder of images, varied at random, on strips and blocks of channels; with batch normalisation and early stopping."""
+    arguments = ["--dataset", "images:flowers,size=13", "--data-dir", flowers, "--net", "resnet20", "--batch-size", 7]
+    arguments += ["--augment", "shift=2,flip", "--dtype", "float64", "--lr", 0.01, "--schedule", "constant"]
+    arguments += ["--validation", 0.3, "--patience", 2]
+    reports = [
+        report_of(tmp_path, ranks, *arguments, "--epochs", 4, "--grid", grid, "--reader", reader, *plan)
+        for ranks, grid, reader, plan in (
+            (1, "batch=1", "each", []),
+            (3, "height=3", "each", []),
+            (2, "model=2", "scatter", ["--plan", "conv=replicate,linear=out"]),
+            (8, "batch=2,height=2,model=2", "scatter-broadcast", []),
+        )
+    ]
+    for other in reports[1:]:
+        assert np.allclose(other["loss"], reports[0]["loss"], rtol=1e-8)
+        for name in ("validation", "best_epoch", "test_loss", "test_accuracy"):
+            assert other[name] == pytest.approx(reports[0][name], rel=1e-8), name
+    assert any(row["kind"] == "halo" for row in reports[1]["communication"])
+    # What is tested are the weights and the running statistics of the best epoch.
+    again = report_of(tmp_path, 1, *arguments, "--steps", math.ceil(17 / 7) * reports[0]["best_epoch"])
+    assert again["params_digest"] == reports[0]["params_digest"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--net", "vgg16"], "net 'vgg16' on images of 13x13x3"),
+        (["--net", "lenet5", "--grid", "height=1,model=1", "--plan", "height"], "has no height to split"),
+        (["--net", "resnet20", "--plan", "laugier"], "no rule for layers such as BatchNorm"),
+        (["--net", "lenet5", "--augment", ""], "augment"),
+        (["--net", "lenet5,dropout=0.1"], "only nets that have dropout"),
+        (["--net", "lenet5", "--device", "gpu"], "--device gpu"),
+    ],
+)
+def test_what_does_not_fit_images_is_one_line(flowers, arguments, message):
+    finished = train(1, "--dataset", "images:flowers,size=13", "--data-dir", flowers, "--batch-size", 7, *arguments)
+    assert finished.status == 2 and message in finished.stderr, finished.stderr
+    assert finished.stderr.count("\n") == 1, finished.stderr
+
+
 def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
     report = report_of(tmp_path, 2, *SETTINGS, "--validation", "0.1")
     assert len(report["validation"]) == 2 and report["stopped_epoch"] is None

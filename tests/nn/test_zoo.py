@@ -80,6 +80,32 @@ def test_five_steps_equal_pytorch(name):
         assert np.allclose(value, state[entry].numpy(), rtol=1e-8, atol=1e-10), entry
 
 
+@pytest.mark.parametrize("name", ["mnist-cnn", "cifar-cnn"])
+def test_steps_in_float32_equal_pytorch(name):
+    """Where other algorithms compute than in float64."""
+    torch = pytest.importorskip("torch")
+    from experiments import torch_peer
+
+    net = specs.build(name.replace("cifar-cnn", "cifar-cnn,dropout=0"), (32, 32, 3), 5, seed=4)
+    model = torch_peer.network(net)
+    optimizer, theirs = SGD(net, 0.01, 0.9), torch.optim.SGD(model.parameters(), 0.01, 0.9)
+    loss, rng = SoftmaxCrossEntropy(), np.random.default_rng(0)
+    for _ in range(5):
+        x, y = rng.standard_normal((6, 32, 32, 3)).astype(np.float32), rng.integers(0, 5, 6)
+        theirs.zero_grad()
+        expected = torch.nn.functional.cross_entropy(model(torch_peer.layout(x)), torch.from_numpy(y))
+        expected.backward()
+        assert loss.forward(net.forward(to_device(x), training=True), to_device(y), 6) == pytest.approx(
+            expected.item(), rel=1e-4
+        )
+        net.backward(loss.backward())
+        theirs.step()
+        optimizer.step()
+        net.step += 1
+    for entry, value in net.state_dict().items():
+        assert np.allclose(value, model.state_dict()[entry].numpy(), rtol=1e-3, atol=1e-4), entry
+
+
 def test_networks_that_do_not_fit_say_so():
     with pytest.raises(ValueError, match="takes images"):
         specs.build("vgg16", 784, 10)
