@@ -69,9 +69,9 @@ def check_memory(args, serial, net):
     outputs = sample_bytes(serial) * args.batch_size // net.grid.size
     if parameters + outputs > report.memory_of_machine():
         raise ValueError(
-            f"a step needs {parameters / 2**30:.0f} GiB on one rank for {net.size} parameters with what belongs to them, and "
-            f"{outputs / 2**30:.0f} for the outputs of the layers; the machine has {report.memory_of_machine() / 2**30:.0f}: "
-            f"use more ranks, a smaller net or a smaller --batch-size"
+            f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "
+            f"the layers {outputs / 2**30:.0f}, and the machine has {report.memory_of_machine() / 2**30:.0f}: use more ranks, "
+            f"a smaller net or a smaller --batch-size"
         )
 
 

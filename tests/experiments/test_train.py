@@ -198,7 +198,7 @@ BAD = [
     (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
     (["--net", "resnet9000"], "unknown net 'resnet9000'"),
     (["--net", "mlp:64,-1,relu"], "every width must be at least 1"),
-    (["--net", "mlp:64,swish"], "neither a width nor an activation"),
+    (["--net", "mlp:64,swish"], "neither a number nor an activation"),
     (["--plan", "diagonal"], "unknown choice 'diagonal'"),
     (["--plan", "out,in"], "2 choices but the net has 3"),
     (["--batch-size", "-8"], "whole number of at least 1, not '-8'"),
