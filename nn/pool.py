@@ -99,12 +99,16 @@ class MaxPool2d(Pool2d):
             if i == 0 and place.shape == y.shape:
                 held = place
                 continue
-            if i == 0:
-                y.fill(-xp.inf)
-            elif place.shape != y.shape and held is not y:
+            if i == 0:  # some windows have their first place in the padding
+                covered = outputs[axis]
+                y[along(axis, slice(0, covered.start))] = -xp.inf
+                y[along(axis, slice(covered.stop, None))] = -xp.inf
+                xp.copyto(y[outputs], place)
+                continue
+            if place.shape != y.shape and held is not y:
                 xp.copyto(y, held)
                 held = y
-            if larger is not None and i:
+            if larger is not None:
                 if place.shape != y.shape:
                     larger[:, i - 1] = False
                 xp.greater(place, held[outputs], out=larger[:, i - 1][outputs])
@@ -117,19 +121,13 @@ class MaxPool2d(Pool2d):
         """Give each gradient to the place that had the maximum: the last one that was larger than all before it."""
         k, stride, before = self.along(axis)
         larger = self.larger[axis][images]
-        chosen, later = scratch("chosen", dy.shape, xp.bool_), scratch("later", dy.shape, xp.bool_)
-        share = scratch("share", dy.shape, dy.dtype)
+        share, later = scratch("share", dy.shape, dy.dtype), None
         if k == stride:  # each pixel is under one window, but for those at the end
             dx[along(axis, slice(max(0, dy.shape[axis] * stride - before), None))] = 0
         else:
             dx.fill(0)
-        later.fill(False)
         for i in reversed(range(k)):
-            if i:
-                xp.greater(larger[:, i - 1], later, out=chosen)  # of bits: this one and none of the later
-                xp.logical_or(larger[:, i - 1], later, out=later)
-            else:
-                xp.logical_not(later, out=chosen)
+            chosen, later = self._chosen(larger[:, i - 1] if i else None, later, dy.shape)
             xp.copyto(share, chosen)
             outputs, inputs = (along(axis, part) for part in span(i - before, stride, dy.shape[axis], dx.shape[axis]))
             if k <= stride:
@@ -137,6 +135,17 @@ class MaxPool2d(Pool2d):
             else:
                 xp.multiply(share, dy, out=share)
                 xp.add(dx[inputs], share[outputs], out=dx[inputs])
+
+    @staticmethod
+    def _chosen(larger, later, shape):
+        """(where this place has the maximum, where this or a later one has); larger: None for the first place."""
+        if later is None:
+            return (True, None) if larger is None else (larger, larger)
+        chosen = scratch("chosen", shape, xp.bool_)
+        if larger is None:
+            return xp.logical_not(later, out=chosen), None
+        xp.greater(larger, later, out=chosen)  # of bits: this one and none of the later
+        return chosen, xp.logical_or(larger, later, out=scratch("later", shape, xp.bool_))
 
 
 class AvgPool2d(Pool2d):
