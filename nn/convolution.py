@@ -302,7 +302,7 @@ class Winograd:
         dx.fill(0)
         for images, rows in self._blocks(dx, dy):
             products = self._product_gradients(out, dy, images, rows)
-            shape = (images.stop - images.start, -(-(rows.stop - rows.start) // self.m), -(-dy.shape[2] // self.m))
+            shape = (images.stop - images.start, *self._tiles(rows, dy.shape[2]))
             self._to_pixels(products, kernel, into, shape, images, rows, dx)
 
     def _to_pixels(self, products, kernel, into, shape, images, rows, dx):
@@ -324,10 +324,14 @@ class Winograd:
         most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
         return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m) * tile // self.m, self.m, most)
 
+    def _tiles(self, rows, columns):
+        """How many (rows, columns) of tiles cover the slice `rows` of the outputs."""
+        return -(-(rows.stop - rows.start) // self.m), -(-columns // self.m)
+
     def _image_tiles(self, x, images, rows, columns):
         """The tiles of n x n pixels that a block of outputs needs: (n, n, images, tile rows, tile columns, C)."""
         (top, _), (left, _) = self.window.padding
-        down, across = -(-(rows.stop - rows.start) // self.m), -(-columns // self.m)
+        down, across = self._tiles(rows, columns)
         first = rows.start - top
         right = max(0, across * self.m + self.r - 1 - left - x.shape[2])
         block = padded(x, images, first, first + down * self.m + self.r - 1, left, right, "padded")
@@ -348,7 +352,7 @@ class Winograd:
 
     def _product_gradients(self, out, dy, images, rows):
         """The gradients of the products of a block: (n^2, tiles, F)."""
-        down, across = -(-(rows.stop - rows.start) // self.m), -(-dy.shape[2] // self.m)
+        down, across = self._tiles(rows, dy.shape[2])
         stop = rows.start + down * self.m
         block = padded(dy, images, rows.start, stop, 0, across * self.m - dy.shape[2], "padded gradient")
         b, r, q, c = block.strides

@@ -2,8 +2,7 @@
 
 from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
-
-CHUNK = 1 << 16  # elements that a CPU updates at a time, so that the passes over them stay in the cache
+from nn.workspace import CHUNK
 
 
 class Optimizer:

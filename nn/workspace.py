@@ -1,9 +1,11 @@
 """Arrays that are allocated once and used again, and work cut into blocks that stay in the cache."""
 
+from math import prod
+
 from nn import device
 from nn.device import xp
 
-CHUNK = 1 << 16  # elements of a piece of an elementwise pass on a CPU
+CHUNK = 1 << 16  # elements of a piece of an elementwise pass or of an update on a CPU
 BLOCK_BYTES = 1 << 20  # of a block on a CPU: half a second-level cache
 DEVICE_BLOCK_BYTES = 1 << 28  # on a GPU, which wants few large calls
 
@@ -19,9 +21,7 @@ class Workspace:
         view, flat = self._spaces.get(name, (None, None))
         if view is not None and view.shape == shape and view.dtype == dtype:
             return view
-        size = 1
-        for length in shape:
-            size *= length
+        size = prod(shape)
         if flat is None or flat.size < size or flat.dtype != dtype:
             flat = device.empty(size, dtype)
         view = flat[:size].reshape(shape)
