@@ -39,7 +39,11 @@ def nothing_left():
 
 
 def open_mpi_sessions():
-    return set(glob.glob(f"{tempfile.gettempdir()}/ompi.*[0-9]")) | set(glob.glob(f"{tempfile.gettempdir()}/ompi.*/pid.*"))
+    """Folders of one mpiexec each. The folder `ompi.HOST.USER` around some of them is of all jobs, and stays."""
+    folders = glob.glob(f"{tempfile.gettempdir()}/ompi.*")
+    return {path for path in folders if path.rpartition("ompi.")[2].isdigit()} | {
+        path for folder in folders for path in glob.glob(f"{folder}/pid.*")
+    }
 
 
 def ranks_alive(module="tests.parallel.failing"):
