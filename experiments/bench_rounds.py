@@ -1,9 +1,20 @@
-"""Times of several sides taken next to each other, and which cases take part: what the programs of `bench` share."""
+"""Made-up minibatches, times of several sides taken next to each other, and which cases take part: what `bench` shares."""
 
 import time
 from statistics import median
 
+import numpy as np
+
 from parallel.job import UserError
+
+
+def minibatch(shape, outputs, batch_size, loss="cross-entropy"):
+    """(x, y) of made-up samples of `shape`: y are labels below `outputs`, or for "mse" as many values."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((batch_size, *shape), np.float32)
+    if loss == "mse":
+        return x, rng.standard_normal((batch_size, outputs), np.float32)
+    return x, rng.integers(0, outputs, batch_size)
 
 
 def ratios(ours, theirs, rounds, seconds):

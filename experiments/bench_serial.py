@@ -4,10 +4,9 @@ import contextlib
 import json
 from dataclasses import dataclass
 
-import numpy as np
 from tqdm import tqdm
 
-from experiments.bench_rounds import add_only, ratios, selected
+from experiments.bench_rounds import add_only, minibatch, ratios, selected
 from experiments.options import Parser, whole
 from nn import LOSSES, SGD, Dropout, specs
 from parallel.job import UserError, run_launcher
@@ -57,12 +56,7 @@ def serial_steps(case, best=False):
     from experiments import torch_peer  # here, so that naming the cases needs no PyTorch
 
     net = specs.build(case.net, case.shape, case.outputs)
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((case.batch_size, *net.input_shape), np.float32)
-    if case.loss == "mse":
-        y = rng.standard_normal((case.batch_size, case.outputs), np.float32)
-    else:
-        y = rng.integers(0, case.outputs, case.batch_size)
+    x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)
     formats = [torch.contiguous_format, torch.channels_last] if best and x.ndim == 4 else [torch.contiguous_format]
     models = [torch_peer.network(net) for _ in formats]
     ours = our_step(net, x, y, case.loss)

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from nn import specs
 from parallel.job import UserError, launched_rank, one_line
 
 
@@ -69,6 +70,15 @@ def number(least=None, above=None, below=None):
         return value
 
     return parse
+
+
+def add_problem(parser, net, shape, outputs, batch_size):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, of a program that trains on made-up data."""
+    parser.add_argument("--net", default=net, help=specs.HELP)
+    words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
+    parser.add_argument("--shape", "--features", type=whole_list, default=shape, metavar="SHAPE", help=words)
+    parser.add_argument("--outputs", type=whole(1), default=outputs, help="classes")
+    parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples of the global minibatch")
 
 
 def add_device(parser):

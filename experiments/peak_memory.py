@@ -5,11 +5,10 @@ python -m experiments.peak_memory --net vgg16 --shape 224,224,3 --outputs 1000 -
 
 import json
 
-import numpy as np
-
 from experiments import report
+from experiments.bench_rounds import minibatch
 from experiments.bench_serial import our_step
-from experiments.options import Parser, user_input, whole, whole_list
+from experiments.options import Parser, add_problem, user_input
 from nn import specs
 from parallel.job import UserError, run_launcher
 
@@ -18,18 +17,12 @@ STEPS = 2  # the second has the gradients and the momentum of the first
 
 def main():
     parser = Parser(prog="peak_memory", description="Measure the peak memory of training steps on made-up data.")
-    parser.add_argument("--net", default="vgg16", help=specs.HELP)
-    shape = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
-    parser.add_argument("--shape", type=whole_list, default=[224, 224, 3], metavar="SHAPE", help=shape)
-    parser.add_argument("--outputs", type=whole(1), default=1000, help="classes")
-    parser.add_argument("--batch-size", type=whole(1), default=8, help="samples of a minibatch")
+    add_problem(parser, "vgg16", [224, 224, 3], outputs=1000, batch_size=8)
     parser.add_argument("--peer", action="store_true", help="of PyTorch's network, not of ours")
     args = parser.parse_args()
     with user_input():
         net = specs.build(args.net, args.shape, args.outputs)
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.batch_size, *net.input_shape), np.float32)
-    y = rng.integers(0, args.outputs, args.batch_size)
+    x, y = minibatch(net.input_shape, args.outputs, args.batch_size)
     step = peer_step(net, x, y) if args.peer else our_step(net, x, y, "cross-entropy")
     for _ in range(STEPS):
         step()

@@ -11,7 +11,8 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.options import Parser, add_device, user_input, whole, whole_list
+from experiments.bench_rounds import minibatch
+from experiments.options import Parser, add_device, add_problem, user_input, whole
 from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.devices import use_device
@@ -20,11 +21,7 @@ from parallel.job import run
 
 def main():
     parser = Parser(prog="step_time", description="Time training steps on made-up data.")
-    parser.add_argument("--net", default="mlp:2048,1024,tanh", help=specs.HELP)
-    shape = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
-    parser.add_argument("--shape", "--features", type=whole_list, default=[1024], metavar="SHAPE", help=shape)
-    parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
-    parser.add_argument("--batch-size", type=whole(1), default=1024, help="samples of the global minibatch")
+    add_problem(parser, "mlp:2048,1024,tanh", [1024], outputs=10, batch_size=1024)
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
     parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
     add_device(parser)
@@ -36,9 +33,7 @@ def main():
         serial = specs.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.batch_size, *serial.input_shape), np.float32)
-    y = rng.integers(0, args.outputs, args.batch_size)
+    x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
     x = device.to_device(np.ascontiguousarray(x[net.input_block(args.batch_size)]))
     y = device.to_device(y[net.output_rows(args.batch_size)])
     seconds = []

@@ -3,7 +3,7 @@
 python -m experiments.summary --net vgg16 --batch-size 8
 """
 
-from experiments.options import Parser, user_input, whole
+from experiments.options import Parser, user_input, whole, whole_list
 from nn import specs, summary
 from parallel.job import run_launcher
 
@@ -12,19 +12,14 @@ SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18"), "224,224,3") | dict.fro
 SHAPES |= dict.fromkeys(("mlp2", "mlp3"), "32,32,1")
 
 
-def shape_of(text):
-    """An option type: the shape of a sample, such as 784 or 32,32,3."""
-    return tuple(whole(1)(word) for word in text.split(","))
-
-
 def main():
     parser = Parser(prog="summary", description="Print what a network is made of.")
     parser.add_argument("--net", default="vgg16", help=specs.HELP)
-    parser.add_argument("--shape", type=shape_of, metavar="H,W,C", help="of a sample (default: as published, else 32,32,3)")
+    parser.add_argument("--shape", type=whole_list, metavar="H,W,C", help="of a sample (default: as published, else 32,32,3)")
     parser.add_argument("--outputs", type=whole(1), help="classes (default: 1000 for images of 224 pixels, else 10)")
     parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples")
     args = parser.parse_args()
-    shape = args.shape or shape_of(SHAPES.get(args.net, "32,32,3"))
+    shape = args.shape or whole_list(SHAPES.get(args.net, "32,32,3"))
     with user_input():
         net = specs.build(args.net, shape, args.outputs or (1000 if shape[0] == 224 else 10))
         print(summary.table(net, net.input_shape, args.batch_size))

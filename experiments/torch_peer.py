@@ -98,8 +98,7 @@ def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
 
 
 def main():
-    import numpy as np
-
+    from experiments.bench_rounds import minibatch
     from experiments.options import whole_list
     from nn import specs
     from parallel.job import launched_rank, promised_ranks
@@ -116,9 +115,7 @@ def main():
     torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
     net = specs.build(args.net, args.shape, args.outputs)
     model = torch.nn.parallel.DistributedDataParallel(network(net))
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((args.batch_size, *net.input_shape), np.float32)[rank::size].copy()
-    y = rng.integers(0, args.outputs, args.batch_size)[rank::size].copy()
+    x, y = (a[rank::size].copy() for a in minibatch(net.input_shape, args.outputs, args.batch_size))
     one = step(model, x, y, "cross-entropy")
     seconds = []
     for _ in range(args.steps + 3):

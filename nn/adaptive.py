@@ -49,11 +49,7 @@ class Adam(Optimizer):
         xp.multiply(g, g, out=g)
         xp.multiply(squares, beta2, out=squares)
         xp.add(squares, g, out=squares)
-        xp.sqrt(squares, out=g)
-        xp.add(g, eps, out=g)
-        xp.divide(gradients, g, out=g)
-        xp.multiply(g, lr, out=g)
-        xp.subtract(p, g, out=p)
+        _descend(p, gradients, squares, lr, eps, g)
 
 
 class Adagrad(Optimizer):
@@ -79,11 +75,7 @@ class Adagrad(Optimizer):
         (squares,) = state
         scratch = xp.multiply(g, g, out=self.scratch[: len(g)])
         xp.add(squares, scratch, out=squares)
-        xp.sqrt(squares, out=scratch)
-        xp.add(scratch, eps, out=scratch)
-        xp.divide(g, scratch, out=g)
-        xp.multiply(g, lr, out=g)
-        xp.subtract(p, g, out=p)
+        _descend(p, g, squares, lr, eps, scratch)
 
 
 class Adadelta(Optimizer):
@@ -126,6 +118,15 @@ class Adadelta(Optimizer):
         scratch = xp.multiply(x, x, out=self.scratch[: len(x)])
         xp.multiply(total, rho, out=total)
         xp.add(total, scratch, out=total)
+
+
+def _descend(p, direction, squares, lr, eps, scratch):
+    """p <- p - lr direction / (sqrt(squares) + eps); scratch is overwritten."""
+    xp.sqrt(squares, out=scratch)
+    xp.add(scratch, eps, out=scratch)
+    xp.divide(direction, scratch, out=scratch)
+    xp.multiply(scratch, lr, out=scratch)
+    xp.subtract(p, scratch, out=p)
 
 
 def _check(eps, **decays):

@@ -27,7 +27,7 @@ import numpy as np
 
 from nn import device
 from nn.device import xp
-from nn.gemm import column_sums, matmul, product_over_rows
+from nn.gemm import SMALL, column_sums, divisor, matmul, product_over_rows
 from nn.window import Window, span
 from nn.workspace import blocks, scratch
 
@@ -377,19 +377,12 @@ class Winograd:
 def transform(matrix, data, out):
     """matrix @ data into out, for a small matrix (m, k) and much data (k, columns).
 
-    On a CPU cut into groups of columns for which OpenBLAS has a kernel that need not pack, see `nn/gemm.py`.
+    On a CPU cut into groups of 32 to 512 columns, for which OpenBLAS need not pack: see `nn/gemm.py`.
     """
-    width = group(data.shape[1], matrix.size) if device.is_cpu() else 0
-    if not width:
+    width = divisor(data.shape[1], min(512, SMALL // matrix.size)) if device.is_cpu() else 0
+    if width < 32:
         xp.matmul(matrix, data, out=out)
         return
     groups = data.shape[1] // width
     cut = lambda a: a.reshape(len(a), groups, width).transpose(1, 0, 2)  # noqa: E731
     xp.matmul(matrix, cut(data), out=cut(out))
-
-
-@lru_cache(maxsize=1024)
-def group(columns, size):
-    """The largest divisor of `columns` up to 512 with which products of a matrix of `size` stay small; 0 if it is tiny."""
-    most = min(512, 10**6 // size)
-    return next((width for width in range(most, 31, -1) if columns % width == 0), 0)

@@ -6,7 +6,7 @@ k x k window costs 2 k passes of shrinking size, not k^2.
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import image_output, make_window, span
+from nn.window import along, image_output, make_window, span
 from nn.workspace import blocks, gradient_space, scratch
 
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
@@ -179,8 +179,3 @@ class AvgPool2d(Pool2d):
     def _meetings(self, outputs, length, axis):
         k, stride, before = self.along(axis)
         return [[along(axis, part) for part in span(i - before, stride, outputs, length)] for i in range(k)]
-
-
-def along(axis, part):
-    """The index that takes `part` of dimension ROWS or COLUMNS."""
-    return (slice(None),) * axis + (part,)

@@ -83,6 +83,11 @@ def image_output(window, shape, layer):
     return rows, columns
 
 
+def along(dim, part):
+    """The index that takes `part` of dimension `dim` of an array; -1 is the last one."""
+    return (Ellipsis, part) if dim == -1 else (slice(None),) * dim + (part,)
+
+
 def span(offset, stride, outputs, length, first=0):
     """(outputs, inputs): the slices of windows and of pixels that meet where window p looks at pixel p stride + offset.
 

@@ -8,8 +8,9 @@ from math import prod
 
 from nn.device import xp
 from nn.layer import Layer
+from nn.window import along
 from nn.workspace import gradient_space
-from parallel.split import resized, size
+from parallel.split import common, resized, size
 
 
 class Halo(Layer):
@@ -23,8 +24,8 @@ class Halo(Layer):
         self.group, self.dim, self.owned, self.needed = group, dim, owned, needed
         me = group.rank
         # What goes from here to each rank, and comes here from each: slices of the whole dimension.
-        self.sent = [_common(owned[me], block) for block in needed]
-        self.received = [_common(block, needed[me]) for block in owned]
+        self.sent = [common(owned[me], block) for block in needed]
+        self.received = [common(block, needed[me]) for block in owned]
 
     @property
     def moves_nothing(self):
@@ -64,7 +65,8 @@ class Halo(Layer):
         """Wait for it; returns the gradient of the owned block."""
         mine, kept = self.owned[self.group.rank], self.sent[self.group.rank]
         dx = gradient_space(self.shape, dy)
-        dx.fill(0)
+        if size(kept) < size(mine):  # no window here looks at the rest
+            dx.fill(0)
         dx[self._at(kept, mine)] = dy[self._at(kept, self.needed[self.group.rank])]
         self._wait()
         for block, part in self._arrived(self.sent, dx.shape):
@@ -98,7 +100,7 @@ class Halo(Layer):
     def _at(self, part, held):
         """The index of the slice `part` of the dimension in an array that holds the slice `held` of it."""
         where = slice(part.start - held.start, part.stop - held.start) if size(part) else slice(0, 0)
-        return (Ellipsis, where) if self.dim == -1 else (slice(None),) * self.dim + (where,)
+        return along(self.dim, where)
 
     def __repr__(self):
         most = max(size(need) - size(own) for need, own in zip(self.needed, self.owned))
@@ -155,9 +157,3 @@ class HaloConv2d(Layer):
 
     def __repr__(self):
         return f"HaloConv2d({self.conv!r}, {self.halo!r})"
-
-
-def _common(a, b):
-    """What two slices have in common: an empty slice if nothing."""
-    start, stop = max(a.start, b.start), min(a.stop, b.stop)
-    return slice(start, stop) if stop > start else slice(0, 0)

@@ -11,6 +11,13 @@ def parts_of_features(features, unit, ranks):
     return tuple(slice(part.start * unit, part.stop * unit) for part in split(features // unit, ranks))
 
 
+def parts(dim, samples, shape, ranks, unit=1):
+    """The slices on each rank of a dimension, N, H or C, of `samples` samples of `shape`. unit: as of `parts_of_features`."""
+    if dim == C:
+        return parts_of_features(shape[-1], unit, ranks)
+    return split(samples if dim == N else shape[0], ranks)
+
+
 @dataclass(frozen=True)
 class Layout:
     """The placement of a minibatch: samples are split along `batch`, and along the other axes as `placements` say.

@@ -70,11 +70,11 @@ class Placer:
         layer.give_name(name)
         self.layers.append(layer)
 
-    def whole_values(self, layer):
+    def whole_values(self, name):
         """What is elementwise, or compares, can not work on addends: sum them."""
         for axis, placement in self.at.items():
             if placement == Partial():
-                self.move(axis, Shard(C), layer.name)
+                self.move(axis, Shard(C), name)
 
     # ----- one method a kind of layer
 
@@ -134,7 +134,7 @@ class Placer:
         return split(height, group.size), needed, window.of_rows(mine, height), size(mine)
 
     def pool(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         new = fresh(layer)
         if axis := self._height_axis():
             owned, needed, new.window, _ = self._strips(axis, layer.window)
@@ -144,18 +144,18 @@ class Placer:
         self._append(new, layer.name)
 
     def elementwise(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         self._append(fresh(layer), layer.name)
 
     def dropout(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         new, layout, coordinates = fresh(layer), self.layout, self.grid.coordinates
         new.shape, new.block = self.shape, layout.block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
         self._append(new, layer.name)
 
     def batch_norm(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         apart = [axis for axis, placement in self.at.items() if placement in (Shard(N), Shard(H))]
         group = self.grid.group("batch", *apart)
         if self.at["model"] == Shard(C):
@@ -168,7 +168,7 @@ class Placer:
         self._append(new, layer.name)
 
     def response_norm(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         new, group = fresh(layer), self.grid.group("model")
         if self.at["model"] == Shard(C) and group.size > 1:
             channels = self.shape[-1]
@@ -188,7 +188,7 @@ class Placer:
         self._append(new, layer.name)
 
     def flatten(self, layer):
-        self.whole_values(layer)
+        self.whole_values(layer.name)
         if len(self.shape) == 1:
             return
         for axis, placement in self.at.items():
@@ -217,10 +217,9 @@ class Placer:
             placer = Placer(self.grid, self.choices, self.shape, self.at, self.unit, self.order)
             placer.place(layers)
             if not placers:
+                placer.whole_values(name)
                 for axis, placement in placer.at.items():
-                    if placement == Partial():
-                        placer.move(axis, Shard(C), name)
-                    if whole_channels and placer.at[axis] == Shard(C):
+                    if whole_channels and placement == Shard(C):
                         placer.move(axis, Shard(N), name)
             else:
                 placer._end_as(placers[0], name)

@@ -14,9 +14,10 @@ from math import prod
 
 from nn.device import xp
 from nn.layer import Layer
-from parallel.layout import parts_of_features
-from parallel.placements import C, N, Partial, Replicate, Shard
-from parallel.split import resized, size, split
+from nn.window import along
+from parallel.layout import parts
+from parallel.placements import Partial, Replicate, Shard
+from parallel.split import resized, size
 
 
 class Redistribute(Layer):
@@ -49,9 +50,7 @@ class Redistribute(Layer):
 
     def parts(self, shard):
         """The slices of all ranks along the sharded dimension."""
-        if shard.dim == C:
-            return parts_of_features(self.shape[-1], self.unit, self.group.size)
-        return split(self.samples if shard.dim == N else self.shape[0], self.group.size)
+        return parts(shard.dim, self.samples, self.shape, self.group.size, self.unit)
 
     def part(self, shard):
         return self.parts(shard)[self.group.rank]
@@ -98,13 +97,13 @@ class Redistribute(Layer):
         return out
 
     def _slice(self, x, source, target, direction):
-        return x[_along(target.dim, self.part(target))]
+        return x[along(target.dim, self.part(target))]
 
     def _embed(self, x, source, target, direction):
         parts = self.parts(source)
         out = self.workspace(direction, resized(x.shape, source.dim, parts[-1].stop), x.dtype)
         out.fill(0)
-        out[_along(source.dim, self.part(source))] = x
+        out[along(source.dim, self.part(source))] = x
         return out
 
     def _keep_one(self, x, source, target, direction):
@@ -118,7 +117,7 @@ class Redistribute(Layer):
         flat = self.workspace("send", (x.size,), x.dtype)
         start = 0
         for part, count in zip(parts, counts):
-            block = x[_along(dim, part)]
+            block = x[along(dim, part)]
             flat[start : start + count].reshape(block.shape)[...] = block
             start += count
         return flat, counts
@@ -133,7 +132,7 @@ class Redistribute(Layer):
         receive(flat, counts)
         start = 0
         for part, shape, count in zip(parts, shapes, counts):
-            out[_along(dim, part)] = flat[start : start + count].reshape(shape)
+            out[along(dim, part)] = flat[start : start + count].reshape(shape)
             start += count
 
     def __repr__(self):
@@ -150,8 +149,3 @@ MOVES = {
     (Shard, Partial): Redistribute._embed,
     (Replicate, Partial): Redistribute._keep_one,
 }
-
-
-def _along(dim, part):
-    """The index that takes `part` of dimension `dim`."""
-    return (Ellipsis, part) if dim == C else (slice(None),) * dim + (part,)

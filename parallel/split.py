@@ -36,6 +36,12 @@ def size(part):
     return part.stop - part.start
 
 
+def common(a, b):
+    """What two slices have in common: an empty slice if nothing."""
+    start, stop = max(a.start, b.start), min(a.stop, b.stop)
+    return slice(start, stop) if stop > start else slice(0, 0)
+
+
 def resized(shape, dim, length):
     """`shape` with another length of one dimension."""
     shape = list(shape)

@@ -20,9 +20,9 @@ Uneven and empty blocks change none of these sums.
 
 from math import prod
 
-from parallel.layout import parts_of_features
+from parallel.layout import parts
 from parallel.placements import C, H, N, Partial, Replicate, Shard
-from parallel.split import size, split
+from parallel.split import common, size, split
 
 
 def all_gather(elements, ranks):
@@ -41,15 +41,10 @@ def all_reduce(elements, ranks):
 
 def all_to_all(samples, shape, source, target, ranks, unit=1):
     """Elements sent by all ranks together to turn a split of one dimension into one of another."""
-
-    def parts(dim):
-        if dim == C:
-            return parts_of_features(shape[-1], unit, ranks)
-        return split(samples if dim == N else shape[0], ranks)
-
     lengths = {N: samples, H: shape[0] if len(shape) > 1 else 1, C: shape[-1]}
     elements, pair = samples * prod(shape), lengths[source] * lengths[target]
-    stay = sum(size(a) * size(b) for a, b in zip(parts(source), parts(target)))
+    held = zip(*(parts(dim, samples, shape, ranks, unit) for dim in (source, target)))
+    stay = sum(size(a) * size(b) for a, b in held)
     return elements - stay * (elements // pair if pair else 0)
 
 
@@ -81,7 +76,7 @@ def halo(samples, shape, window, ranks):
     total = 0
     for own, mine in zip(split(height, ranks), split(outputs, ranks)):
         seen = window.input_rows(mine, height)
-        total += size(seen) - max(0, min(own.stop, seen.stop) - max(own.start, seen.start))
+        total += size(seen) - size(common(own, seen))
     return samples * width * channels * total
 
 
