@@ -1,11 +1,11 @@
 """Networks over images on every grid of three axes equal the serial ones: every layer, sizes that nothing divides."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 
 from nn import (
-    LOSSES,
     SGD,
     AvgPool2d,
     BatchNorm,
@@ -25,18 +25,19 @@ from nn import (
     Tanh,
     device,
 )
-from parallel import ProcessGrid, parallelize, train_step
+from parallel import ProcessGrid, parallelize
+from parallel.grid import AXES
 from tests.mpi import mpi
-from tests.parallel.test_network import error
+from tests.parallel.equality import RANKS, error, grids, parallel, serial
 
-RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 STEPS = 10
 
 
-def grids(ranks):
-    """All grids of `ranks` places over the three axes."""
-    sizes = product(range(1, ranks + 1), repeat=3)
-    return [{"batch": b, "height": h, "model": m} for b, h, m in sizes if b * h * m == ranks]
+def cases(ranks, plans):
+    """(grid sizes, plan): every grid of three axes with every plan, but for those that split the images twice."""
+    for sizes, plan in product(grids(ranks, AXES), plans):
+        if sizes["height"] == 1 or "height" not in plan:
+            yield sizes, plan
 
 
 def everything():
@@ -82,50 +83,42 @@ CASES = [
 ]
 
 
-def data(layers, dtype, batch_size, step):
-    rng, (shape, outputs) = np.random.default_rng(step), NETS[layers]
-    return rng.standard_normal((batch_size, *shape)).astype(dtype), rng.integers(0, outputs, batch_size)
-
-
-def serial(layers, dtype, batch_sizes):
-    """The losses and the state after ten steps of the plain Sequential, with no parallel code involved."""
-    net = Sequential(layers(), seed=3, dtype=dtype)
-    optimizer, loss, losses = SGD(net, lr=0.02, momentum=0.9), LOSSES["cross-entropy"](), []
+def batches(layers, dtype, batch_sizes):
+    """(x, y) of ten global minibatches of these sizes by turns."""
+    shape, outputs = NETS[layers]
     for step in range(STEPS):
-        batch_size = batch_sizes[step % len(batch_sizes)]
-        x, y = (device.to_device(a) for a in data(layers, dtype, batch_size, step))
-        losses.append(loss.forward(net.forward(x, training=True), y, batch_size))
-        net.backward(loss.backward())
-        optimizer.step()
-        net.step += 1
-    return losses, net.state_dict()
+        rng, batch_size = np.random.default_rng(step), batch_sizes[step % len(batch_sizes)]
+        yield rng.standard_normal((batch_size, *shape)).astype(dtype), rng.integers(0, outputs, batch_size)
 
 
-def parallel(grid, layers, dtype, batch_sizes, plan):
-    net = parallelize(Sequential(layers(), seed=3, dtype=dtype, input_shape=NETS[layers][0]), grid, plan)
-    optimizer, losses = SGD(net, lr=0.02, momentum=0.9), []
-    for step in range(STEPS):
-        batch_size = batch_sizes[step % len(batch_sizes)]
-        x, y = data(layers, dtype, batch_size, step)
-        x, y = x[net.input_block(batch_size)], y[net.output_rows(batch_size)]
-        losses.append(train_step(net, LOSSES["cross-entropy"](), optimizer, x, y, batch_size))
-    return losses, net.state_dict()
+def network(layers, dtype):
+    return Sequential(layers(), seed=3, dtype=dtype, input_shape=NETS[layers][0])
+
+
+def sgd(net):
+    return SGD(net, lr=0.02, momentum=0.9)
+
+
+def on_one_rank(layers, dtype, batch_sizes):
+    return serial(network(layers, dtype), sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
+
+
+def on_grid(grid, plan, layers, dtype, batch_sizes):
+    return parallel(network(layers, dtype), grid, plan, sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
 
 
 @mpi(*RANKS, timeout=300)
 def test_ten_steps_equal_serial(comm):
-    for layers, dtype, batch_sizes in CASES:
-        losses, expected = serial(layers, dtype, batch_sizes)
+    for case in CASES:
+        layers, dtype, _ = case
+        losses, expected = on_one_rank(*case)
         tolerance = 1e-10 if dtype == np.float64 else 1e-4
-        plans = PLANS[layers] if comm.size <= 4 else [PLANS[layers][0], *PLANS[layers][-2:]]  # to end in time
-        for sizes, plan in product(grids(comm.size), plans):
-            if sizes["height"] > 1 and "height" in plan:
-                continue  # refused, see below
+        for sizes, plan in cases(comm.size, PLANS[layers]):
             with ProcessGrid(comm, **sizes) as grid:
-                parallel_losses, state = parallel(grid, layers, dtype, batch_sizes, plan)
-            case = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
-            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), f"{case}: {parallel_losses} {losses}"
-            assert error(state, expected) < tolerance, f"{case}: {error(state, expected)}"
+                parallel_losses, state = on_grid(grid, plan, *case)
+            words = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
+            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), f"{words}: {parallel_losses} {losses}"
+            assert error(state, expected) < tolerance, f"{words}: {error(state, expected)}"
 
 
 def many_channels():
@@ -133,36 +126,26 @@ def many_channels():
     return [Conv2d(3, 50, 3, padding=1), ReLU(), Conv2d(50, 49, 5, padding=2), ReLU(), MaxPool2d(2), Flatten(), Linear(3136, 5)]
 
 
-@mpi(2, 4)
+@mpi(2, 3, 4, 8)
 def test_blocks_of_many_channels_equal_serial(comm):
-    batch_size, shape, losses = 6, (16, 16, 3), []
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((batch_size, *shape)).astype(np.float32), rng.integers(0, 5, batch_size)
-    serial = Sequential(many_channels(), seed=3, input_shape=shape)
-    optimizer, loss = SGD(serial, lr=0.02, momentum=0.9), LOSSES["cross-entropy"]()
-    for _ in range(3):
-        losses.append(loss.forward(serial.forward(device.to_device(x), training=True), device.to_device(y), batch_size))
-        serial.backward(loss.backward())
-        optimizer.step()
-    for sizes, plan in product(grids(comm.size), ("out", "in", "replicate", "conv=height,linear=out")):
-        if sizes["height"] > 1 and "height" in plan:
-            continue
+    shape, rng = (16, 16, 3), np.random.default_rng(0)
+    same = [(rng.standard_normal((6, *shape)).astype(np.float32), rng.integers(0, 5, 6))] * 3
+    make = partial(Sequential, seed=3, input_shape=shape)
+    losses, expected = serial(make(many_channels()), sgd, "cross-entropy", same)
+    for sizes, plan in cases(comm.size, ("out", "in", "replicate", "conv=height,linear=out")):
         with ProcessGrid(comm, **sizes) as grid:
-            net = parallelize(Sequential(many_channels(), seed=3, input_shape=shape), grid, plan)
-            optimizer = SGD(net, lr=0.02, momentum=0.9)
-            block, rows = np.ascontiguousarray(x[net.input_block(batch_size)]), net.output_rows(batch_size)
-            found = [train_step(net, LOSSES["cross-entropy"](), optimizer, block, y[rows], batch_size) for _ in range(3)]
-            assert np.allclose(found, losses, rtol=1e-4), (sizes, plan, found, losses)
-            assert error(net.state_dict(), serial.state_dict()) < 1e-4, (sizes, plan)
+            found, state = parallel(make(many_channels()), grid, plan, sgd, "cross-entropy", same)
+        assert np.allclose(found, losses, rtol=1e-4), (sizes, plan, found, losses)
+        assert error(state, expected) < 1e-4, (sizes, plan)
 
 
 @mpi(3, 4, 8)
 def test_same_grid_twice_is_bitwise_equal(comm):
-    for sizes, plan in product(grids(comm.size)[:4], ("fewest-bytes", "conv=replicate,linear=out")):
+    for sizes, plan in product(grids(comm.size, AXES)[:4], ("fewest-bytes", "conv=replicate,linear=out")):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
-                runs.append(parallel(grid, everything, np.float32, (5,), plan))
+                runs.append(on_grid(grid, plan, everything, np.float32, (5,)))
         assert runs[0][0] == runs[1][0]
         for name, value in runs[0][1].items():
             assert np.array_equal(value, runs[1][1][name]), name
@@ -175,9 +158,7 @@ def test_weights_and_running_statistics_move_in_and_out(comm):
     x = np.random.default_rng(0).standard_normal((4, *shape))
     trained.forward(device.to_device(x), training=True)
     expected = device.to_host(trained.forward(device.to_device(x)))
-    for sizes, plan in product(grids(comm.size), PLANS[everything]):
-        if sizes["height"] > 1 and "height" in plan:
-            continue
+    for sizes, plan in cases(comm.size, PLANS[everything]):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(trained, grid, plan)
             for name, value in trained.state_dict().items():
@@ -252,13 +233,13 @@ FLAT = {
 NETS |= {layers: (shape, 3) for layers, (shape, _) in FLAT.items()}
 
 
-@mpi(1, 2, 3, 4)
+@mpi(*RANKS)
 def test_branches_of_features_and_sliced_inputs_equal_serial(comm):
     for layers, (_, plans) in FLAT.items():
-        losses, expected = serial(layers, np.float64, (5,))
-        for sizes, plan in product(grids(comm.size), plans):
+        losses, expected = on_one_rank(layers, np.float64, (5,))
+        for sizes, plan in cases(comm.size, plans):
             with ProcessGrid(comm, **sizes) as grid:
-                parallel_losses, state = parallel(grid, layers, np.float64, (5,), plan)
+                parallel_losses, state = on_grid(grid, plan, layers, np.float64, (5,))
             case = f"{layers.__name__} {sizes} {plan}"
             assert np.allclose(parallel_losses, losses, rtol=1e-10, atol=1e-10), case
             assert error(state, expected) < 1e-10, f"{case}: {error(state, expected)}"

@@ -11,7 +11,7 @@ from nn.device import to_device, to_host
 from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
 from parallel.training import minibatch_indices, steps_per_epoch
 from tests.mpi import mpi
-from tests.parallel.test_network import RANKS, grids
+from tests.parallel.equality import RANKS, grids
 
 PLANS = ["fewest-bytes", "in,out", "replicate,in", "laugier"]
 

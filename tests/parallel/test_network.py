@@ -1,20 +1,16 @@
 """The parallel network is the serial network: on every grid, with sizes that nothing divides."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 
-from nn import LOSSES, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
-from nn.device import to_device
+from nn import LOSSES, OPTIMIZERS, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
 from parallel import ProcessGrid, parallelize, train_step
 from tests.mpi import mpi
+from tests.parallel.equality import RANKS, error, grids, parallel, serial
 
-RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 STEPS = 10
-
-
-def grids(ranks):
-    return [{"batch": b, "model": ranks // b} for b in range(1, ranks + 1) if ranks % b == 0]
 
 
 def wide():
@@ -38,55 +34,55 @@ CASES = [  # (layers, loss, dtype, global batch sizes by turns)
 ]
 
 
-def data(layers, loss, dtype, batch_size, step):
-    rng = np.random.default_rng(step)
+def batches(layers, loss, dtype, batch_sizes):
+    """(x, y) of ten global minibatches of these sizes by turns."""
     features, outputs = (7, 2) if layers is wide else (11, 31)
-    x = rng.standard_normal((batch_size, features)).astype(dtype)
-    y = rng.standard_normal((batch_size, outputs)).astype(dtype) if loss == "mse" else rng.integers(0, outputs, batch_size)
-    return x, y
+    for step in range(STEPS):
+        rng, batch_size = np.random.default_rng(step), batch_sizes[step % len(batch_sizes)]
+        x = rng.standard_normal((batch_size, features)).astype(dtype)
+        is_mse = loss == "mse"
+        yield x, rng.standard_normal((batch_size, outputs)).astype(dtype) if is_mse else rng.integers(0, outputs, batch_size)
 
 
-def serial(layers, loss, dtype, batch_sizes):
-    """The losses and the parameters after ten steps of the plain Sequential, with no parallel code involved."""
+def sgd(net):
+    return SGD(net, lr=0.05, momentum=0.9, l2=1e-3)
+
+
+def on_one_rank(layers, loss, dtype, batch_sizes, optimizer=sgd):
     net = Sequential(layers(), seed=3, dtype=dtype)
-    optimizer, loss_function, losses = SGD(net, lr=0.05, momentum=0.9, l2=1e-3), LOSSES[loss](), []
-    for step in range(STEPS):
-        batch_size = batch_sizes[step % len(batch_sizes)]
-        x, y = map(to_device, data(layers, loss, dtype, batch_size, step))
-        losses.append(loss_function.forward(net.forward(x, training=True), y, batch_size))
-        net.backward(loss_function.backward())
-        optimizer.step()
-        net.step += 1
-    return losses, net.state_dict()
+    return serial(net, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
 
 
-def parallel(grid, layers, loss, dtype, batch_sizes, plan):
-    net = parallelize(Sequential(layers(), seed=3, dtype=dtype), grid, plan)
-    optimizer, losses = SGD(net, lr=0.05, momentum=0.9, l2=1e-3), []
-    for step in range(STEPS):
-        batch_size = batch_sizes[step % len(batch_sizes)]
-        x, y = data(layers, loss, dtype, batch_size, step)
-        x, y = x[net.input_block(batch_size)], y[net.output_rows(batch_size)]
-        losses.append(train_step(net, LOSSES[loss](), optimizer, x, y, batch_size))
-    return losses, net.state_dict()
-
-
-def error(state, expected):
-    scale = max(np.abs(value).max() for value in expected.values())
-    return max(np.abs(state[name] - value).max() for name, value in expected.items()) / scale
+def on_grid(grid, plan, layers, loss, dtype, batch_sizes, optimizer=sgd):
+    net = Sequential(layers(), seed=3, dtype=dtype)
+    return parallel(net, grid, plan, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
 
 
 @mpi(*RANKS)
 def test_ten_steps_equal_serial(comm):
-    for layers, loss, dtype, batch_sizes in CASES:
-        losses, expected = serial(layers, loss, dtype, batch_sizes)
+    for case in CASES:
+        layers, _, dtype, _ = case
+        losses, expected = on_one_rank(*case)
         tolerance = 1e-10 if dtype == np.float64 else 1e-4
         for sizes, plan in product(grids(comm.size), PLANS[layers]):
             with ProcessGrid(comm, **sizes) as grid:
-                parallel_losses, state = parallel(grid, layers, loss, dtype, batch_sizes, plan)
-            case = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
-            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), case
-            assert error(state, expected) < tolerance, f"{case}: {error(state, expected)}"
+                parallel_losses, state = on_grid(grid, plan, *case)
+            words = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
+            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), words
+            assert error(state, expected) < tolerance, f"{words}: {error(state, expected)}"
+
+
+@mpi(*RANKS)
+def test_every_optimizer_equals_serial(comm):
+    case = wide, "mse", np.float64, (13, 5, 1)
+    for name, plan in product(OPTIMIZERS, ("fewest-bytes", "replicate")):
+        optimizer = partial(OPTIMIZERS[name], lr=0.05, l2=1e-3)
+        losses, expected = on_one_rank(*case, optimizer)
+        for sizes in grids(comm.size):
+            with ProcessGrid(comm, **sizes) as grid:
+                parallel_losses, state = on_grid(grid, plan, *case, optimizer)
+            assert np.allclose(parallel_losses, losses, rtol=1e-10, atol=1e-10), (name, sizes, plan)
+            assert error(state, expected) < 1e-10, f"{name} {sizes} {plan}: {error(state, expected)}"
 
 
 @mpi(2, 3, 4, 8)
@@ -95,7 +91,7 @@ def test_same_grid_twice_is_bitwise_equal(comm):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
-                runs.append(parallel(grid, wide, "mse", np.float32, (13, 5), plan))
+                runs.append(on_grid(grid, plan, wide, "mse", np.float32, (13, 5)))
         assert runs[0][0] == runs[1][0]
         for name, value in runs[0][1].items():
             assert np.array_equal(value, runs[1][1][name])

@@ -9,7 +9,7 @@ from nn import MSE, SGD, Linear, ReLU, Sequential
 from parallel import ProcessGrid, parallelize, train_step, volume
 from parallel.plan import fewest_bytes
 from tests.mpi import mpi
-from tests.parallel.test_network import RANKS, grids
+from tests.parallel.equality import RANKS, grids
 
 WIDTHS = [7, 11, 31, 2]
 PLANS = ["fewest-bytes", "laugier", *(",".join(p) for p in product(("out", "in"), repeat=3))]

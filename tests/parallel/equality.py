@@ -1,0 +1,48 @@
+"""Training on one rank and on every grid, to be compared: what the tests of whole networks share."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from nn import LOSSES
+from nn.device import to_device
+from parallel import parallelize, train_step
+
+RANKS = 1, 2, 3, 4, 5, 6, 7, 8
+
+
+def grids(ranks, axes=("batch", "model")):
+    """All grids of `ranks` places over the axes."""
+    sizes = product(range(1, ranks + 1), repeat=len(axes))
+    return [dict(zip(axes, places)) for places in sizes if prod(places) == ranks]
+
+
+def serial(net, optimizer, loss, batches):
+    """The losses and the state after a step on each (x, y) by the plain Sequential, with no parallel code involved.
+
+    optimizer: a function of a network. loss: its name.
+    """
+    optimizer, loss, losses = optimizer(net), LOSSES[loss](), []
+    for x, y in batches:
+        losses.append(loss.forward(net.forward(to_device(x), training=True), to_device(y), len(x)))
+        net.backward(loss.backward())
+        optimizer.step()
+        net.step += 1
+    return losses, net.state_dict()
+
+
+def parallel(net, grid, plan, optimizer, loss, batches):
+    """The same by the network that this rank of a grid runs."""
+    net, losses = parallelize(net, grid, plan), []
+    optimizer = optimizer(net)
+    for x, y in batches:
+        mine = np.ascontiguousarray(x[net.input_block(len(x))]), y[net.output_rows(len(x))]
+        losses.append(train_step(net, LOSSES[loss](), optimizer, *mine, len(x)))
+    return losses, net.state_dict()
+
+
+def error(state, expected):
+    """The largest difference of two states, relative to the largest number."""
+    scale = max(np.abs(value).max() for value in expected.values())
+    return max(np.abs(state[name] - value).max() for name, value in expected.items()) / scale
