@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
@@ -29,21 +30,31 @@ class Record:
 
 
 class Tally:
-    """Calls, bytes sent and seconds of this rank's communication, by (layer, kind)."""
+    """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
+
+    listener: told of every collective, if there is one: `listener.collective(group, layer, kind, bytes_sent, start, stop)`
+    of the seconds that this rank spent in it, `listener.flight(group, layer, kind, bytes_sent, start, stop)` of those
+    that one which does not block was under way.
+    """
+
+    listener = None
 
     def __init__(self):
         self.records = defaultdict(Record)
 
     @contextmanager
-    def measure(self, layer, kind, bytes_sent, calls=1):
+    def measure(self, group, layer, kind, bytes_sent, calls=1):
         """Around one collective, which finds the device at rest: what it still computed would count as communication."""
         device.synchronise()
         start = time.perf_counter()
         yield
+        stop = time.perf_counter()
         record = self.records[layer, kind]
         record.calls += calls
         record.bytes += int(bytes_sent)
-        record.seconds += time.perf_counter() - start
+        record.seconds += stop - start
+        if self.listener:
+            self.listener.collective(group, layer, kind, bytes_sent, start, stop)
 
     def clear(self):
         self.records.clear()
@@ -71,6 +82,14 @@ class Group:
         self.comm, self.tally = comm, tally
         self.size, self.rank = comm.size, comm.rank
 
+    @cached_property
+    def ranks(self):
+        """The ranks of MPI.COMM_WORLD that belong to the group, in its order."""
+        own, world = self.comm.group, MPI.COMM_WORLD.group
+        ranks = own.Translate_ranks(list(range(self.size)), world)
+        own.Free(), world.Free()
+        return tuple(int(rank) for rank in ranks)
+
     def all_reduce(self, array, layer):
         """Sum `array` over the group, in place."""
         if self.size == 1:
@@ -78,7 +97,7 @@ class Group:
         flat = array.reshape(-1)
         own = size(split(flat.size, self.size)[self.rank])
         sent = (flat.size - own + own * (self.size - 1)) * flat.itemsize
-        with self.tally.measure(layer, "all-reduce", sent):
+        with self.tally.measure(self, layer, "all-reduce", sent):
             reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
                 self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
@@ -86,14 +105,14 @@ class Group:
 
     def all_gather(self, block, out, counts, layer):
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""
-        with self.tally.measure(layer, "all-gather", block.nbytes * (self.size - 1)):
+        with self.tally.measure(self, layer, "all-gather", block.nbytes * (self.size - 1)):
             received = staging.incoming(out)
             self.comm.Allgatherv(staging.outgoing(block), [received, counts])
             staging.arrived(received, out)
 
     def reduce_scatter(self, blocks, out, counts, layer):
         """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
-        with self.tally.measure(layer, "reduce-scatter", blocks.nbytes - out.nbytes):
+        with self.tally.measure(self, layer, "reduce-scatter", blocks.nbytes - out.nbytes):
             received = staging.incoming(out)
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
@@ -101,7 +120,7 @@ class Group:
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
         sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
-        with self.tally.measure(layer, "all-to-all", sent):
+        with self.tally.measure(self, layer, "all-to-all", sent):
             received = staging.incoming(out)
             self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
@@ -112,12 +131,12 @@ class Group:
         Returns a function that waits for it; until then the arrays are left alone, and no other collective begins.
         """
         sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
-        with self.tally.measure(layer, "halo", sent):
+        with self.tally.measure(self, layer, "halo", sent):
             received = staging.incoming(out)
             request = self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
 
         def finish():
-            with self.tally.measure(layer, "halo", 0, calls=0):
+            with self.tally.measure(self, layer, "halo", 0, calls=0):
                 request.Wait()
                 staging.arrived(received, out)
 
@@ -128,7 +147,7 @@ class Group:
         if self.size == 1:
             return
         sent = array.nbytes * (self.size - 1) if self.rank == 0 else 0
-        with self.tally.measure(layer, "broadcast", sent):
+        with self.tally.measure(self, layer, "broadcast", sent):
             reached = staging.outgoing(array)
             self.comm.Bcast(reached, root=0)
             staging.arrived(reached, array)
@@ -136,7 +155,7 @@ class Group:
     def scatter(self, blocks, counts, out, layer):
         """The i-th block of rank 0 (`counts[i]` elements) to rank i, into `out`; `blocks` is None elsewhere."""
         sent = blocks.nbytes - out.nbytes if self.rank == 0 else 0
-        with self.tally.measure(layer, "scatter", sent):
+        with self.tally.measure(self, layer, "scatter", sent):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
@@ -144,7 +163,7 @@ class Group:
     def gather(self, block, out, counts, layer):
         """The blocks of all ranks, one after another, into `out` of rank 0 (None elsewhere)."""
         sent = 0 if self.rank == 0 else block.nbytes
-        with self.tally.measure(layer, "gather", sent):
+        with self.tally.measure(self, layer, "gather", sent):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
             staging.arrived(received, out)
