@@ -34,9 +34,10 @@ class Validation:
         return self.early.stop
 
     def restore(self):
-        """Go back to the best weights, if there are any."""
+        """Go back to the best weights, if there are any. Collective."""
         if self.best is not None and self.early.best_epoch:
-            self._copy(self.best, self._state())
+            with self.net.exclusive():
+                self._copy(self.best, self._state())
 
     def _state(self):
         """The blocks held here of all that training changes: the parameters, and what the layers remember."""

@@ -137,8 +137,8 @@ class Dropout(Layer):
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
         self.mask = None
 
-    def begin(self, seed, step, batch_size):
-        self.seed, self.step, self.batch_size = seed, step, batch_size
+    def begin(self, seed, step, batch_size, first=0):
+        self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
 
     def forward(self, x, training=False):
         if not training or self.p == 0:
@@ -146,6 +146,7 @@ class Dropout(Layer):
             return x
         shape = self.shape or x.shape[1:]
         rows, whole = self.rows(self.batch_size), slice(0, prod(shape))
+        rows = slice(self.first + rows.start, self.first + rows.stop)
         threshold = min(round(self.p * 2**16), 2**16 - 1)
         bits = random_block(self.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, self.step)
         if self.block is not None:

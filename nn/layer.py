@@ -69,6 +69,7 @@ class Layer:
     same layer overwrites, or x itself or a view of it; `backward` may overwrite `dy`, and follows a `forward` with
     training=True. Backward is in two halves, so that a network skips the half that nobody needs: `gradients(dy)` writes
     the parameters' gradients, `input_gradient(dy)` returns the gradient of the input. `gradients` is called first.
+    Between the two `backward` calls `written`, which does nothing until a network puts something in its place.
     """
 
     name = ""  # position in the serial network, as in PyTorch's state_dict
@@ -84,8 +85,11 @@ class Layer:
         """Name the layer, and those that it holds."""
         self.name = name
 
-    def begin(self, seed, step, batch_size):
-        """Called before each forward pass with the step and the number of samples of the *global* minibatch."""
+    def begin(self, seed, step, batch_size, first=0):
+        """Called before each forward pass: `batch_size` samples of the global minibatch come next, from its sample `first` on.
+
+        That is all of it, or one of its micro-batches.
+        """
 
     def forward(self, x, training=False):
         raise NotImplementedError
@@ -99,7 +103,11 @@ class Layer:
     def backward(self, dy):
         """Both halves: write the parameters' gradients, return the gradient of the input."""
         self.gradients(dy)
+        self.written()
         return self.input_gradient(dy)
+
+    def written(self):
+        """The gradients of this layer's parameters are final, that of its input is still to come."""
 
     def output_shape(self, shape):
         """The shape of a sample that comes out where one of `shape` goes in; raises ValueError where it does not fit."""

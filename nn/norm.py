@@ -85,14 +85,15 @@ class BatchNorm(Layer):
         products = scratch("products", flat.shape, flat.dtype)
         xp.multiply(flat, normal, out=products)
         column_sums(products, self.gamma.grad)
+        channels = flat.shape[1]  # kept for the input's gradient, by when these may be summed over ranks already
+        self.sums = xp.zeros(2 * channels, xp.float64)
+        self.sums[:channels] = self.beta.grad
+        self.sums[channels:] = self.gamma.grad
 
     def input_gradient(self, dy):
         flat = rows_of_channels(dy)
         channels = flat.shape[1]
-        sums = xp.zeros(2 * channels, xp.float64)
-        sums[:channels] = self.beta.grad
-        sums[channels:] = self.gamma.grad
-        means = (self.total(sums) / self.count).astype(dy.dtype)
+        means = (self.total(self.sums) / self.count).astype(dy.dtype)
         dx = gradient_space(dy.shape, dy)
         out = dx.reshape(flat.shape)
         xp.multiply(self.normal, means[channels:], out=out)

@@ -14,6 +14,7 @@ class Optimizer:
 
     An optimizer names its arrays in `state_names`, its numbers of a step in `constants` and says in `update` what
     becomes of a chunk. updates: how many there have been. last_lr: the learning rate of the last one.
+    Only the slices `net.owned` are updated, and have a state here; the network is told of each chunk before and after.
     """
 
     state_names = ()  # of arrays like the parameters, zero at first
@@ -26,11 +27,18 @@ class Optimizer:
         self.lr = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.lr(net.step)
         params, grads = net.params, net.grads
-        self._state = {name: xp.zeros_like(params) for name in self.state_names}
-        size = CHUNK if is_cpu() else max(params.size, 1)
-        self.scratch = xp.empty(min(size, params.size), params.dtype)
-        chunks = [slice(start, start + size) for start in range(0, params.size, size)]
-        self.chunks = [(params[c], grads[c], [array[c] for array in self._state.values()]) for c in chunks]
+        owned = sum(part.stop - part.start for part in net.owned)
+        self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
+        size = CHUNK if is_cpu() else max(owned, 1)
+        self.scratch = xp.empty(min(size, owned), params.dtype)
+        self.chunks, position = [], 0  # (slice of the flat buffers, parameters, gradients, state)
+        for part in net.owned:
+            for start in range(part.start, part.stop, size):
+                where = slice(start, min(start + size, part.stop))
+                kept = slice(position, position + where.stop - where.start)
+                state = [array[kept] for array in self._state.values()]
+                self.chunks.append((where, params[where], grads[where], state))
+                position = kept.stop
 
     def step(self):
         """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
@@ -38,10 +46,13 @@ class Optimizer:
         self.updates += 1
         constants = [self.net.params.dtype.type(value) for value in self.constants(lr)]
         self.last_lr = lr
-        for p, g, state in self.chunks:
+        for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are complete first
+            self.net.complete(where)
             if self.l1 or self.l2:
                 self._add_penalties(p, g)
             self.update(p, g, state, constants)
+            self.net.changed(where)
+        self.net.updated()
 
     def constants(self, lr):
         """The numbers that all chunks of a step share, as Python floats; `update` gets them in the parameters' type."""
@@ -52,7 +63,7 @@ class Optimizer:
         raise NotImplementedError
 
     def state_arrays(self):
-        """{name: flat array on the device}, each in the order of `net.params`: the arrays themselves."""
+        """{name: flat array on the device}, each in the order of `net.params`, of what is owned: the arrays themselves."""
         return dict(self._state)
 
     def state_numbers(self):

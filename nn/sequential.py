@@ -32,7 +32,7 @@ class Sequential:
     def parameters(self):
         """All (layer, parameter) pairs, in the order of the flat buffers; allocated and initialised."""
         pairs = [(layer, p) for layer in self.leaves() for p in layer.parameters]
-        self._flat = empty(self.size, self.dtype), empty(self.size, self.dtype)
+        self._flat = self.allocate(self.size)
         self._flat[1].fill(0)
         start = 0
         for layer, p in pairs:
@@ -42,6 +42,10 @@ class Sequential:
         for _, buffer in self.buffers:
             buffer.allocate(self.dtype)
         return pairs
+
+    def allocate(self, size):
+        """The two flat buffers, of `size` elements each."""
+        return empty(size, self.dtype), empty(size, self.dtype)
 
     @property
     def buffers(self):
@@ -73,12 +77,30 @@ class Sequential:
         self.parameters  # noqa: B018 (allocates on first use)
         return self._flat[1]
 
-    def forward(self, x, training=False, batch_size=None):
-        """x: (n, ...) -> (n, outputs). batch_size: samples of the global minibatch, by default n."""
+    @property
+    def owned(self):
+        """The slices of the flat buffers that an optimizer updates here, in their order: all of it."""
+        return [slice(0, self.params.size)]
+
+    def complete(self, where):
+        """Called by an optimizer before it reads the slice `where` of `grads`."""
+
+    def changed(self, where):
+        """Called by an optimizer when it has written the slice `where` of `params`."""
+
+    def updated(self):
+        """Called by an optimizer at the end of an update."""
+
+    def forward(self, x, training=False, batch_size=None, first=0):
+        """x: (n, ...) -> (n, outputs).
+
+        batch_size: samples of the global minibatch, by default n; or of one of its micro-batches, which begins at its
+        sample `first`.
+        """
         self.parameters  # noqa: B018 (allocates on first use)
         batch_size = len(x) if batch_size is None else batch_size
         for layer in self.leaves():
-            layer.begin(self.seed, self.step, batch_size)
+            layer.begin(self.seed, self.step, batch_size, first)
         return forward(self.layers, x, training)
 
     def backward(self, dy, input_gradient=False):

@@ -1,5 +1,6 @@
 """The process grid: one Cartesian communicator, one sub-communicator for each set of axes that is used."""
 
+import os
 from math import prod
 
 from mpi4py import MPI
@@ -28,6 +29,14 @@ def parse_grid(text):
     return sizes
 
 
+def ranks_per_node(most, environ=os.environ):
+    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no number above 0."""
+    text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
+    return int(text)
+
+
 class ProcessGrid:
     """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2).
 
@@ -46,7 +55,7 @@ class ProcessGrid:
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        self._groups = {}
+        self._groups, self._leaders, self._node = {}, {}, None
 
     def group(self, *axes):
         """The ranks that differ from this one only along `axes`."""
@@ -54,6 +63,28 @@ class ProcessGrid:
         if axes not in self._groups:
             self._groups[axes] = Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
         return self._groups[axes]
+
+    @property
+    def node(self):
+        """The ranks that share memory with this one, in rank order: a Group.
+
+        GRIDGRAD_RANKS_PER_NODE=N lets at most N of them, neighbours in rank, share it: those of one socket, say.
+        """
+        if self._node is None:
+            together = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+            fewer = together.Split(together.rank // ranks_per_node(together.size), together.rank)
+            together.Free()
+            self._node = Group(fewer, self.tally)
+        return self._node
+
+    def leaders(self, group):
+        """The first ranks of a group on each node, if this is one of them: a Group; else None. Collective over the group."""
+        if group not in self._leaders:
+            first = next(rank for rank in group.ranks if rank in self.node.ranks)
+            leads = first == group.ranks[group.rank]
+            comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
+            self._leaders[group] = Group(comm, self.tally) if leads else None
+        return self._leaders[group]
 
     @property
     def world(self):
@@ -88,9 +119,10 @@ class ProcessGrid:
 
     def free(self):
         """Give the communicators back (an MPI library has some two thousand)."""
-        for group in self._groups.values():
+        made = [*self._groups.values(), *self._leaders.values(), self._node]
+        for group in filter(None, made):
             group.comm.Free()
-        self._groups.clear()
+        self._groups, self._leaders, self._node = {}, {}, None
         self.comm.Free()
 
     def __enter__(self):

@@ -18,8 +18,11 @@ from mpi4py import MPI
 from nn import device
 from parallel.split import size, split
 from parallel.staging import staging
+from parallel.transfer import Nothing, Requests, Transfer
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
+
+TAGS = 1 << 14  # any MPI library has as many
 
 
 @dataclass
@@ -33,8 +36,8 @@ class Tally:
     """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
 
     listener: told of every collective, if there is one: `listener.collective(group, layer, kind, bytes_sent, start, stop)`
-    of the seconds that this rank spent in it, `listener.flight(group, layer, kind, bytes_sent, start, stop)` of those
-    that one which does not block was under way.
+    of the seconds that this rank spent in it. Of one that does not block these are the ones of its beginning; then
+    `listener.progress` is told likewise of those of testing and waiting, `listener.flight` of those that it was under way.
     """
 
     listener = None
@@ -54,17 +57,23 @@ class Tally:
         record.bytes += int(bytes_sent)
         record.seconds += stop - start
         if self.listener:
-            self.listener.collective(group, layer, kind, bytes_sent, start, stop)
+            tell = self.listener.collective if calls else self.listener.progress
+            tell(group, layer, kind, bytes_sent, start, stop)
+
+    def flew(self, group, layer, kind, bytes_sent, start, stop):
+        """A collective that does not block was under way between two times."""
+        if self.listener:
+            self.listener.flight(group, layer, kind, bytes_sent, start, stop)
 
     def clear(self):
         self.records.clear()
 
     @contextmanager
     def set_aside(self):
-        """Within, calls are counted apart and then forgotten: they are no part of what is measured."""
-        records, self.records = self.records, defaultdict(Record)
+        """Within, calls are counted apart and then forgotten, and no listener is told: they are no part of what is measured."""
+        before, self.records, self.listener = (self.records, self.listener), defaultdict(Record), None
         yield
-        self.records = records
+        self.records, self.listener = before
 
     @property
     def seconds(self):
@@ -81,6 +90,7 @@ class Group:
     def __init__(self, comm, tally):
         self.comm, self.tally = comm, tally
         self.size, self.rank = comm.size, comm.rank
+        self._tag = 0
 
     @cached_property
     def ranks(self):
@@ -95,13 +105,26 @@ class Group:
         if self.size == 1:
             return
         flat = array.reshape(-1)
-        own = size(split(flat.size, self.size)[self.rank])
-        sent = (flat.size - own + own * (self.size - 1)) * flat.itemsize
-        with self.tally.measure(self, layer, "all-reduce", sent):
+        with self.tally.measure(self, layer, "all-reduce", self.all_reduce_bytes(flat)):
             reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
                 self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
             staging.arrived(reached, flat)
+
+    def start_all_reduce(self, array, layer):
+        """Begin to sum a host `array` over the group, in place: a Transfer."""
+        if self.size == 1:
+            return Nothing()
+
+        def steps():
+            yield self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
+
+        return Transfer(self, layer, "all-reduce", self.all_reduce_bytes(array), steps())
+
+    def all_reduce_bytes(self, array):
+        """What this rank sends in an all-reduce of `array`."""
+        own = size(split(array.size, self.size)[self.rank])
+        return (array.size - own + own * (self.size - 1)) * array.itemsize
 
     def all_gather(self, block, out, counts, layer):
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""
@@ -117,6 +140,46 @@ class Group:
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
 
+    def start_reduce_scatter(self, array, counts, space, layer):
+        """Begin to sum this rank's block of a host array over the group, by way of `space`, in its place: a Transfer."""
+        start = sum(counts[: self.rank])
+
+        def steps():
+            yield self.comm.Ireduce_scatter(array, space, counts, MPI.SUM)
+            array[start : start + space.size] = space
+
+        return Transfer(self, layer, "reduce-scatter", array.nbytes - space.nbytes, steps())
+
+    def all_gather_in_place(self, array, counts, layer):
+        """`counts` elements of each rank, which has its own at their place in `array` already."""
+        with self.tally.measure(self, layer, "all-gather", counts[self.rank] * array.itemsize * (self.size - 1)):
+            reached = staging.outgoing(array)
+            self.comm.Allgatherv(MPI.IN_PLACE, [reached, counts])
+            staging.arrived(reached, array)
+
+    def exchange(self, outgoing, incoming, tag):
+        """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it: an object with Test and Wait.
+
+        tag: of `next_tag`. Unlike with collectives, it does not matter in which order several are begun.
+        """
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others]
+        return Requests(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
+
+    def next_tag(self):
+        """A tag that no transfer under way has, the same on all ranks if all ask in the same order."""
+        self._tag = (self._tag + 1) % TAGS
+        return self._tag
+
+    def start_all_gather_in_place(self, array, counts, layer):
+        """The same on a host array, only begun: a Transfer."""
+
+        def steps():
+            yield self.comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
+
+        sent = counts[self.rank] * array.itemsize * (self.size - 1)
+        return Transfer(self, layer, "all-gather", sent, steps())
+
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
         sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
@@ -126,21 +189,17 @@ class Group:
             staging.arrived(received, out)
 
     def start_halo(self, blocks, counts, out, out_counts, layer):
-        """Begin an all-to-all in which few ranks have anything to say to each other.
+        """Begin an all-to-all in which few ranks have anything to say to each other: a Transfer.
 
-        Returns a function that waits for it; until then the arrays are left alone, and no other collective begins.
+        Until it is done the arrays are left alone, and no other collective of arrays on a device begins.
         """
-        sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
-        with self.tally.measure(self, layer, "halo", sent):
+
+        def steps():
             received = staging.incoming(out)
-            request = self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
+            yield self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
+            staging.arrived(received, out)
 
-        def finish():
-            with self.tally.measure(self, layer, "halo", 0, calls=0):
-                request.Wait()
-                staging.arrived(received, out)
-
-        return finish
+        return Transfer(self, layer, "halo", blocks.nbytes - counts[self.rank] * blocks.itemsize, steps())
 
     def broadcast(self, array, layer):
         """`array` of rank 0 into that of every rank."""
@@ -170,6 +229,15 @@ class Group:
 
     def sum(self, value, layer):
         """The sum of a number over the group, as a Python float."""
+        return self.start_sum(value, layer)()
+
+    def start_sum(self, value, layer):
+        """Begin to sum a number over the group; returns a function that waits and gives the sum as a Python float."""
         array = np.array([value], np.float64)
-        self.all_reduce(array, layer)
-        return float(array[0])
+        transfer = self.start_all_reduce(array, layer)
+
+        def finish():
+            transfer.wait()
+            return float(array[0])
+
+        return finish

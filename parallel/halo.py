@@ -53,7 +53,7 @@ class Halo(Layer):
 
     def finish(self, y):
         """Wait for the exchange and complete the needed block."""
-        self._wait()
+        self._transfer.wait()
         for block, part in self._arrived(self.received, y.shape):
             y[self._at(part, self.needed[self.group.rank])] = block
 
@@ -68,7 +68,7 @@ class Halo(Layer):
         if size(kept) < size(mine):  # no window here looks at the rest
             dx.fill(0)
         dx[self._at(kept, mine)] = dy[self._at(kept, self.needed[self.group.rank])]
-        self._wait()
+        self._transfer.wait()
         for block, part in self._arrived(self.sent, dx.shape):
             target = dx[self._at(part, mine)]
             xp.add(target, block, out=target)
@@ -84,7 +84,7 @@ class Halo(Layer):
                 block = x[self._at(part, held)]
                 send[start : start + count].reshape(block.shape)[...] = block
                 start += count
-        self._wait = self.group.start_halo(send, counts, self._buffer, out_counts, self.name)
+        self._transfer = self.group.start_halo(send, counts, self._buffer, out_counts, self.name)
 
     def _arrived(self, incoming, shape):
         """(block, slice of the dimension) of each rank that sent something."""
@@ -153,6 +153,7 @@ class HaloConv2d(Layer):
         extended = self.conv.input_gradient(dy)
         self.halo.start_back(extended)
         self.conv.gradients(dy)
+        self.written()
         return self.halo.finish_back(extended)
 
     def __repr__(self):

@@ -177,7 +177,7 @@ def orphaned_segments(since=0.0):
 def segments(since=0.0):
     """The paths of this user's MPI shared-memory files that changed after the time `since` (seconds of the epoch)."""
     found = set()
-    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*"):
+    for pattern in ("mpich_shm_*", "sm_segment.*", "vader_segment.*", "gridgrad_*"):
         for path in SHARED_MEMORY.glob(pattern):
             with contextlib.suppress(OSError):
                 status = path.stat()

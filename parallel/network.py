@@ -1,7 +1,7 @@
 """From the serial network to the one that a rank of a grid runs."""
 
-from functools import cached_property
-from itertools import groupby
+from contextlib import contextmanager
+from functools import partial
 from math import prod
 
 from nn import Conv2d, Flatten
@@ -9,18 +9,22 @@ from nn.chain import sharing
 from nn.device import empty, xp
 from nn.pool import Pool2d
 from nn.sequential import Sequential
+from parallel.choice import choose
 from parallel.place import Placer
 from parallel.placements import N, Replicate, Shard
 from parallel.plan import INPUT, along_height, feature_sizes, parse_plan, weighted
+from parallel.reduction import Plain
 from parallel.split import size
 
 
-def parallelize(net, grid, plan="fewest-bytes"):
+def parallelize(net, grid, plan="fewest-bytes", reduction="plain", sharded=None, half=False):
     """The network that this rank of `grid` runs, equal to the serial `net` taken over all ranks.
 
     net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    Images need its `input_shape`. grid: a ProcessGrid. plan: see `parallel/plan.py`. ValueError if the plan does not fit
-    the net, or the layers each other, or if there is no layer with weights.
+    Images need its `input_shape`. grid: a ProcessGrid. plan: see `parallel/plan.py`.
+    reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
+    gradients travel in float16; see `parallel/choice.py`.
+    ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
     """
     layers = weighted(net)
     if not layers:
@@ -41,7 +45,8 @@ def parallelize(net, grid, plan="fewest-bytes"):
     for axis, placement in placer.at.items():
         if placement != Replicate():
             placer.move(axis, Shard(N), "output")
-    parallel = ParallelSequential(placer.layers, grid, model, input, placer.layout, net.seed, net.dtype)
+    choice = partial(choose, reduction, sharded, half)
+    parallel = ParallelSequential(placer.layers, grid, model, input, placer.layout, net.seed, net.dtype, choice)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
@@ -53,11 +58,13 @@ class ParallelSequential(Sequential):
 
     plan: the placement of the weights of each Linear and Conv2d, see `parallel/plan.py`.
     input, output: the Layouts of what `forward` takes and returns.
+    reduction: how gradients are summed, see `parallel/reduction.py`; `choice` makes it of the network.
     """
 
-    def __init__(self, layers, grid, plan, input, output, seed, dtype):
+    def __init__(self, layers, grid, plan, input, output, seed, dtype, choice=Plain):
         super().__init__(layers, seed=seed, dtype=dtype)
         self.grid, self.plan, self.input, self.output = grid, plan, input, output
+        self.reduction = choice(self)
 
     def arrange(self, layers):
         """They are in order, under the names of the serial layers that they belong to."""
@@ -76,21 +83,49 @@ class ParallelSequential(Sequential):
         """Whether this rank's outputs count in sums over the grid (otherwise they are copies of another rank's)."""
         return self.output.is_first_copy(self.grid.coordinates)
 
-    def synchronise(self):
-        """Sum the gradients over the ranks that hold the same weights: one all-reduce for each run of parameters
-        that are replicated along the same axes."""
-        for group, start, stop in self._runs:
-            group.all_reduce(self.grads[start:stop], "gradients")
+    def allocate(self, size):
+        return self.reduction.allocate(size)
 
-    @cached_property
-    def _runs(self):
-        """(group, start, stop) of the slices of `grads` that are summed together."""
-        runs, start = [], 0
-        for axes, run in groupby(self.parameters, key=lambda pair: _replicated(pair[1])):
-            stop = start + sum(p.size for _, p in run)
-            runs.append((self.grid.group(*axes), start, stop))
-            start = stop
-        return runs
+    def backward(self, dy, input_gradient=False):
+        """As of Sequential. The gradients of parameters that several ranks hold are summed by `synchronise`."""
+        self.parameters  # noqa: B018 (allocates on first use)
+        self.reduction.begin()
+        return super().backward(dy, input_gradient)
+
+    def accumulate(self, dy):
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the next `backward`."""
+        super().backward(dy)
+        self.reduction.accumulate()
+
+    def synchronise(self):
+        """Sum the gradients over the ranks that hold the same parameters: those of a slice are final after `complete`."""
+        self.reduction.finish()
+
+    @property
+    def owned(self):
+        return self.reduction.owned
+
+    def complete(self, where):
+        self.reduction.complete(where)
+
+    def changed(self, where):
+        self.reduction.changed(where)
+
+    def updated(self):
+        self.reduction.updated()
+
+    def load_state_dict(self, state):
+        """As of Sequential. Collective: ranks may share the memory of their parameters, and none may still use the old ones."""
+        with self.exclusive():
+            super().load_state_dict(state)
+
+    @contextmanager
+    def exclusive(self):
+        """Around what writes `params`: no rank is at work with them. Collective."""
+        self.parameters  # noqa: B018 (allocates on first use)
+        self.grid.comm.Barrier()
+        yield
+        self.grid.comm.Barrier()
 
     def whole(self, parameter):
         """The global array of which `parameter` holds a block, on every rank. Collective, as is `state_dict`."""
@@ -107,8 +142,3 @@ class ParallelSequential(Sequential):
             whole[index] = flat[start : start + count].reshape(shape)
             start += count
         return whole
-
-
-def _replicated(parameter):
-    """The axes along which a parameter is `Replicate`, so that its gradient there is `Partial`."""
-    return {"batch", "height"} if parameter.indices else {"batch", "height", "model"}

@@ -33,7 +33,7 @@ class Redistribute(Layer):
         self.group, self.source, self.target, self.shape, self.unit = group, source, target, shape, unit
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
 
-    def begin(self, seed, step, batch_size):
+    def begin(self, seed, step, batch_size, first=0):
         self.samples = size(self.rows(batch_size))
 
     def forward(self, x, training=False):

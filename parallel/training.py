@@ -39,14 +39,30 @@ def train_step(net, loss, optimizer, x, y, batch_size):
     net: a ParallelSequential. x, y: what a reader of `parallel/minibatch.py` loads, on the host or the device. Collective.
     Raises Diverged, on all ranks, if the loss is NaN or infinite.
     """
-    x, y = to_device(x), to_device(y)
-    outputs = net.forward(x, training=True, batch_size=batch_size)
-    addend = loss.forward(outputs, y, batch_size)
-    total = net.grid.world.sum(addend if net.is_counted else 0.0, "loss")
-    if not math.isfinite(total):
-        raise Diverged(f"step {net.step}: the loss is {total}: {_first_culprit(net, x, batch_size)}; try a lower --lr")
-    net.backward(loss.backward())
-    net.synchronise()
+    return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size)
+
+
+def accumulated_step(net, loss, optimizer, micro_batches, batch_size):
+    """One step on a minibatch that comes in micro-batches, whose gradients add up; returns as `train_step` does.
+
+    micro_batches: (x, y, samples) of each, one after another: this rank's block of it and its global size; together
+    `batch_size`. What statistics there are over a batch, as in BatchNorm, are over each micro-batch. Collective.
+    """
+    total, first = 0.0, 0
+    for x, y, samples in micro_batches:
+        x, y, last = to_device(x), to_device(y), first + samples == batch_size
+        outputs = net.forward(x, training=True, batch_size=samples, first=first)
+        addend = loss.forward(outputs, y, batch_size)
+        finish = net.grid.world.start_sum(addend if net.is_counted else 0.0, "loss")
+        (net.backward if last else net.accumulate)(loss.backward())
+        if last:
+            net.synchronise()
+        total += finish()
+        if not math.isfinite(total):
+            net.reduction.drain()
+            culprit = _first_culprit(net, x, samples, first)
+            raise Diverged(f"step {net.step}: the loss is {total}: {culprit}; try a lower --lr")
+        first += samples
     optimizer.step()
     net.step += 1
     return total
@@ -60,12 +76,12 @@ def check_finite(net):
         raise Diverged(f"step {net.step - 1}: its update left {layer.name}.{p.name} not finite; try a lower --lr")
 
 
-def _first_culprit(net, x, batch_size):
+def _first_culprit(net, x, batch_size, first):
     """Where a value first stops being finite, over all ranks, as words. Collective."""
     culprits = [("the input", x)]
     for layer in net.layers:
         for leaf in leaves([layer]):
-            leaf.begin(net.seed, net.step, batch_size)
+            leaf.begin(net.seed, net.step, batch_size, first)
             culprits += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
         x = layer.forward(x, training=True)
         kind = type(layer).__name__ if layer.children else repr(layer)

@@ -7,7 +7,9 @@ import numpy as np
 
 from nn import LOSSES
 from nn.device import to_device
-from parallel import parallelize, train_step
+from parallel import parallelize
+from parallel.split import size, split
+from parallel.training import accumulated_step
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 
@@ -32,14 +34,20 @@ def serial(net, optimizer, loss, batches):
     return losses, net.state_dict()
 
 
-def parallel(net, grid, plan, optimizer, loss, batches):
-    """The same by the network that this rank of a grid runs."""
-    net, losses = parallelize(net, grid, plan), []
+def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **options):
+    """The same by the network that this rank of a grid runs. options: of `parallelize`."""
+    net, losses = parallelize(net, grid, plan, **options), []
     optimizer = optimizer(net)
     for x, y in batches:
-        mine = np.ascontiguousarray(x[net.input_block(len(x))]), y[net.output_rows(len(x))]
-        losses.append(train_step(net, LOSSES[loss](), optimizer, *mine, len(x)))
+        parts = [part for part in split(len(x), micro_batches) if size(part)]
+        mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
+        losses.append(accumulated_step(net, LOSSES[loss](), optimizer, mine, len(x)))
     return losses, net.state_dict()
+
+
+def block(net, x, y):
+    """This rank's block of a minibatch."""
+    return np.ascontiguousarray(x[net.input_block(len(x))]), y[net.output_rows(len(x))]
 
 
 def error(state, expected):

@@ -1,0 +1,229 @@
+"""Sums in memory that the ranks of a node share: gradients stay where backward wrote them, and nothing is sent.
+
+Each rank of a node sees the flat gradients of all. It adds up its part of each run of parameters over them, a chunk at a
+time, in rank order, and
+
+- sharded, on one node, updates that chunk at once, while it lies in the cache, in the *one* copy of the parameters that the
+  ranks share: two barriers are all that a step costs besides the sum;
+- otherwise writes the sum into the gradients of all (an all-reduce in place).
+
+Over several nodes the sum is of two levels: in each node into the gradients of its first rank, its leader; between the
+leaders an all-reduce; and from there to the others of the node.
+
+`mmap` keeps such memory alive for as long as an array in it lives, on any rank; the files behind it have no name any
+more once all have opened them, so that nothing is left behind, however a job ends.
+"""
+
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from nn.device import empty, is_cpu
+from nn.workspace import CHUNK
+from parallel.reduction import Reduction, overlap
+from parallel.split import size, split
+
+FOLDER = Path("/dev/shm")
+PREFIX = "gridgrad_"
+
+
+class NoSharedMemory(ValueError):
+    """The ranks of a node can not share memory. All ranks raise it together."""
+
+
+def shared_arrays(comm, size, dtype):
+    """An array of `size` elements (another number on each rank, if wanted) for each rank of `comm`, seen by all: a list.
+
+    Collective. Raises NoSharedMemory, on all ranks, if there is no room for them or the ranks do not see the same files.
+    """
+    dtype, folder = np.dtype(dtype), FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
+    file, error = None, ""
+    try:
+        file = tempfile.NamedTemporaryFile(dir=folder, prefix=PREFIX)
+        os.posix_fallocate(file.fileno(), 0, max(size * dtype.itemsize, 1))
+    except OSError as failure:
+        error = failure.strerror
+    arrays = []
+    outlines = comm.allgather((file and file.name, size, error))
+    if not any(error for *_, error in outlines):
+        try:
+            for name, length, _ in outlines:
+                with open(name, "r+b") as other:
+                    space = mmap.mmap(other.fileno(), max(length * dtype.itemsize, 1))
+                arrays.append(np.frombuffer(space, dtype, length))
+        except (OSError, ValueError) as failure:
+            error = str(failure)
+    errors = comm.allgather(error)  # and by now all have opened all
+    if file:
+        file.close()
+    if found := next(filter(None, errors), None):
+        raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({found}): use --reduction plain")
+    return arrays
+
+
+def add_up(addends, out, scratch):
+    """The sum of equally long pieces, in their order, into `out`, which may be one of them; scratch: one like them."""
+    total = scratch if len(addends) > 2 else out
+    np.add(addends[0], addends[1], out=total) if len(addends) > 1 else np.copyto(out, addends[0])
+    for addend in addends[2:-1]:
+        np.add(total, addend, out=total)
+    if len(addends) > 2:
+        np.add(total, addends[-1], out=out)
+
+
+class SharedRun:
+    """A slice that some ranks of a node have in their gradients, each at a place of its own.
+
+    gradients: the slice of each of these ranks, in rank order. me: which of them this one is.
+    """
+
+    def __init__(self, gradients, me):
+        self.gradients, self.me = gradients, me
+        self.part = split(gradients[0].size, len(gradients))[me]
+        self.scratch = np.empty(min(CHUNK, gradients[0].size), gradients[0].dtype)
+
+    @property
+    def others(self):
+        return [gradients for rank, gradients in enumerate(self.gradients) if rank != self.me]
+
+    def add_up(self, where):
+        """The sum of the elements `where` into this rank's own."""
+        pieces = [gradients[where] for gradients in self.gradients]
+        add_up(pieces, pieces[self.me], self.scratch[: size(where)])
+
+    def add_up_part(self, targets):
+        """The sum of this rank's part into its own gradients, and into the slices `targets` of other ranks."""
+        for start in range(self.part.start, self.part.stop, CHUNK):
+            where = slice(start, min(start + CHUNK, self.part.stop))
+            self.add_up(where)
+            for target in targets:
+                np.copyto(target[where], self.gradients[self.me][where])
+
+
+class Shared(Reduction):
+    """Gradients, and sharded the parameters too, live in memory that the ranks of a node share."""
+
+    def __init__(self, net, sharded=True, half=False):
+        super().__init__(net, sharded, half)
+        if half:
+            raise ValueError("in shared memory nothing is sent: float16 is for --reduction plain or overlap")
+        if not is_cpu():
+            raise ValueError("--reduction shared needs arrays in the host's memory: use plain with --device gpu")
+
+    def allocate(self, size):
+        node, dtype = self.net.grid.node, self.net.dtype
+        self._gradients = shared_arrays(node.comm, size, dtype)
+        if not self.sharded:
+            return empty(size, dtype), self._gradients[node.rank]
+        holder = self._members(self.net.grid.group("batch", "height"))[0]  # the first of those that hold the same parameters
+        self._holders = node.comm.allgather(holder)
+        self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype)
+        return self._parameters[holder], self._gradients[node.rank]
+
+    def _members(self, group):
+        """The ranks of a group that are on this node, by their ranks in it."""
+        return [rank for rank, everywhere in enumerate(self.net.grid.node.ranks) if everywhere in group.ranks]
+
+    @cached_property
+    def _runs(self):
+        """A `_Run` for each run of parameters."""
+        node = self.net.grid.node
+        starts = node.comm.allgather([where.start for _, where in self.runs])
+        runs = []
+        for number, (group, where) in enumerate(self.runs):
+            members = self._members(group)
+            places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
+            shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
+            copies = {self._holders[m]: place for m, place in zip(members, places)} if self.sharded else {}
+            copies.pop(self._holders[node.rank] if self.sharded else None, None)
+            copies = [self._parameters[holder][place] for holder, place in copies.items()]
+            runs.append(_Run(shared, where, self.net.grid.leaders(group), copies, len(members) < group.size))
+        return runs
+
+    @cached_property
+    def _several_nodes(self):
+        return self.net.grid.comm.allreduce(any(run.goes_on for run in self._runs), MPI.LOR)
+
+    @property
+    def owned(self):
+        return [run.owned if self.sharded else run.where for run in self._runs]
+
+    def finish(self):
+        self.take_accumulated(slice(0, self.net.size))
+        several, sent = self._several_nodes, sum(run.bytes_read for run in self._runs)
+        self._barrier()
+        if self.sharded and not several:
+            with self._measure(sent, calls=1):
+                return  # `complete` adds up
+        with self._measure(sent, calls=1):
+            for run in self._runs:
+                run.shared.add_up_part([run.shared.gradients[0]] if several else run.shared.others)
+        self._barrier()
+        if several:
+            for run in self._runs:
+                if run.leaders:
+                    run.leaders.all_reduce(run.shared.gradients[0], "gradients")
+            self._barrier()
+            for run in self._runs:
+                if run.shared.me:
+                    part = slice(None) if not self.sharded else run.shared.part
+                    np.copyto(run.shared.gradients[run.shared.me][part], run.shared.gradients[0][part])
+            self._barrier()  # an optimizer overwrites gradients
+
+    def complete(self, where):
+        if self.sharded and not self._several_nodes:
+            run = self._run(where)
+            with self._measure(0, calls=0):
+                run.shared.add_up(slice(where.start - run.where.start, where.stop - run.where.start))
+
+    def changed(self, where):
+        run = self._run(where)
+        for copy in run.copies:
+            np.copyto(copy[where.start - run.where.start : where.stop - run.where.start], self.net.params[where])
+
+    def updated(self):
+        self._barrier()
+
+    def _run(self, where):
+        return next(run for run in self._runs if overlap(run.where, where))
+
+    def _measure(self, bytes_read, calls):
+        node = self.net.grid.node
+        return node.tally.measure(node, "gradients", "shared sum", bytes_read, calls)
+
+    def _barrier(self):
+        node = self.net.grid.node
+        with node.tally.measure(node, "gradients", "barrier", 0):
+            node.comm.Barrier()
+
+
+@dataclass
+class _Run:
+    """A run of parameters on one node.
+
+    shared: the gradients. where: their place in this rank's. leaders: the first ranks of all nodes, if this is one of
+    them. copies: of the parameters, of ranks that hold other ones besides. goes_on: whether on another node.
+    """
+
+    shared: SharedRun
+    where: slice
+    leaders: object
+    copies: list
+    goes_on: bool
+
+    @property
+    def owned(self):
+        """The slice of the flat buffers that this rank updates where each updates a part."""
+        return slice(self.where.start + self.shared.part.start, self.where.start + self.shared.part.stop)
+
+    @property
+    def bytes_read(self):
+        """What this rank reads of the others' gradients."""
+        part = size(self.shared.part) * (len(self.shared.gradients) - 1)
+        return part * self.shared.gradients[0].itemsize
