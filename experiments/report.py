@@ -97,7 +97,8 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches, all steps,
     communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
-    beyond that is waiting. Bytes are those sent by all ranks together in one step. Collective.
+    beyond that is waiting. These are means over the ranks; "compute_max" is what the rank that computes longest computes.
+    Bytes are those sent by all ranks together in one step. Collective.
     """
     steps = max(len(step_seconds), 1)
     slowest = grid.max(np.array(step_seconds, np.float64))
@@ -109,8 +110,8 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
     communicate = sum(cost[key] for records, *_ in everyone for key in records) / len(everyone)
     spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
-    total = sum(total for _, total, *_ in everyone) / len(everyone)
     read = sum(read for *_, read, _ in everyone) / len(everyone)
+    computed = [total - read - sum(seconds for *_, seconds in records.values()) for records, total, read, _ in everyone]
     table = [
         {
             "layer": layer,
@@ -128,18 +129,19 @@ def time_and_bytes(grid, step_seconds, read_seconds):
         else None,
         "timed_steps": len(step_seconds),
         "time": {
-            "compute": (total - spent - read) / steps,
+            "compute": sum(computed) / len(computed) / steps,
             "read": read / steps,
             "communicate": communicate / steps,
             "wait": (spent - communicate) / steps,
         },
+        "compute_max": max(computed) / steps,
         "bytes": {kind: sum(row["bytes"] for row in table if row["kind"] == kind) for kind in kinds},
         "communication": table,
         "peak_memory": max(peak for *_, peak in everyone),
     }
 
 
-def write_json(path, content):
-    """Write `content` as JSON; the file appears whole or not at all."""
+def write_json(path, content, indent=1):
+    """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
     with written_whole(path) as beside:
-        beside.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        beside.write_text(json.dumps(content, indent=indent, allow_nan=False) + "\n")

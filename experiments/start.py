@@ -1,5 +1,7 @@
 """What `train` does between its command line and its network: options completed, files and data looked at, data loaded."""
 
+from pathlib import Path
+
 import datasets
 from experiments import report
 from experiments.options import check_writable, user_input
@@ -33,6 +35,8 @@ def complete(args):
             raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
     if args.patience and not args.validation:
         raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
+    if args.profile and not args.report:
+        raise ValueError("--profile needs --report FILE.json, into which it goes")
 
 
 def make_optimizer(args, net, steps):
@@ -44,11 +48,13 @@ def make_optimizer(args, net, steps):
 
 def prepare(args):
     """What one rank does for all before any starts: see that results can be written, and that the data are there."""
-    paths = [path for path in (args.report, args.predictions) if path]
-    if len(set(paths)) < len(paths):
-        raise ValueError(f"--report and --predictions are the same file, {args.report}: give two names")
-    for path in paths:
-        check_writable(path)
+    options = {}  # by the file that they name
+    for option in ("report", "predictions", "trace"):
+        if path := getattr(args, option):
+            first = options.setdefault(Path(path).resolve(), option)
+            if first != option:
+                raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
+            check_writable(path)
     datasets.prepare(args.dataset, args.data_dir)
 
 

@@ -20,10 +20,13 @@ from experiments import report
 from experiments.options import Parser, add_device, number, user_input, whole
 from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare
 from experiments.validation import Validation
+from experiments.watch import watched
 from nn import LOSSES, OPTIMIZERS, schedules, specs
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
 from parallel.devices import use_device
 from parallel.job import UserError, on_root, run
+from parallel.profile import Profile
+from parallel.trace import STEPS, Trace
 from parallel.training import check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps that are not timed
@@ -60,6 +63,9 @@ def options():
     add_device(parser)
     add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
     add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples there, in the data's units")
+    add("--profile", action="store_true", help="report the seconds that each layer takes")
+    add("--trace", metavar="FILE.json", help="write a timeline of all ranks there, for ui.perfetto.dev or chrome://tracing")
+    add("--trace-steps", type=whole(1), default=STEPS, metavar="N", help=f"that the timeline shows, after {WARM_UP} others")
     add("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -101,10 +107,12 @@ def main():
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
 
     # ----- training
-    losses = []
+    losses, first = [], min(WARM_UP, steps - 1)
+    profile = Profile(net) if args.profile else None
+    trace = Trace(net, args.trace_steps, optimizer=optimizer, loss=loss, reader=reader) if args.trace else None
     with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
-        for step in range(steps):
-            if step in (0, min(WARM_UP, steps - 1)):
+        for step in watched(steps, first, profile, trace):
+            if step in (0, first):
                 grid.tally.clear()
                 seconds, samples, read = [], 0, 0.0
             start = time.perf_counter()
@@ -129,6 +137,10 @@ def main():
         validation.restore()
         say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
     measured = report.time_and_bytes(grid, seconds, read)
+    if profile:
+        layers = profile.rows(len(seconds))
+        measured = measured and measured | {"layers": layers}
+    timeline = trace.timeline() if trace else None
 
     # ----- testing, on the same grid
     test_reader = READERS[args.reader](net, data.test)
@@ -147,6 +159,8 @@ def main():
         digest = report.digest(net.global_parameters())
         summary = lambda: summarise(args, data, net, losses, validation, tested, measured, samples / len(seconds), digest)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
+    if args.trace:
+        on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured:
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
     grid.free()
