@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from nn import specs
+from parallel import choice
 from parallel.job import UserError, launched_rank, one_line
 
 
@@ -79,6 +80,21 @@ def add_problem(parser, net, shape, outputs, batch_size):
     parser.add_argument("--shape", "--features", type=whole_list, default=shape, metavar="SHAPE", help=words)
     parser.add_argument("--outputs", type=whole(1), default=outputs, help="classes")
     parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples of the global minibatch")
+
+
+def add_reduction(parser):
+    """Add the options that say how gradients are summed: see `reduction_of`."""
+    parser.add_argument("--reduction", default="auto", help=choice.HELP)
+    words = "each rank updates all its parameters, or only its part of them (ZeRO-1) (default: sharded if reduction is shared)"
+    parser.add_argument("--update", choices=("whole", "sharded"), help=words)
+    words = "of gradients on their way; float16 is half the bytes, rounds each by up to 2^-11 and is added in float32"
+    parser.add_argument("--reduce-dtype", choices=("same", "float16"), default="same", help=words)
+
+
+def reduction_of(args):
+    """The arguments of `parallelize` that these options name."""
+    sharded = None if args.update is None else args.update == "sharded"
+    return {"reduction": args.reduction, "sharded": sharded, "half": args.reduce_dtype == "float16"}
 
 
 def add_device(parser):

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from experiments import report
 from experiments.bench_rounds import minibatch
-from experiments.options import Parser, add_device, add_problem, user_input, whole
+from experiments.options import Parser, add_device, add_problem, add_reduction, reduction_of, user_input, whole
 from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.devices import use_device
@@ -25,13 +25,14 @@ def main():
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
     parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
     add_device(parser)
+    add_reduction(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
         use_device(comm, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
         serial = specs.build(args.net, args.shape, args.outputs)
-        net = parallelize(serial, grid)
+        net = parallelize(serial, grid, **reduction_of(args))
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
     x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
     x = device.to_device(np.ascontiguousarray(x[net.input_block(args.batch_size)]))

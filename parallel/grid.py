@@ -77,6 +77,10 @@ class ProcessGrid:
             self._node = Group(fewer, self.tally)
         return self._node
 
+    def spans_nodes(self, group):
+        """Whether a group has ranks on several nodes; the same on all of its ranks."""
+        return any(rank not in self.node.ranks for rank in group.ranks)
+
     def leaders(self, group):
         """The first ranks of a group on each node, if this is one of them: a Group; else None. Collective over the group."""
         if group not in self._leaders:

@@ -157,6 +157,16 @@ class Group:
             self.comm.Allgatherv(MPI.IN_PLACE, [reached, counts])
             staging.arrived(reached, array)
 
+    def start_exchange(self, outgoing, incoming, layer, kind):
+        """Begin to send a host array to each other rank and to receive one from it, counted as `kind`: a Transfer."""
+        sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
+        tag = self.next_tag()
+
+        def steps():
+            yield self.exchange(outgoing, incoming, tag)
+
+        return Transfer(self, layer, kind, sent, steps())
+
     def exchange(self, outgoing, incoming, tag):
         """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it: an object with Test and Wait.
 

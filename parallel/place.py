@@ -5,7 +5,9 @@ from functools import partial
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
 from nn.activations import Activation
+from nn.device import is_cpu
 from nn.pool import Pool2d
+from parallel.gathered import GatheredLinear
 from parallel.halo import Halo, HaloConv2d
 from parallel.laugier import CopyThenReduce, GatherThenSlice
 from parallel.layout import Layout, parts_of_features
@@ -86,6 +88,8 @@ class Placer:
         if whole:
             self._append(CopyThenReduce(group, self.shape), layer.name)
         block = self._block(layer, choice, group)
+        if self.layers and self._hides_gather(self.layers[-1], block):
+            block = GatheredLinear(self.layers.pop(), block)
         axis = self._height_axis()
         if axis and isinstance(layer, Conv2d):
             owned, needed, block.window, rows = self._strips(axis, layer.window)
@@ -97,6 +101,11 @@ class Placer:
         if whole:
             self._append(GatherThenSlice(group, layer.output_shape(self.shape)), layer.name)
         self.unit = 1
+
+    def _hides_gather(self, before, block):
+        """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
+        gathers = isinstance(before, Redistribute) and (before.source, before.target) == (Shard(C), Replicate())
+        return gathers and isinstance(block, Linear) and is_cpu() and self.grid.spans_nodes(before.group)
 
     def _block(self, layer, choice, group):
         """The block of a Linear or Conv2d that this rank of the model axis holds."""

@@ -15,8 +15,6 @@ from itertools import groupby
 from nn.device import empty, is_cpu, xp
 from parallel.buckets import BUCKETS
 
-DEFAULT_BUCKET = 4 << 20  # bytes
-
 
 class Reduction:
     """What all have in common. The network calls, in each step, in this order:
@@ -95,6 +93,9 @@ class Reduction:
 class Plain(Reduction):
     """Blocking collectives after backward."""
 
+    def __str__(self):
+        return "plain"
+
     def finish(self):
         for bucket in self.buckets:
             self.take_accumulated(bucket.where)
@@ -108,26 +109,26 @@ class Plain(Reduction):
 class Overlap(Reduction):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
-    Runs are cut into buckets of about `bucket_bytes`. A bucket starts when backward has written all of it, and every layer
+    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it, and every layer
     lets those under way make progress. An optimizer waits for each only when it comes to it, from the last one to the
     first; sharded, the parameters of a bucket that was updated set out while the next one is.
     """
 
-    def __init__(self, net, sharded=False, half=False, bucket_bytes=DEFAULT_BUCKET):
+    def __init__(self, net, sharded, half, kib):
         super().__init__(net, sharded, half)
-        self.bucket_bytes, self._missing = bucket_bytes, []
+        self.kib, self._missing = kib, []
         if not is_cpu():
             raise ValueError("--reduction overlap needs arrays in the host's memory: use plain with --device gpu")
-
-    def listen(self):
-        """Have every layer of the network tell when its gradients are written."""
-        for leaf in self.net.leaves():
+        for leaf in net.leaves():
             leaf.written = partial(self._written, leaf)
+
+    def __str__(self):
+        return f"overlap:{self.kib}"
 
     @cached_property
     def buckets(self):
         """In the order of the flat buffers: cut from behind between parameters, and within one that is larger."""
-        most = max(1, self.bucket_bytes // self.net.dtype.itemsize)
+        most = max(1, self.kib * 1024 // self.net.dtype.itemsize)
         buckets = []
         for group, run in self.runs:
             cuts, stop = [], run.stop
@@ -185,7 +186,7 @@ class Overlap(Reduction):
                 transfer.wait()
 
     def changed(self, where):
-        """Sharded parameters set out from the last bucket on, in the same order on all ranks, also those that own none of it."""
+        """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
         if self.sharded:
             updated = next(n for n, bucket in enumerate(self.buckets) if overlap(bucket.owned, where))
             if self.buckets[updated].owned.start == where.start:

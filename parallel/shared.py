@@ -14,6 +14,7 @@ leaders an all-reduce; and from there to the others of the node.
 more once all have opened them, so that nothing is left behind, however a job ends.
 """
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -43,28 +44,30 @@ def shared_arrays(comm, size, dtype):
     Collective. Raises NoSharedMemory, on all ranks, if there is no room for them or the ranks do not see the same files.
     """
     dtype, folder = np.dtype(dtype), FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
-    file, error = None, ""
-    try:
-        file = tempfile.NamedTemporaryFile(dir=folder, prefix=PREFIX)
-        os.posix_fallocate(file.fileno(), 0, max(size * dtype.itemsize, 1))
-    except OSError as failure:
-        error = failure.strerror
-    arrays = []
-    outlines = comm.allgather((file and file.name, size, error))
-    if not any(error for *_, error in outlines):
+    name, error, arrays = None, "", []
+    with contextlib.ExitStack() as until_all_have_opened_all:
         try:
-            for name, length, _ in outlines:
-                with open(name, "r+b") as other:
-                    space = mmap.mmap(other.fileno(), max(length * dtype.itemsize, 1))
-                arrays.append(np.frombuffer(space, dtype, length))
-        except (OSError, ValueError) as failure:
-            error = str(failure)
-    errors = comm.allgather(error)  # and by now all have opened all
-    if file:
-        file.close()
-    if found := next(filter(None, errors), None):
-        raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({found}): use --reduction plain")
+            file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=PREFIX))
+            os.posix_fallocate(file.fileno(), 0, max(size * dtype.itemsize, 1))
+            name = file.name
+        except OSError as failure:
+            error = failure.strerror
+        outlines = comm.allgather((name, size))
+        if all(name for name, _ in outlines):
+            try:
+                arrays = [_mapped(name, size, dtype) for name, size in outlines]
+            except (OSError, ValueError) as failure:
+                error = str(failure)
+        errors = comm.allgather(error)
+    if any(errors):
+        words = next(filter(None, errors))
+        raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({words}): use --reduction plain")
     return arrays
+
+
+def _mapped(name, size, dtype):
+    with open(name, "r+b") as file:
+        return np.frombuffer(mmap.mmap(file.fileno(), max(size * dtype.itemsize, 1)), dtype, size)
 
 
 def add_up(addends, out, scratch):
@@ -115,6 +118,9 @@ class Shared(Reduction):
             raise ValueError("in shared memory nothing is sent: float16 is for --reduction plain or overlap")
         if not is_cpu():
             raise ValueError("--reduction shared needs arrays in the host's memory: use plain with --device gpu")
+
+    def __str__(self):
+        return "shared"
 
     def allocate(self, size):
         node, dtype = self.net.grid.node, self.net.dtype

@@ -241,3 +241,19 @@ def test_unknown_reductions_are_refused(comm):
                 assert "reduction" in str(failure)
             else:
                 raise AssertionError(options)
+
+
+@mpi(*RANKS)
+def test_gathers_hidden_behind_products_equal_serial(comm):
+    """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were."""
+    losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
+    for sizes, plan in product(grids(comm.size), ("out", "fewest-bytes")):
+        sent = []
+        for number in (1, comm.size):
+            with ranks_per_node(number), ProcessGrid(comm, **sizes) as grid:
+                hides = "GatheredLinear" in repr(parallelize(mlp_net(), grid, plan))
+                assert hides == (number < comm.size and sizes["model"] > 1), (sizes, plan, number)
+                found, state = parallel(mlp_net(), grid, plan, adam, "mse", batches((7,)), reduction="overlap:1")
+                sent.append({key: (r.calls, r.bytes) for key, r in grid.tally.records.items()})
+            assert np.allclose(found, losses, rtol=1e-10, atol=1e-10) and error(state, expected) < 1e-10, (sizes, plan)
+        assert sent[0] == sent[1], (sizes, plan)

@@ -1,0 +1,121 @@
+"""What is fastest on this machine: measured once, and remembered, so that a run that is repeated repeats bit by bit.
+
+The answers lie in `reductions.json` in GRIDGRAD_CACHE, else in the user's cache directory; whoever deletes the file has them
+measured anew. What a machine is called does not matter, how many ranks its nodes have does.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+from platformdirs import user_cache_path
+
+from parallel.reduction import replicated
+from parallel.shared import NoSharedMemory, SharedRun, shared_arrays
+
+ROUNDS = 7
+LARGEST = 1 << 22  # elements that are summed to find out
+ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
+SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
+ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
+
+
+def fastest(net, question):
+    """The answer to "auto" or "overlap" for a ParallelSequential, as text for `--reduction`. Collective.
+
+    "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
+    backward does is not less time than what does not, so bare sums are compared.
+    """
+    grid, held = net.grid, Counter()
+    for layer in net.leaves():
+        for p in layer.parameters:
+            held[grid.group(*replicated(p))] += p.size
+    group = max((group for group in held if group.size > 1), key=held.get, default=None)
+    if group is None:
+        return "plain"
+    elements = min(int(grid.max(np.array([held[group]]))[0]), LARGEST)
+    nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
+    several_nodes = grid.comm.allreduce(grid.spans_nodes(group), MPI.LOR)
+    key = " ".join([question, *MPI.Get_library_version().split()[:2], platform.machine(), f"{os.cpu_count()} cores",
+                    f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
+                    f"2^{elements.bit_length()}"])  # fmt: skip
+    known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)
+    if known:
+        return known
+    answer = grid.comm.bcast(measured(grid, group, elements, net.dtype, question, several_nodes))
+    if grid.rank == 0:
+        remember(key, answer)
+    return answer
+
+
+def measured(grid, group, elements, dtype, question, several_nodes):
+    """What the times of this job say. Collective; the ranks of other groups sum at the same time, as in training."""
+    array = np.ones(elements, dtype)
+    sums = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
+    if question == "auto":
+        with contextlib.suppress(NoSharedMemory):
+            if seconds(grid, shared_sum(grid, group, elements, dtype)) < sums:
+                return "shared"
+        if not several_nodes:
+            return "plain"
+    latency = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
+    per_byte = max(sums - latency, 1e-9) / max(array.nbytes, 1)
+    kib = ALPHAS * latency / per_byte / 1024
+    return f"overlap:{round(min(max(kib, SMALLEST_BUCKET), LARGEST_BUCKET))}"
+
+
+def shared_sum(grid, group, elements, dtype):
+    """A function that sums gradients of so many elements as `parallel/shared.py` does."""
+    arrays = shared_arrays(grid.node.comm, elements, dtype)
+    members = [rank for rank, everywhere in enumerate(grid.node.ranks) if everywhere in group.ranks]
+    run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
+
+    def sum():
+        grid.node.comm.Barrier()
+        run.add_up_part(run.others)
+        grid.node.comm.Barrier()
+        if leaders:
+            leaders.comm.Allreduce(MPI.IN_PLACE, run.gradients[0])
+        grid.node.comm.Barrier()
+
+    return sum
+
+
+def seconds(grid, action):
+    """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
+    found = []
+    for _ in range(ROUNDS + 1):  # the first one touches memory for the first time
+        grid.comm.Barrier()
+        start = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - start)
+    return median(grid.max(np.array(found[1:])).tolist())
+
+
+def cache():
+    return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / "reductions.json"
+
+
+def remembered():
+    """The answers so far, {question and machine: answer}; none where the file is missing or is no such file."""
+    try:
+        answers = json.loads(cache().read_text())
+        return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def remember(key, answer):
+    with contextlib.suppress(OSError):  # then it is measured again next time
+        cache().parent.mkdir(parents=True, exist_ok=True)
+        beside = cache().with_suffix(f".{os.getpid()}")
+        beside.write_text(json.dumps(remembered() | {key: answer}, indent=1))
+        os.replace(beside, cache())
