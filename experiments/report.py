@@ -141,6 +141,31 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     }
 
 
+def memory(net, optimizer):
+    """Bytes that a rank holds at the most: {"parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"}.
+
+    Where ranks share the memory of their parameters, those of all are counted once. Collective.
+    """
+    state = sum(array.nbytes for array in optimizer.state_arrays().values())
+    unsharded = len(optimizer.state_names) * net.params.nbytes
+    held = net.grid.max(np.array([net.params.nbytes / net.reduction.sharers, net.grads.nbytes, state, unsharded]))
+    return dict(zip(("parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"), map(int, held)))
+
+
+def overlap(net):
+    """How much of the sums of gradients backward hid, from what each rank measured: a dict, or None where nothing overlaps.
+
+    "in_flight": seconds a step in which some sum was under way; "exposed": those of them in which the rank had nothing to do
+    but wait; both the mean over the ranks. "hidden": the share of the first that the second is not. Collective.
+    """
+    seconds = net.reduction.seconds_of_step()
+    if seconds is None:
+        return None
+    in_flight, exposed = net.grid.mean(np.array(seconds, np.float64))
+    hidden = 1 - exposed / in_flight if in_flight else 0.0
+    return {"in_flight": float(in_flight), "exposed": float(exposed), "hidden": float(hidden)}
+
+
 def write_json(path, content, indent=1):
     """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
     with written_whole(path) as beside:

@@ -70,14 +70,17 @@ def load(args, comm):
 
 def check_memory(args, serial, net):
     """Raise ValueError if what a step keeps on this rank can not fit the machine's memory."""
-    kept = 2 + len(OPTIMIZERS[args.optimizer].state_names) + bool(args.patience)  # they, their gradients; the best of them
+    state = len(OPTIMIZERS[args.optimizer].state_names) / (net.grid.size if net.reduction.sharded else 1)
+    kept = (
+        2 + state + bool(args.patience) + (args.micro_batches > 1)
+    )  # they, their gradients; the best of them; gradients so far
     parameters = kept * net.size * net.dtype.itemsize
-    outputs = sample_bytes(serial) * args.batch_size // net.grid.size
+    outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
     if parameters + outputs > report.memory_of_machine():
         raise ValueError(
             f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "
             f"the layers {outputs / 2**30:.0f}, and the machine has {report.memory_of_machine() / 2**30:.0f}: use more ranks, "
-            f"a smaller net or a smaller --batch-size"
+            f"a smaller net, a smaller --batch-size or more --micro-batches"
         )
 
 

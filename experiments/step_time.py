@@ -41,13 +41,16 @@ def main():
     for step in range(args.steps + 3):
         if step == 3:
             grid.tally.clear()
+            net.reduction.clear()
         start = time.perf_counter()
         train_step(net, loss, optimizer, x, y, args.batch_size)
         device.synchronise()
         seconds.append(time.perf_counter() - start)
+    overlap = report.overlap(net)
     measured = report.time_and_bytes(grid, seconds[3:], 0.0)
     if comm.rank == 0:
-        print(json.dumps({"seconds": measured["seconds_per_step"]["median"], "time": measured["time"]}))
+        found = {"seconds": measured["seconds_per_step"]["median"], "time": measured["time"]}
+        print(json.dumps(found | {"reduction": str(net.reduction), "overlap": overlap}))
     grid.free()
 
 

@@ -17,17 +17,18 @@ from datasets import augment
 from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
 from experiments import report
-from experiments.options import Parser, add_device, number, user_input, whole
+from experiments.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
 from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare
 from experiments.validation import Validation
 from experiments.watch import watched
 from nn import LOSSES, OPTIMIZERS, schedules, specs
-from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict, train_step
+from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict
 from parallel.devices import use_device
 from parallel.job import UserError, on_root, run
+from parallel.minibatch import MicroBatches
 from parallel.profile import Profile
 from parallel.trace import STEPS, Trace
-from parallel.training import check_finite, minibatch_indices, steps_per_epoch
+from parallel.training import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps that are not timed
 
@@ -47,6 +48,9 @@ def options():
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=whole(1), metavar="E", help="passes over the training data (default: 10)")
     length.add_argument("--steps", type=whole(1), metavar="S", help="minibatches, instead of epochs")
+    add("--micro-batches", type=whole(1), default=1, metavar="M",
+        help="parts in which a minibatch passes through the network, in the memory of one; gradients add up")  # fmt: skip
+    add_reduction(parser)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="how gradients change the parameters")
     add("--lr", type=number(above=0), help=f"learning rate ({default_of('lr')})")
     add("--momentum", type=number(least=0, below=1), help=f"of sgd ({default_of('momentum')})")
@@ -96,15 +100,19 @@ def main():
 
     # ----- this rank's part of the network
     with user_input():
-        net = parallelize(serial, grid, args.plan)
+        net = parallelize(serial, grid, args.plan, **reduction_of(args))
         check_memory(args, serial, net)
         optimizer = make_optimizer(args, net, steps)
     loss = LOSSES[data.loss]()
-    reader, test_batch = READERS[args.reader](net, train), evaluation_batch(args, serial)
+    reader, test_batch = MicroBatches(READERS[args.reader](net, train), grid.tally), evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
+    memory = report.memory(net, optimizer)
+    state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
+    less = f" instead of {unsharded:.2f}" if state < unsharded else ""
+    say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
 
     # ----- training
     losses, first = [], min(WARM_UP, steps - 1)
@@ -114,16 +122,14 @@ def main():
         for step in watched(steps, first, profile, trace):
             if step in (0, first):
                 grid.tally.clear()
-                seconds, samples, read = [], 0, 0.0
+                net.reduction.clear()
+                seconds, samples, reader.seconds = [], 0, 0.0
             start = time.perf_counter()
             indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
             if args.augment:
                 train.epoch = epoch
-            sent = grid.tally.seconds
-            x, y = reader.load(indices)
-            read += time.perf_counter() - start - (grid.tally.seconds - sent)
+            losses.append(accumulated_step(net, loss, optimizer, reader.parts(indices, args.micro_batches), len(indices)))
             samples += len(indices)
-            losses.append(train_step(net, loss, optimizer, x, y, len(indices)))
             seconds.append(time.perf_counter() - start)
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
@@ -136,7 +142,9 @@ def main():
     if args.patience:
         validation.restore()
         say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
-    measured = report.time_and_bytes(grid, seconds, read)
+    hidden = report.overlap(net)
+    measured = report.time_and_bytes(grid, seconds, reader.seconds)
+    measured = measured and measured | {"memory": memory, "overlap": hidden}
     if profile:
         layers = profile.rows(len(seconds))
         measured = measured and measured | {"layers": layers}
@@ -179,6 +187,7 @@ def summarise(args, data, net, losses, validation, tested, measured, samples_per
         "P": net.grid.size,
         "grid": str(net.grid),
         "plan": net.plan,
+        "reduction": str(net.reduction),
         "versions": report.versions(),
         "steps": len(losses),
         "samples_per_step": samples_per_step,

@@ -117,6 +117,12 @@ class ProcessGrid:
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MIN)
         return array
 
+    def mean(self, array):
+        """The elementwise mean of a host array of float64 over all ranks, in place. Not counted."""
+        self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
+        array /= self.size
+        return array
+
     def gather(self, thing):
         """A list of every rank's `thing` on rank 0, None elsewhere. Pickled: for reports, never in a training step."""
         return self.comm.gather(thing)

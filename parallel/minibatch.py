@@ -11,6 +11,7 @@ costs alpha + n_b n_m data beta and method two 2 alpha + max(n_b, n_m) data beta
 while data < alpha / (beta (n_b n_m - max(n_b, n_m))), small blocks: the paper's ">" is a slip.
 """
 
+import time
 from math import prod
 
 import numpy as np
@@ -87,6 +88,28 @@ class ScatterBroadcast:
             out[...] = whole
         self.others.broadcast(out, "minibatch")
         return out
+
+
+class MicroBatches:
+    """The minibatches of a reader, in parts, and how long it takes.
+
+    reader: one of those above. seconds: of loading, without the communication within, until someone sets it to 0.
+    """
+
+    def __init__(self, reader, tally):
+        self.reader, self.tally, self.seconds = reader, tally, 0.0
+
+    def parts(self, indices, number):
+        """(x, y, samples) of each of `number` parts of the global minibatch `indices` that is not empty, loaded in turn."""
+        for part in split(len(indices), number):
+            if size(part):
+                yield *self.load(indices[part]), size(part)
+
+    def load(self, indices):
+        start, sent = time.perf_counter(), self.tally.seconds
+        block = self.reader.load(indices)
+        self.seconds += time.perf_counter() - start - (self.tally.seconds - sent)
+        return block
 
 
 def _whole(shape):

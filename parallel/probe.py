@@ -44,7 +44,7 @@ def fastest(net, question):
     elements = min(int(grid.max(np.array([held[group]]))[0]), LARGEST)
     nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
     several_nodes = grid.comm.allreduce(grid.spans_nodes(group), MPI.LOR)
-    key = " ".join([question, *MPI.Get_library_version().split()[:2], platform.machine(), f"{os.cpu_count()} cores",
+    key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
                     f"2^{elements.bit_length()}"])  # fmt: skip
     known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)

@@ -9,6 +9,7 @@
 Each comes with every rank updating all its parameters or, sharded, only its part of them: `parallel/buckets.py`.
 """
 
+import time
 from functools import cached_property, partial
 from itertools import groupby
 
@@ -89,6 +90,15 @@ class Reduction:
     def drain(self):
         """Leave nothing under way: the step ends without an update."""
 
+    sharers = 1  # ranks that hold one copy of the parameters together
+
+    def clear(self):
+        """Forget what was measured."""
+
+    def seconds_of_step(self):
+        """(seconds a step that some sum was under way, those of them spent waiting for it), or None if none overlaps."""
+        return None
+
 
 class Plain(Reduction):
     """Blocking collectives after backward."""
@@ -117,6 +127,7 @@ class Overlap(Reduction):
     def __init__(self, net, sharded, half, kib):
         super().__init__(net, sharded, half)
         self.kib, self._missing = kib, []
+        self.clear()
         if not is_cpu():
             raise ValueError("--reduction overlap needs arrays in the host's memory: use plain with --device gpu")
         for leaf in net.leaves():
@@ -183,7 +194,7 @@ class Overlap(Reduction):
     def complete(self, where):
         for number, transfer in self._reducing.items():
             if overlap(self.buckets[number].owned, where):
-                transfer.wait()
+                self._wait(transfer)
 
     def changed(self, where):
         """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
@@ -195,7 +206,22 @@ class Overlap(Reduction):
     def updated(self):
         self._start_gathering(0)
         for transfer in (*self._reducing.values(), *self._gathering.values()):
-            transfer.wait()
+            self._wait(transfer)
+        begun, ended = min(t.started for t in self._reducing.values()), max(t.stopped for t in self._reducing.values())
+        self._in_flight += max(ended - begun, 0.0)
+        self._steps += 1
+
+    def _wait(self, transfer):
+        start = time.perf_counter()
+        transfer.wait()
+        self._exposed += time.perf_counter() - start
+
+    def clear(self):
+        self._in_flight, self._exposed, self._steps = 0.0, 0.0, 0
+
+    def seconds_of_step(self):
+        steps = max(self._steps, 1)
+        return self._in_flight / steps, self._exposed / steps
 
     def _start_gathering(self, first):
         """Of all buckets from number `first` on."""

@@ -129,6 +129,7 @@ class Shared(Reduction):
             return empty(size, dtype), self._gradients[node.rank]
         holder = self._members(self.net.grid.group("batch", "height"))[0]  # the first of those that hold the same parameters
         self._holders = node.comm.allgather(holder)
+        self.sharers = self._holders.count(holder)
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype)
         return self._parameters[holder], self._gradients[node.rank]
 

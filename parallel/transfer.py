@@ -1,5 +1,6 @@
 """Collectives that go on while the rank computes."""
 
+import math
 import time
 
 from mpi4py import MPI
@@ -42,7 +43,8 @@ class Transfer:
     def _go_on(self):
         self.request = next(self.steps, None)
         if self.request is None:
-            self.group.tally.flew(self.group, self.layer, self.kind, self.bytes_sent, self.started, time.perf_counter())
+            self.stopped = time.perf_counter()
+            self.group.tally.flew(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
 
 
 class Requests:
@@ -61,7 +63,7 @@ class Requests:
 class Nothing:
     """In a Transfer's place where there is nobody to talk to."""
 
-    done = True
+    done, started, stopped = True, math.inf, -math.inf
 
     def test(self):
         return True
