@@ -1,0 +1,185 @@
+"""Hosts that one machine plays: a job on them, the network between them, and that nothing of them remains."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from experiments import hosts, shaper
+from parallel.launch import MARK, processes
+
+PYTHON = [sys.executable, "-m", "mpi4py", "-c"]
+HELLO = """
+import json, os, socket, time, numpy as np
+from mpi4py import MPI
+w = MPI.COMM_WORLD
+def seconds(action):
+    w.Barrier(); start = time.perf_counter(); action(); return w.allreduce(time.perf_counter() - start, MPI.MAX)
+a, b = np.full(1 << 18, w.rank + 1, np.float32), np.empty(0)
+seconds(lambda: w.Allreduce(MPI.IN_PLACE, a))
+big = seconds(lambda: w.Allreduce(MPI.IN_PLACE, a))
+small = min(seconds(lambda: w.Barrier()) for _ in range(3))
+names, pinned = w.allgather(socket.gethostname()), w.allgather(len(os.sched_getaffinity(0)))
+if w.rank == 0: print(json.dumps([names, pinned, float(a.min()), float(a.max()), big, small, os.environ["GRIDGRAD_LINK"]]))
+"""
+FAILS = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
+WAITS = "import time; from mpi4py import MPI; print('up', flush=True); time.sleep(100)"
+
+
+def command(*words):
+    return [sys.executable, "-m", "experiments.hosts", *map(str, words)]
+
+
+def run(*words):
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def playing():
+    """Skips where no host can be played."""
+    finished = run("run", "--hosts", 1, "-n", 1, "true")
+    if finished.returncode == 2:
+        pytest.skip(finished.stderr.strip())
+    assert finished.returncode == 0, finished.stderr
+
+
+@pytest.fixture
+def mark(monkeypatch, playing):
+    """Marks all processes of a test; afterwards none of them is left, and no network or mount that was not there before."""
+    mark, before = uuid.uuid4().hex, system()
+    monkeypatch.setenv(MARK, mark)
+    yield mark
+    deadline = time.monotonic() + 5
+    while (processes(mark) or system() != before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not processes(mark)
+    assert system() == before
+
+
+def system():
+    """Named network namespaces, interfaces and mounts of this machine."""
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    return names, sorted(os.listdir("/sys/class/net")), sorted(Path("/proc/self/mounts").read_text().splitlines())
+
+
+def test_hosts_have_names_and_a_network_between_them(mark):
+    """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s; a barrier takes a delay."""
+    finished = run("run", "--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
+    assert finished.returncode == 0, finished.stderr
+    names, _, least, most, big, small, link = json.loads(finished.stdout)
+    assert names == ["host0", "host1"]
+    assert least == most  # of what was summed
+    assert 0.08 < big < 0.3
+    assert 0.005 <= small < 0.05
+    assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
+
+
+def test_ranks_come_in_blocks_and_stay_on_their_cores(mark):
+    finished = run("run", "--hosts", 2, "--rate", 0, "--delay", 0, "--pin", "-n", 3, *PYTHON, HELLO)
+    assert finished.returncode == 0, finished.stderr
+    names, pinned, *_ = json.loads(finished.stdout)
+    assert (names, pinned) == (["host0", "host0", "host1"], [1, 1, 1])
+
+
+def test_a_program_that_fails_gives_its_status(mark):
+    assert run("run", "--hosts", 2, "-n", 2, *PYTHON, FAILS).returncode == 7
+
+
+def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
+    """By the signals of Ctrl-C and of a scheduler, and by force."""
+    for numbers in ((signal.SIGTERM, signal.SIGINT), (signal.SIGKILL,)):
+        jobs = [
+            subprocess.Popen(command("run", "--hosts", 2, "-n", 2, *PYTHON, WAITS), stdout=subprocess.PIPE) for _ in numbers
+        ]
+        for job, number in zip(jobs, numbers):
+            assert [job.stdout.read(3) for _ in range(2)] == [b"up\n"] * 2
+            job.send_signal(number)
+        for job, number in zip(jobs, numbers):
+            assert job.wait(10) == (-number if number == signal.SIGKILL else 128 + number)
+            job.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-n", "0", "true"], "whole number of at least 1"),
+        (["true"], "required: -n"),
+        (["-n", "2"], "required: program"),
+        (["-n", "2", "--hosts", "254", "true"], "at most 253"),
+        (["-n", "2", "--rate", "-1", "true"], "a number at least 0"),
+        (["-n", "2", "--delay", "soon", "true"], "a number at least 0"),
+    ],
+)
+def test_bad_arguments_are_refused(words, message):
+    finished = run("run", *words)
+    assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+    assert finished.stderr.startswith("hosts: error: ") and message in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "message"),
+    [
+        ("os.geteuid", lambda: 1000, "only root"),
+        ("shutil.which", lambda _: None, "install iproute2"),
+        ("shaper.DEVICE", "/dev/net/none", "/dev/net/none: No such file"),
+    ],
+)
+def test_what_is_missing_is_said(monkeypatch, target, value, message):
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(f"experiments.hosts.{target}", value)
+    with pytest.raises(OSError, match=message):
+        hosts.check("true")
+
+
+def test_a_missing_program_is_said(playing):
+    finished = run("run", "-n", "1", "no-such-program")
+    assert finished.returncode == 2 and "there is no program 'no-such-program'" in finished.stderr
+
+
+def test_bytes_on_a_cable():
+    """A full packet is 1538 bytes of Ethernet, and three that come as one piece are three."""
+    assert shaper.bytes_on_cable(1500) == 1538
+    assert shaper.bytes_on_cable(52 + 3 * 1448) == 3 * 1538
+    assert shaper.bytes_on_cable(40) == 78
+
+
+def test_the_switch_keeps_rate_delay_and_order():
+    """Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped."""
+    ends = {i: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for i in (1, 2, 3)}
+    stop, stopping = os.pipe()
+    switch = shaper.Switch({i: inner.fileno() for i, (inner, _) in ends.items()}, rate=1e6, delay=0.05)
+    thread = threading.Thread(target=switch.run, args=(stop,))
+    thread.start()
+
+    def packet(target, number):
+        return bytes(10) + bytes([0x45]) + bytes(15) + bytes([10, 77, 0, target]) + bytes([number]) * 1000
+
+    start = time.perf_counter()
+    for number in range(10):
+        ends[1][1].send(packet(2, number))
+        ends[3][1].send(packet(2, 100 + number))
+    ends[1][1].send(packet(9, 0))
+    ends[2][1].settimeout(5)
+    arrived, times = [], []
+    for _ in range(20):
+        arrived.append(ends[2][1].recv(2000))
+        times.append(time.perf_counter() - start)
+    os.write(stopping, b".")
+    thread.join()
+    a_packet = shaper.bytes_on_cable(1020) / 1e6
+    assert times[0] >= 0.05 + a_packet and times[-1] >= 0.05 + 20 * a_packet
+    assert times[-1] < 0.05 + 20 * a_packet + 0.2
+    numbers = [data[-1] for data in arrived]
+    assert [n for n in numbers if n < 100] == list(range(10)) and [n - 100 for n in numbers if n >= 100] == list(range(10))
+    for pair in ends.values():
+        pair[0].close(), pair[1].close()
+    os.close(stop), os.close(stopping)
