@@ -1,0 +1,206 @@
+"""Time a training step on every grid of the ranks here, in turn, for several global batch sizes: which grid is the fastest?
+
+    mpiexec -n 4 python -m experiments.crossover --batch-sizes 16,64,256,1024,4096 --out results/crossover.json
+    python -m experiments.crossover_figure results/crossover.json
+
+Batch parallelism sends all gradients, however small the minibatch; model parallelism sends activations, which grow with it.
+So on a slow network there is a batch size below which grids with a model axis are faster, and above which the pure batch
+grid is. Laugier et al. 2018 leave this threshold open (section 10): at 1,024 neurons a layer on a supercomputer, pure batch
+parallelism was the fastest.
+
+All grids live in one job and take turns, so that a machine whose speed drifts drifts for all alike.
+"""
+
+import math
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments import report
+from experiments.bench_rounds import minibatch
+from experiments.hosts import LINK
+from experiments.options import Parser, check_writable, user_input, whole, whole_list
+from nn import SGD, SoftmaxCrossEntropy, specs
+from parallel import ProcessGrid, parallelize, train_step, volume
+from parallel.job import UserError, on_root, run
+from parallel.launch import cores
+from parallel.plan import feature_sizes
+
+WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
+COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum
+
+
+def grids(ranks):
+    """The sizes of all grids of batch x model, the pure batch grid first."""
+    return [{"batch": ranks // model, "model": model} for model in range(1, ranks + 1) if ranks % model == 0]
+
+
+class Side:
+    """One grid with its network and optimizer. serial: the network, a description. sizes: of the grid's axes."""
+
+    def __init__(self, serial, comm, sizes):
+        self.sizes, self.grid = sizes, ProcessGrid(comm, **sizes)
+        self.net = parallelize(serial, self.grid)
+        self.optimizer = None
+
+    def begin(self, x, y):
+        """Take this rank's block of a global minibatch for the steps to come, and warm up."""
+        self.batch_size = len(x)
+        self.x = np.ascontiguousarray(x[self.net.input_block(self.batch_size)])
+        self.y = y[self.net.output_rows(self.batch_size)]
+        self.optimizer = self.optimizer or SGD(self.net, lr=0.001, momentum=0.9)
+        self.seconds = []
+        self.run(WARM_UP)
+        self.seconds.clear()
+        self.grid.tally.clear()
+
+    def run(self, steps):
+        loss = SoftmaxCrossEntropy()
+        self.grid.world.comm.Barrier()
+        for _ in range(steps):
+            start = time.perf_counter()
+            train_step(self.net, loss, self.optimizer, self.x, self.y, self.batch_size)
+            self.seconds.append(time.perf_counter() - start)
+
+    def row(self, rounds, widths):
+        """What was measured, on rank 0: of each round the median step, of each step the slowest rank. Collective."""
+        measured = report.time_and_bytes(self.grid, self.seconds, 0.0)
+        steps = self.grid.max(np.array(self.seconds)).reshape(rounds, -1)
+        a_round = np.median(steps, axis=1)
+        return measured and {
+            "grid": str(self.grid),
+            "batch_size": self.batch_size,
+            "plan": self.net.plan,
+            "seconds": {"median": float(np.median(a_round)), "min": float(a_round.min()), "max": float(a_round.max())},
+            "time": measured["time"],
+            "bytes": measured["bytes"],
+            "formula": formula(widths, self.net.plan, self.batch_size, **self.sizes),
+        }
+
+
+def formula(widths, plan, batch_size, batch, model):
+    """The bytes of a step, over all ranks: {"gradients", "activations", "loss"}. widths: from the inputs to the outputs."""
+    return {
+        "gradients": volume.gradients(widths, batch, model),
+        "activations": volume.activations(batch_size, widths, plan, batch, model),
+        "loss": 8 * volume.all_reduce(1, batch * model),
+    }
+
+
+def measure(sides, serial, batch_sizes, outputs, rounds, steps):
+    """Rows of all sides at all batch sizes, on rank 0. Collective."""
+    rows = []
+    widths = [serial.input_shape[0], *(after for _, after in feature_sizes(serial, serial.input_shape))]
+    for batch_size in batch_sizes:
+        x, y = minibatch(serial.input_shape, outputs, batch_size)
+        for side in sides:
+            side.begin(x, y)
+        for _ in range(rounds):
+            for side in sides:
+                side.run(steps)
+        rows += [side.row(rounds, widths) for side in sides]
+    return rows
+
+
+def crossings(rows):
+    """{grid: the global batch size from which the pure batch grid is faster}; None where it is not, up to the largest.
+
+    rows: as of `measure`. Between what was measured, seconds follow straight lines on logarithmic axes.
+    """
+    times = {}
+    for row in rows:
+        times.setdefault(row["grid"], {})[row["batch_size"]] = math.log(row["seconds"]["median"])
+    first, *others = times
+    return {grid: _crossing({b: times[grid][b] - times[first][b] for b in sorted(times[first])}) for grid in others}
+
+
+def _crossing(lead):
+    """Where `lead`, {batch size: log of the ratio}, becomes positive for good."""
+    sizes = list(lead)
+    lost = max((i for i, size in enumerate(sizes) if lead[size] <= 0), default=None)
+    if lost is None or lost + 1 == len(sizes):
+        return sizes[0] if lost is None else None
+    below, above = sizes[lost], sizes[lost + 1]
+    return below * (above / below) ** (lead[below] / (lead[below] - lead[above]))
+
+
+def check_memory(comm, sides):
+    """Raise UserError, on all ranks, if the networks of all grids do not fit a machine together."""
+    own = sum(COPIES * side.net.size * side.net.dtype.itemsize for side in sides)
+    here = sum(needed for where, needed in comm.allgather((machine(), own)) if where == machine())
+    share = comm.allreduce(here / report.memory_of_machine(), MPI.MAX)
+    if share > 1:
+        raise UserError(f"the networks of all grids need {share:.1f} times the memory of a machine: use a smaller --net")
+
+
+def machine():
+    """What tells this machine from others; the hosts that one machine plays have it in common."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def describe(args, comm, rows):
+    """The report, on rank 0. Collective."""
+    ranks = comm.gather((platform.node(), machine(), len(cores())))
+    return ranks and {
+        "ranks": comm.size,
+        "hosts": [host for host, *_ in ranks],
+        "cores": sum({where: count for _, where, count in ranks}.values()),
+        "link": args.link,
+        "versions": report.versions(),
+        **{name: getattr(args, name) for name in ("net", "features", "outputs", "rounds", "steps")},
+        "warm_up": WARM_UP,
+        "rows": rows,
+        "batch_faster_from": crossings(rows),
+    }
+
+
+def table(result):
+    """The report as lines of text."""
+    yield f"{result['net']}, {result['ranks']} ranks on {result['cores']} cores, {result['link']}; seconds and MB a step"
+    heads = "".join(f"{head:>13}" for head in ("median", "min", "max", "compute", "wait", "communicate", "MB a rank"))
+    yield f"{'batch':>6}  {'grid':17}{heads}"
+    for row in result["rows"]:
+        s, t, sent = row["seconds"], row["time"], sum(row["bytes"].values()) / result["ranks"] / 1e6
+        values = (s["median"], s["min"], s["max"], t["compute"], t["wait"], t["communicate"], sent)
+        yield f"{row['batch_size']:6d}  {row['grid']:17}" + "".join(f"{value:13.4f}" for value in values)
+    for grid, size in result["batch_faster_from"].items():
+        yield f"pure batch is faster than {grid} " + (
+            f"from a batch of {size:.0f} on" if size else "at none of these batch sizes"
+        )
+
+
+def main():
+    parser = Parser(prog="crossover", description="Time a training step on every grid of the ranks, for several batch sizes.")
+    parser.add_argument("--net", default="mlp:2048,2048,2048,relu", help=f"of Linear layers alone; {specs.HELP}")
+    parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
+    parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
+    parser.add_argument("--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="of the global minibatch")
+    parser.add_argument("--rounds", type=whole(1), default=7, help="in which each grid has its turn")
+    parser.add_argument("--steps", type=whole(1), default=1, help="of a turn")
+    parser.add_argument("--link", default=os.environ.get(LINK, "network unnamed"), metavar="TEXT", help="what joins the hosts")
+    parser.add_argument("--out", default="results/crossover.json", metavar="FILE.json", help="the report")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    on_root(comm, lambda: check_writable(args.out))
+    with user_input():
+        serial = specs.build(args.net, args.features, args.outputs)
+        sides = [Side(serial, comm, sizes) for sizes in grids(comm.size)]
+    check_memory(comm, sides)
+    rows = measure(sides, serial, sorted(set(args.batch_sizes)), args.outputs, args.rounds, args.steps)
+    result = describe(args, comm, rows)
+    on_root(comm, lambda: report.write_json(args.out, result))
+    if comm.rank == 0:
+        print("\n".join([*table(result), f"report written to {args.out}"]))
+    for side in sides:
+        side.grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

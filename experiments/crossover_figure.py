@@ -1,0 +1,144 @@
+"""Draw what `crossover` wrote.
+
+    python -m experiments.crossover_figure results/crossover.json --out results/crossover.png
+
+On the left one batch size: the seconds of a step on each grid and the megabytes that a rank sends. With several batch sizes
+the same over the batch size on the right, where the lines cross.
+"""
+
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator
+
+from datasets.files import written_whole
+from experiments.options import Parser, check_writable, user_input, whole
+from parallel.grid import parse_grid
+from parallel.job import run_launcher
+
+PARTS = {"compute": "#31688e", "wait": "#b5b5b5", "communicate": "#e08214"}
+SECONDS, MEGABYTES = "seconds a step (median, min to max of rounds)", "MB that a rank sends in a step"
+
+
+def read(path):
+    """A report of `crossover`; ValueError if the file holds none."""
+    try:
+        result = json.loads(Path(path).read_text())
+        result["batch_faster_from"], result["link"], result["versions"]["mpi"]
+        for row in result["rows"]:
+            row["axes"] = {axis: size for axis, size in parse_grid(row["grid"]).items() if size > 1}
+            row["megabytes"] = sum(row["bytes"].values()) / result["ranks"] / 1e6
+            row["spread"] = row["seconds"]["median"] - row["seconds"]["min"], row["seconds"]["max"] - row["seconds"]["median"]
+            [row["time"][part] for part in PARTS], row["batch_size"]
+        result["rows"][0]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path} is no report of crossover ({error!r}); run crossover again") from None
+    return result
+
+
+def label(row):
+    """A grid as it is called in the figure."""
+    return " x ".join(f"{axis} {size}" for axis, size in row["axes"].items()) or "serial"
+
+
+def draw_bars(seconds, megabytes, rows):
+    """One batch size: stacked parts of the median step and its spread; bytes below."""
+    places = range(len(rows))
+    bottom = [0.0] * len(rows)
+    for part, colour in PARTS.items():
+        shares = [row["time"][part] / sum(row["time"].values()) * row["seconds"]["median"] for row in rows]
+        seconds.bar(places, shares, 0.6, bottom, color=colour, label=part)
+        bottom = [a + b for a, b in zip(bottom, shares)]
+    seconds.errorbar(places, bottom, list(zip(*(row["spread"] for row in rows))), color="black", ls="", capsize=4, lw=1.2)
+    for panel, heights, unit in (
+        (seconds, [row["seconds"]["max"] for row in rows], "s"),
+        (megabytes, [row["megabytes"] for row in rows], "MB"),
+    ):
+        values = bottom if panel is seconds else heights
+        for place, height, value in zip(places, heights, values):
+            panel.annotate(f"{value:.3g} {unit}", (place, height), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+        panel.set_ylim(0, max(heights) * 1.15 or 1)
+        panel.set_xticks(places, [label(row) for row in rows])
+        panel.grid(axis="y", alpha=0.3)
+        panel.set_axisbelow(True)
+    megabytes.bar(places, [row["megabytes"] for row in rows], 0.6, color=PARTS["communicate"])
+    seconds.set(title=f"Global batch {rows[0]['batch_size']}", ylabel=SECONDS)
+    megabytes.set(ylabel=MEGABYTES, xlabel="grid")
+    seconds.legend(title="of a step")
+
+
+def draw_lines(seconds, megabytes, rows, crossings):
+    """Over the batch size, a line a grid. crossings: {grid: batch size from which the first grid is faster, or None}."""
+    grids = {row["grid"]: row for row in rows}
+    colours = dict(zip(grids, plt.cm.viridis([i / max(len(grids) - 0.6, 1) for i in range(len(grids))])))
+    for grid, example in grids.items():
+        mine = [row for row in rows if row["grid"] == grid]
+        sizes, style = [row["batch_size"] for row in mine], {"color": colours[grid], "marker": "o", "lw": 1.5}
+        medians = [row["seconds"]["median"] for row in mine]
+        seconds.errorbar(sizes, medians, list(zip(*(row["spread"] for row in mine))), capsize=3, label=label(example), **style)
+        megabytes.plot(sizes, [row["megabytes"] for row in mine], **style)
+        if crossings.get(grid):
+            for panel in (seconds, megabytes):
+                panel.axvline(crossings[grid], color=colours[grid], ls="--", lw=1)
+    sizes = sorted({row["batch_size"] for row in rows})
+    for panel in (seconds, megabytes):
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        panel.yaxis.set_minor_formatter("")
+        panel.set_xticks(sizes, [str(size) for size in sizes])
+        panel.grid(alpha=0.3)
+    title = "All batch sizes"
+    if any(crossings.values()):
+        title += "; dashed: from here on the pure batch grid is faster"
+    seconds.set(title=title, ylabel=SECONDS)
+    megabytes.set(ylabel=MEGABYTES, xlabel="samples of the global minibatch")
+    seconds.legend(title="grid")
+
+
+def draw(result, at, out):
+    """The figure of a report, with the bars of the batch size `at`; ValueError if that was not measured."""
+    sizes = sorted({row["batch_size"] for row in result["rows"]})
+    if at not in sizes:
+        raise ValueError(f"--at {at}: there are the batch sizes {', '.join(map(str, sizes))}")
+    columns = 2 if len(sizes) > 1 else 1
+    figure, panels = plt.subplots(
+        2, columns, figsize=(6.5 * columns, 8), height_ratios=(3, 2), layout="constrained", squeeze=False
+    )
+    draw_bars(*panels[:, 0], [row for row in result["rows"] if row["batch_size"] == at])
+    if columns == 2:
+        draw_lines(*panels[:, 1], result["rows"], result["batch_faster_from"])
+    versions = result["versions"]
+    figure.suptitle(
+        f"{result['net']} on {result['features']} features, {result['ranks']} ranks, {result['link']}\n"
+        f"{versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank",
+        fontsize=10,
+    )
+    with written_whole(out) as beside:
+        figure.savefig(beside, dpi=110, format=Path(out).suffix.lstrip(".") or "png")
+    plt.close(figure)
+
+
+def main():
+    parser = Parser(prog="crossover_figure", description="Draw what crossover wrote.")
+    parser.add_argument("report", metavar="FILE.json", help="what crossover wrote")
+    parser.add_argument("--at", type=whole(1), metavar="B", help="the batch size of the bars; default 64, else the smallest")
+    parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the report")
+    args = parser.parse_args()
+    out = args.out or str(Path(args.report).with_suffix(".png"))
+    with user_input():
+        check_writable(out)
+        result = read(args.report)
+        sizes = {row["batch_size"] for row in result["rows"]}
+        draw(result, args.at or (64 if 64 in sizes else min(sizes)), out)
+    print(f"figure written to {out}")
+
+
+if __name__ == "__main__":
+    run_launcher(main)

@@ -1,0 +1,110 @@
+"""Steps on all grids in one job, where the times of two grids cross, and the figure of them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from experiments import crossover
+from parallel.launch import mpiexec
+
+SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
+
+
+def figure(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.crossover_figure", *map(str, words)], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    path = tmp_path_factory.mktemp("crossover") / "c.json"
+    finished = mpiexec(2, ["-m", "experiments.crossover", *SMALL, "--batch-sizes", "7,3", "--out", str(path)], 60)
+    assert finished.status == 0, finished.stderr
+    assert finished.stdout.count("pure batch is faster than batch=1,model=2") == 1
+    return path
+
+
+def test_every_grid_is_timed_at_every_batch_size(reported):
+    result = json.loads(reported.read_text())
+    assert (result["ranks"], len(result["hosts"]), result["link"]) == (2, 2, "nothing but memory")
+    assert [(row["batch_size"], row["grid"]) for row in result["rows"]] == [
+        (size, grid) for size in (3, 7) for grid in ("batch=2,model=1", "batch=1,model=2")
+    ]
+    for row in result["rows"]:
+        assert 0 < row["seconds"]["min"] <= row["seconds"]["median"] <= row["seconds"]["max"]
+        assert sum(row["bytes"].values()) == sum(row["formula"].values())
+    parameters = 8 * 16 + 16 + 16 * 16 + 16 + 16 * 10 + 10
+    assert result["rows"][0]["formula"] == {"gradients": 2 * 4 * parameters, "activations": 0, "loss": 16}
+
+
+def test_the_figure_is_drawn(reported, tmp_path):
+    finished = figure(reported, "--out", tmp_path / "f.png", "--at", 7)
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_figure_of_one_batch_size(reported, tmp_path):
+    result = json.loads(reported.read_text())
+    rows = [row for row in result["rows"] if row["batch_size"] == 3]
+    (tmp_path / "one.json").write_text(json.dumps(result | {"rows": rows}))
+    assert figure(tmp_path / "one.json").returncode == 0
+    assert (tmp_path / "one.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "message"),
+    [
+        ("hello", [], "is no report of crossover"),
+        ('{"rows": []}', [], "is no report of crossover"),
+        (None, ["--at", 4], "--at 4: there are the batch sizes 3, 7"),
+        (None, ["--out", "/proc/no/f.png"], "can not write"),
+    ],
+)
+def test_what_can_not_be_drawn_is_refused(reported, tmp_path, content, words, message):
+    path = tmp_path / "c.json"
+    path.write_text(content or reported.read_text())
+    finished = figure(path, *words)
+    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--net", "lenet5"], "takes images"),
+        (["--net", "mlp:900000,900000,relu"], "times the memory of a machine"),
+        (["--batch-sizes", "4,0"], "whole number of at least 1"),
+        (["--out", "/proc/no/c.json"], "can not write"),
+    ],
+)
+def test_bad_options_are_refused_once(words, message, tmp_path):
+    out = [] if "--out" in words else ["--out", str(tmp_path / "c.json")]
+    finished = mpiexec(2, ["-m", "experiments.crossover", *words, *out], 60)
+    assert finished.status == 2 and finished.stderr.count("crossover: error: ") == 1 and message in finished.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_grids_of_a_number_of_ranks():
+    assert [(sizes["batch"], sizes["model"]) for sizes in crossover.grids(6)] == [(6, 1), (3, 2), (2, 3), (1, 6)]
+    assert crossover.grids(1) == [{"batch": 1, "model": 1}]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([0.5, 1.0, 8.0], 64 * 4 ** (1 / 3)),  # half of the batch grid's time, then four times it
+        ([8.0, 1.0, 8.0], 64 * 4 ** (1 / 3)),  # for good: one point where it is faster before does not count
+        ([1.0, 2.0, 8.0], 64),
+        ([8.0, 8.0, 8.0], 16),
+        ([1.0, 1.0, 1.0], None),
+    ],
+)
+def test_where_the_pure_batch_grid_becomes_faster(seconds, expected):
+    """On 2 s a step of the pure batch grid, at batch sizes 16, 64, 256."""
+    times = {"batch": [2.0] * 3, "model": seconds}
+    rows = [{"grid": grid, "batch_size": 16 * 4**i, "seconds": {"median": times[grid][i]}} for i in range(3) for grid in times]
+    found = crossover.crossings(rows)
+    assert found == {"model": expected and pytest.approx(expected)}
