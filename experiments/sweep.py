@@ -26,7 +26,7 @@ from parallel.launch import mpiexec, slots
 SCHEMES = ("batch", "model", "2d", "height")
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
-    "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0,
+    "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
 }  # fmt: skip
 
 
@@ -61,6 +61,8 @@ def launch(net, grid, settings, timeout):
         for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed"):
             if settings.get(name) is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
+        if settings.get("profile"):
+            arguments.append("--profile")
         with user_input():
             job = mpiexec(ranks, arguments, timeout)
         if job.status is None:
@@ -112,8 +114,8 @@ def check(settings):
             raise ValueError(f"unknown setting {name}: there are {', '.join(kinds)}")
         values, example = (value, kinds[name][0]) if isinstance(kinds[name], list) else ([value], kinds[name])
         good = isinstance(values, list) and all(type(v) is type(example) for v in values)
-        if not good or (isinstance(example, int) and name != "seed" and not all(v >= 1 for v in values)):
-            words = "whole numbers of at least 1" if isinstance(example, int) else "texts"
+        if not good or (type(example) is int and name != "seed" and not all(v >= 1 for v in values)):
+            words = {int: "whole numbers of at least 1", bool: "true or false", str: "texts"}[type(example)]
             raise ValueError(f"setting {name} = {value!r}: expected {'a list of ' if values is value else ''}{words}")
     if unknown := set(settings["schemes"]) - set(SCHEMES):
         raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(SCHEMES)}")
@@ -138,6 +140,7 @@ def options():
     add("--steps", type=whole(1), help="minibatches a run; default 60")
     add("--repeats", type=whole(1), help="runs of each; default 3")
     add("--plan", help="as of train")
+    add("--profile", action="store_true", default=None, help="as of train: for plot breakdown")
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
     return parser
 

@@ -1,0 +1,90 @@
+"""What tracing costs, as one line of JSON: the time of a step over that of one that can't be traced.
+
+    mpiexec -n 2 python -m experiments.trace_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
+
+"on" is the ratio while a trace is open; "off" that of the code as it is, before and after traces, where all that is left
+is to ask whether somebody listens. The three take turns, a few steps each; the medians of the ratios count.
+"""
+
+import json
+import time
+from contextlib import contextmanager, nullcontext
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments.bench_rounds import minibatch
+from experiments.options import Parser, add_device, add_problem, user_input, whole
+from nn import LOSSES, SGD, device, specs
+from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel.devices import use_device
+from parallel.group import Tally
+from parallel.job import run
+from parallel.trace import Trace
+
+STEPS = 5  # of one turn that are timed, after one that is not
+
+
+class Deaf(Tally):
+    """A tally that has no listeners."""
+
+    @contextmanager
+    def measure(self, group, layer, kind, bytes_sent, calls=1):
+        device.synchronise()
+        start = time.perf_counter()
+        yield
+        stop = time.perf_counter()
+        record = self.records[layer, kind]
+        record.calls += calls
+        record.bytes += int(bytes_sent)
+        record.seconds += stop - start
+
+    def flew(self, *told):
+        pass
+
+
+def ratios(grid, step, watch, rounds):
+    """{"on", "off"}: see the module's text. step: a function that does one step. watch: one that makes a Trace."""
+    found = {"never": [], "off": [], "on": []}
+    for _ in range(rounds):
+        for state, medians in found.items():
+            grid.tally.__class__ = Deaf if state == "never" else Tally
+            with watch() if state == "on" else nullcontext():
+                step()
+                medians.append(np.median(grid.max(np.array([seconds(step) for _ in range(STEPS)]))))
+    return {state: float(np.median(np.divide(found[state], found["never"]))) for state in ("on", "off")}
+
+
+def seconds(step):
+    start = time.perf_counter()
+    step()
+    device.synchronise()
+    return time.perf_counter() - start
+
+
+def main():
+    parser = Parser(prog="trace_cost", description="Measure what tracing costs, on made-up data.")
+    add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
+    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    parser.add_argument("--rounds", type=whole(1), default=100, help="turns of each of the three")
+    add_device(parser)
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    with user_input():
+        use_device(comm, args.device, args.tf32)
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        serial = specs.build(args.net, args.shape, args.outputs)
+        net = parallelize(serial, grid)
+    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
+    x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
+    x = device.to_device(np.ascontiguousarray(x[net.input_block(args.batch_size)]))
+    y = device.to_device(y[net.output_rows(args.batch_size)])
+    step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
+    found = ratios(grid, step, lambda: Trace(net, STEPS + 1, optimizer=optimizer, loss=loss), args.rounds)
+    if comm.rank == 0:
+        print(json.dumps({name: round(ratio, 4) for name, ratio in found.items()}))
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)
