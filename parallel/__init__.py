@@ -4,8 +4,10 @@ from parallel.grid import ProcessGrid, parse_grid
 from parallel.minibatch import READERS
 from parallel.network import ParallelSequential, parallelize
 from parallel.placements import C, H, N, Partial, Replicate, Shard
+from parallel.profile import Profile
 from parallel.redistribute import Redistribute
 from parallel.split import split
+from parallel.trace import Trace
 from parallel.training import evaluate, predict, train_step
 
 __all__ = [
@@ -16,9 +18,11 @@ __all__ = [
     "ParallelSequential",
     "Partial",
     "ProcessGrid",
+    "Profile",
     "Redistribute",
     "Replicate",
     "Shard",
+    "Trace",
     "evaluate",
     "parallelize",
     "parse_grid",

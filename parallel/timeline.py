@@ -39,7 +39,8 @@ def timeline(parts):
     waits = waiting({part["rank"]: part["events"] for part in parts})
     found = []
     for part in parts:
-        found += names(part) + marks(part["events"], waits[part["rank"]], part["rank"], start)
+        shown = marks(part["events"], waits[part["rank"]], part["rank"], start)
+        found += names(part, threads=max([FLYING, *(event["tid"] for event in shown)]) + 1) + shown
     worst = max(part["accuracy"] for part in parts)
     return {
         "traceEvents": found,
@@ -117,7 +118,7 @@ def arguments(event):
     return {"bytes": event.bytes, "ranks": list(event.ranks)} if event.ranks else None
 
 
-def names(part):
+def names(part, threads):
     """What the process of a rank and its threads are called."""
     rank, place = part["rank"], ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
     named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": said}  # noqa: E731
@@ -125,5 +126,5 @@ def names(part):
         named("process_name", DOING, name=f"rank {rank} ({place}) on {part['host']}"),
         named("process_sort_index", DOING, sort_index=rank),
         named("thread_name", DOING, name="does"),
-        named("thread_name", FLYING, name="in flight"),
+        *(named("thread_name", thread, name="in flight") for thread in range(FLYING, threads)),
     ]

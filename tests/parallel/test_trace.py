@@ -302,6 +302,8 @@ def test_flights_are_shown_apart(comm):
             lanes = [slices(found, rank, thread) for thread in (1, 2, 3)]
             assert [[round(e["dur"] / 1e6, 3) for e in lane] for lane in lanes] == [[4, 1.5], [1, 2], []]
             assert not slices(found, rank) and all(is_nested(lane) for lane in lanes)
+            named = [e for e in found["traceEvents"] if e["name"] == "thread_name" and e["pid"] == rank]
+            assert [(e["tid"], e["args"]["name"]) for e in named] == [(0, "does"), (1, "in flight"), (2, "in flight")]
             assert lanes[0][0]["name"] == "gradients all-reduce" and lanes[0][0]["args"] == {"bytes": 8, "ranks": [0, 1]}
 
 
