@@ -7,6 +7,7 @@
 | `experiments/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
 | `experiments/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
 | `experiments/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
+| `experiments/bench_sums.py`   | sums in shared memory against the MPI library's all-reduce and the limit of memory |
 | `experiments/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
 | `experiments/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
 
@@ -28,14 +29,16 @@ from experiments.bench_pydtnn import pydtnn_ratios
 from experiments.bench_ranks import TWO_RANKS, two_rank_ratios
 from experiments.bench_rounds import add_only, selected
 from experiments.bench_serial import SERIAL, Case
+from experiments.bench_sums import CASES
 from experiments.options import Parser, check_writable, user_input, whole
 from parallel.job import UserError, run_launcher
-from parallel.launch import slots
+from parallel.launch import mpiexec, slots
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
+SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory
 MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy", 1.2)
-STEPS = 15  # of a job in a round
+STEPS = 25  # of a job in a round
 
 
 def serial_rows(only, rounds):
@@ -59,10 +62,22 @@ def conv_rows(only, rounds):
 def rank_rows(only, rounds):
     rows = {}
     for case in selected(TWO_RANKS, only):
-        over_one, over_peer = two_rank_ratios(case, rounds, STEPS)
-        rows[f"2 ranks / 1 rank: {case.name}"] = row(over_one, case.bound)
-        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row(over_peer, case.best_bound)
+        ratios, dropped = two_rank_ratios(case, rounds, STEPS)
+        note = {"dropped": dropped} if dropped else {}
+        rows[f"2 ranks / 1 rank: {case.name}"] = row(ratios["1 rank"], case.bound) | note
+        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row(ratios["apart"], None)
+        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row(ratios["DDP"], case.best_bound)
     return rows
+
+
+def sum_rows(only, rounds):
+    selected(CASES, only)
+    finished = mpiexec(2, ["-m", "experiments.bench_sums", "--rounds", str(rounds)], timeout=300)
+    if finished.status:
+        raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
+    found = json.loads(finished.stdout.strip().splitlines()[-1])
+    rows = {f"{name} / the MPI library's": row(ratios["mpi"], SUM_BOUND) for name, ratios in found.items()}
+    return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
 
 
 def pydtnn_rows(only, rounds, python):
@@ -103,6 +118,8 @@ def table(results):
     for name, r in results["ratios"].items():
         bound = "-" if r["bound"] is None else f"{r['bound']:.3f}"
         kept = "" if r["bound"] is None else "within" if r["median"] <= r["bound"] else "**above**"
+        if dropped := r.get("dropped"):
+            kept += f", {dropped} rounds dropped in which a rank had to share its core"
         lines.append(f"| {name} | {r['median']:.3f} | {r['min']:.3f} | {r['max']:.3f} | {bound} | {kept} |")
     return "\n".join(lines) + "\n"
 
@@ -152,6 +169,7 @@ def main():
         (SERIAL, lambda: serial_rows(args.only, args.rounds)),
         (SHAPES, lambda: conv_rows(args.only, args.rounds)),
         (TWO_RANKS, lambda: rank_rows(args.only, args.rounds)),
+        (CASES, lambda: sum_rows(args.only, args.rounds)),
         (bench_pydtnn.CASES if python else [], lambda: pydtnn_rows(args.only, args.rounds, python)),
     ]
     selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)

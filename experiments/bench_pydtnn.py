@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.bench_ranks import job_seconds
+from experiments.bench_ranks import job
 from experiments.bench_serial import Case
 from parallel.job import UserError, one_line
 
@@ -34,7 +34,7 @@ def pydtnn_ratios(case, python, rounds, steps):
     peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net]
     found = []
     for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):
-        ours = job_seconds(1, "step_time", case, steps)
+        ours = job(1, "step_time", case, steps)["seconds"]
         printed = _run(python, *peer, "--batch-size", case.batch_size, "--steps", steps)
         found.append(ours / json.loads(printed.splitlines()[-1])["seconds"])
     return found

@@ -2,6 +2,8 @@
 
 mpiexec -n 2 python -m experiments.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
 mpiexec -n 2 python -m experiments.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
+
+"cores" is the share of a core that the rank had which had the least of one: below 1, another process ran in between.
 """
 
 import json
@@ -16,40 +18,53 @@ from experiments.options import Parser, add_device, add_problem, add_reduction, 
 from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.devices import use_device
-from parallel.job import run
+from parallel.job import UserError, run
+from parallel.split import size, split
 
 
 def main():
     parser = Parser(prog="step_time", description="Time training steps on made-up data.")
     add_problem(parser, "mlp:2048,1024,tanh", [1024], outputs=10, batch_size=1024)
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    words = "each rank trains a network of its own on its part of the batch: how fast ranks are that have nothing to say"
+    parser.add_argument("--apart", action="store_true", help=words)
     parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
     add_device(parser)
     add_reduction(parser)
     args = parser.parse_args()
-    comm = MPI.COMM_WORLD
+    world = comm = MPI.COMM_WORLD
+    batch_size = args.batch_size
+    if args.apart:
+        if args.grid:
+            raise UserError("--apart and --grid do not go together: leave one out")
+        comm, batch_size = MPI.COMM_SELF, size(split(batch_size, world.size)[world.rank])
     with user_input():
-        use_device(comm, args.device, args.tf32)
+        use_device(world, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
         serial = specs.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid, **reduction_of(args))
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
-    x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
-    x = device.to_device(np.ascontiguousarray(x[net.input_block(args.batch_size)]))
-    y = device.to_device(y[net.output_rows(args.batch_size)])
+    x, y = minibatch(serial.input_shape, args.outputs, batch_size)
+    x = device.to_device(np.ascontiguousarray(x[net.input_block(batch_size)]))
+    y = device.to_device(y[net.output_rows(batch_size)])
     seconds = []
     for step in range(args.steps + 3):
         if step == 3:
             grid.tally.clear()
             net.reduction.clear()
+            world.Barrier()
+            begun, used = time.perf_counter(), time.process_time()
         start = time.perf_counter()
-        train_step(net, loss, optimizer, x, y, args.batch_size)
+        train_step(net, loss, optimizer, x, y, batch_size)
         device.synchronise()
         seconds.append(time.perf_counter() - start)
-    overlap = report.overlap(net)
-    measured = report.time_and_bytes(grid, seconds[3:], 0.0)
-    if comm.rank == 0:
-        found = {"seconds": measured["seconds_per_step"]["median"], "time": measured["time"]}
+    cores = (time.process_time() - used) / (time.perf_counter() - begun)
+    cores = world.allreduce(cores, MPI.MIN)
+    slowest = np.array(seconds[3:])
+    world.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+    overlap, measured = report.overlap(net), report.time_and_bytes(grid, seconds[3:], 0.0)
+    if world.rank == 0:
+        found = {"seconds": float(np.median(slowest)), "cores": cores, "time": measured["time"]}
         print(json.dumps(found | {"reduction": str(net.reduction), "overlap": overlap}))
     grid.free()
 

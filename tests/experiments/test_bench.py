@@ -99,8 +99,16 @@ def test_the_fastest_of_theirs_counts():
 
 @NEEDS_TORCH
 def test_two_ranks_train_on_images():
-    over_one, over_peer = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2)
-    assert over_one[0] > 0 and over_peer[0] > 0
+    ratios, _ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2)
+    assert all(ratio > 0 for values in ratios.values() for ratio in values)
+
+
+def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
+    jobs = iter([0.5] * 3 + [1.0] * 4 + [0.9] * 3 + [0.9] * 4)  # shares of a core; the second time there is no third try
+    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": 1.0, "cores": next(jobs)})
+    for _ in range(2):
+        ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2)
+        assert dropped == 1 and ratios["1 rank"] == [1.0]
 
 
 @pytest.mark.parametrize("side", ["ours", pytest.param("peer", marks=NEEDS_TORCH)])

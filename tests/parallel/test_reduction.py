@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from experiments import bench_sums
 from nn import LOSSES, SGD, Adam, BatchNorm, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh
 from nn.workspace import CHUNK
 from parallel import ProcessGrid, parallelize, train_step, volume
@@ -257,3 +258,12 @@ def test_gathers_hidden_behind_products_equal_serial(comm):
                 sent.append({key: (r.calls, r.bytes) for key, r in grid.tally.records.items()})
             assert np.allclose(found, losses, rtol=1e-10, atol=1e-10) and error(state, expected) < 1e-10, (sizes, plan)
         assert sent[0] == sent[1], (sizes, plan)
+
+
+@mpi(1, 2, 3)
+def test_sums_are_right_before_they_are_timed(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        for elements in (1, CHUNK + 3):
+            sums, own = bench_sums.ways(grid, elements)
+            bench_sums.check(sums, own, comm.size)
+            assert all(bench_sums.seconds(grid, action) > 0 for action in sums.values())
