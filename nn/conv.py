@@ -78,6 +78,7 @@ class Conv2d(Layer):
         """Both halves at once, which share work."""
         dx = gradient_space(self.x.shape, dy)
         self._backward(dy, dx)
+        self.written()
         return dx
 
     def _backward(self, dy, dx):

@@ -17,9 +17,11 @@ from threadpoolctl import threadpool_info
 
 from nn import device
 from nn.device import xp
+from nn.pauses import pause
 from nn.workspace import scratch
 
 SMALL = 10**6  # m n k up to which OpenBLAS does not pack
+LONG = 1 << 27  # m n k of a piece of work, a millisecond or two, where there is something to do in between
 
 
 def _tiles_pay():
@@ -98,6 +100,18 @@ def product_over_rows(a, b, out):
 
 def matmul(a, b, out):
     """a @ b into `out`, which is returned. a: (m, k), b: (k, n), out: (m, n) row-major."""
+    (m, k), n = a.shape, b.shape[1]
+    if pause.action and m * n * k > LONG:
+        rows = -(-LONG // (n * k)) if n * k < LONG else 1
+        rows = -(-rows // 64) * 64  # which the tiles divide
+        for start in range(0, m, rows):
+            _matmul(a[start : start + rows], b, out[start : start + rows])
+            pause()
+        return out
+    return _matmul(a, b, out)
+
+
+def _matmul(a, b, out):
     (m, k), n = a.shape, b.shape[1]
     if not TILES or m * n * k <= SMALL or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
         return xp.matmul(a, b, out=out)

@@ -4,6 +4,7 @@ from math import prod
 
 from nn import device
 from nn.device import xp
+from nn.pauses import pause
 
 CHUNK = 1 << 16  # elements of a piece of an elementwise pass or of an update on a CPU
 BLOCK_BYTES = 1 << 20  # of a block on a CPU: half a second-level cache
@@ -54,6 +55,7 @@ def pieces(*arrays):
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, size, CHUNK):
         yield tuple(array[start : start + CHUNK] for array in flat)
+        pause()
 
 
 def blocks(images, rows, row_bytes, step=1, block_bytes=BLOCK_BYTES):
@@ -67,8 +69,10 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=BLOCK_BYTES):
         many = -(-images // max(1, count))  # blocks of about the same size
         for start in range(0, images, max(1, many)):
             yield slice(start, min(start + many, images)), slice(0, rows)
+            pause()
     else:
         fit = max(step, fit // step * step)
         for image in range(images):
             for start in range(0, rows, fit):
                 yield slice(image, image + 1), slice(start, min(start + fit, rows))
+                pause()

@@ -14,7 +14,10 @@ from functools import cached_property, partial
 from itertools import groupby
 
 from nn.device import empty, is_cpu, xp
+from nn.pauses import pause
 from parallel.buckets import BUCKETS
+
+EVERY = 0.0005  # seconds between two tests of what is under way
 
 
 class Reduction:
@@ -119,8 +122,8 @@ class Plain(Reduction):
 class Overlap(Reduction):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
-    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it, and every layer
-    lets those under way make progress. An optimizer waits for each only when it comes to it, from the last one to the
+    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it, and between the
+    pieces of its work every layer lets those under way make progress. An optimizer waits for each only when it comes to it, from the last one to the
     first; sharded, the parameters of a bucket that was updated set out while the next one is.
     """
 
@@ -169,19 +172,25 @@ class Overlap(Reduction):
     def begin(self):
         self._missing = [set(leaves) for leaves in self._writers]
         self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
+        self._tested, pause.action = 0.0, self._progress
 
     def _written(self, leaf):
         """Backward has written the gradients of a layer; those of earlier micro-batches stay where they are."""
-        for number, leaves in enumerate(self._missing):
-            if leaf in leaves:
-                leaves.remove(leaf)
-                if not leaves:
+        for number in reversed(range(len(self._missing))):
+            if leaf in self._missing[number]:
+                self._missing[number].remove(leaf)
+                if not self._missing[number]:
                     self._start(number)
-        if self._missing:
+
+    def _progress(self):
+        """Let those under way make progress, if the last time is long enough ago."""
+        if time.perf_counter() - self._tested > EVERY:
             for transfer in self._reducing.values():
                 transfer.test()
+            self._tested = time.perf_counter()
 
     def finish(self):
+        pause.action = None
         for number in reversed(range(len(self.buckets))):
             if number not in self._reducing:
                 self._start(number)
@@ -192,6 +201,7 @@ class Overlap(Reduction):
         self._reducing[number] = self.buckets[number].start_reduce()
 
     def complete(self, where):
+        self._progress()
         for number, transfer in self._reducing.items():
             if overlap(self.buckets[number].owned, where):
                 self._wait(transfer)
@@ -207,7 +217,8 @@ class Overlap(Reduction):
         self._start_gathering(0)
         for transfer in (*self._reducing.values(), *self._gathering.values()):
             self._wait(transfer)
-        begun, ended = min(t.started for t in self._reducing.values()), max(t.stopped for t in self._reducing.values())
+        begun = min((transfer.started for transfer in self._reducing.values()), default=0.0)
+        ended = max((transfer.stopped for transfer in self._reducing.values()), default=0.0)
         self._in_flight += max(ended - begun, 0.0)
         self._steps += 1
 

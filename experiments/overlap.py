@@ -1,0 +1,133 @@
+"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, steps in turn.
+
+    mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
+
+All is read off traces, on the axis `batch` over all ranks. "alone" is what the blocking all-reduce takes, by the rank that came
+to it last; "coverable" the part of it that backward could cover: no more than is left of backward when the first bucket
+sets out; "exposed" what a rank still waits for buckets afterwards. The share of what could be hidden that is hidden is
+
+    hidden = (alone - exposed) / coverable,   at most 1.
+
+Between ranks that share a node nothing hides: each core computes already, and it is a core that moves the data.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments import report
+from experiments.bench_rounds import minibatch
+from experiments.hosts import LINK
+from experiments.options import Parser, add_problem, check_writable, user_input, whole
+from nn import LOSSES, SGD, specs
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.job import UserError, on_root, run
+from parallel.trace import Trace
+
+WARM_UP = 2
+
+
+class Side:
+    """A network whose gradients are summed in one way, and its steps on a minibatch of its own."""
+
+    def __init__(self, args, comm, reduction):
+        serial = specs.build(args.net, args.shape, args.outputs)
+        self.grid = ProcessGrid(comm, batch=comm.size)
+        self.net = parallelize(serial, self.grid, reduction=reduction)
+        self.optimizer, self.loss = SGD(self.net, lr=0.001, momentum=0.9), LOSSES["cross-entropy"]()
+        x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
+        self.x, self.y = np.ascontiguousarray(x[self.net.input_block(len(x))]), y[self.net.output_rows(len(x))]
+        self.batch_size = args.batch_size
+
+    def step(self):
+        """(seconds, Trace) of one step; both sides' ranks begin together."""
+        with Trace(self.net, 1, optimizer=self.optimizer) as trace:
+            self.grid.comm.Barrier()
+            start = time.perf_counter()
+            train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.batch_size)
+            return time.perf_counter() - start, trace
+
+
+def backward_ends(trace):
+    """When the last layer of a step was done with its backward pass."""
+    return max(stop for (_, _, method), _, stop, *_ in trace.spans if method in ("gradients", "input_gradient", "backward"))
+
+
+def of_gradients(trace, category):
+    """(start, stop) of the collectives of one category, on gradients."""
+    return [(start, stop) for found, what, start, stop, _ in trace.told if found == category and what[1] == "gradients"]
+
+
+def measured(grid, plain, overlap):
+    """{"alone", "coverable", "exposed", "hidden"} of one round's traces: seconds, and a share. Collective."""
+    alone = grid.min(np.array([sum(stop - start for start, stop in of_gradients(plain, "collective"))]))[0]
+    flights, ends = of_gradients(overlap, "flight"), backward_ends(overlap)
+    exposed = sum(stop - start for start, stop in of_gradients(overlap, "progress") if start >= ends)
+    left, exposed = grid.mean(np.array([ends - min(start for start, _ in flights), exposed]))
+    coverable = min(alone, max(left, 0.0))
+    hidden = min(max(alone - exposed, 0.0) / coverable, 1.0) if coverable else 0.0
+    return {"alone": float(alone), "coverable": float(coverable), "exposed": float(exposed), "hidden": float(hidden)}
+
+
+def table(results):
+    r, ms = results["rounds"], lambda name: f"{results['median'][name] * 1e3:.1f} ms"
+    return (
+        f"{results['net']}, batch {results['batch_size']}, {results['P']} ranks, {results['link'] or 'one machine'}, "
+        f"{results['reduction']} KiB: all-reduce alone {ms('alone')}, coverable {ms('coverable')}, exposed {ms('exposed')}; "
+        f"hidden {results['median']['hidden']:.0%} of what could be "
+        f"({min(x['hidden'] for x in r):.0%} to {max(x['hidden'] for x in r):.0%}); "
+        f"step {ms('plain_step')} blocking, {ms('overlap_step')} overlapped"
+    )
+
+
+def main():
+    parser = Parser(prog="overlap", description="Measure how much of the all-reduce of gradients hides behind backward.")
+    add_problem(parser, "cifar-cnn", [32, 32, 3], outputs=10, batch_size=64)
+    parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, as of train")
+    parser.add_argument("--rounds", type=whole(1), default=15, help="of a step of each side")
+    parser.add_argument("--link", default=os.environ.get(LINK), help="what joins the hosts, in words, for the report")
+    parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD
+    if comm.size == 1:
+        raise UserError("there is nothing to hide on 1 rank: start at least 2")
+    if not args.reduction.startswith("overlap"):
+        raise UserError(f"--reduction must be overlap or overlap:KIB, not '{args.reduction}'")
+    if args.out:
+        on_root(comm, lambda: check_writable(args.out))
+    with user_input():
+        plain, overlap = (Side(args, comm, reduction) for reduction in ("plain", args.reduction))
+    rounds = []
+    for _ in range(args.rounds + WARM_UP):
+        (seconds, trace), (other_seconds, other_trace) = plain.step(), overlap.step()
+        found = measured(plain.grid, trace, other_trace)
+        slowest = plain.grid.max(np.array([seconds, other_seconds])).tolist()
+        rounds.append(found | dict(zip(("plain_step", "overlap_step"), slowest)))
+    rounds = rounds[WARM_UP:]
+    results = {
+        "net": args.net, "batch_size": args.batch_size, "P": comm.size, "link": args.link,
+        "reduction": str(overlap.net.reduction), "parameters": overlap.net.size, "versions": report.versions(), "rounds": rounds,
+        "median": {name: median(r[name] for r in rounds) for name in rounds[0]},
+    }  # fmt: skip
+    if comm.rank == 0:
+        print(table(results))
+    if args.out:
+        on_root(comm, lambda: add(args.out, results))
+    plain.grid.free()
+    overlap.grid.free()
+
+
+def add(path, results):
+    """Add results to the list in a file, in the place of older ones of the same problem."""
+    problem = lambda r: (r["net"], r["batch_size"], r["P"], r["link"])  # noqa: E731
+    before = json.loads(Path(path).read_text()) if Path(path).exists() else []
+    report.write_json(path, [r for r in before if problem(r) != problem(results)] + [results])
+
+
+if __name__ == "__main__":
+    run(main)
