@@ -23,7 +23,7 @@ from mpi4py import MPI
 from experiments import report
 from experiments.bench_rounds import minibatch
 from experiments.hosts import LINK
-from experiments.options import Parser, check_writable, user_input, whole, whole_list
+from experiments.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, specs
 from parallel import ProcessGrid, parallelize, train_step, volume
 from parallel.job import UserError, on_root, run
@@ -40,11 +40,14 @@ def grids(ranks):
 
 
 class Side:
-    """One grid with its network and optimizer. serial: the network, a description. sizes: of the grid's axes."""
+    """One grid with its network and optimizer.
 
-    def __init__(self, serial, comm, sizes):
+    serial: the network, a description. sizes: of the grid's axes. reduction: how gradients are summed, as of `parallelize`.
+    """
+
+    def __init__(self, serial, comm, sizes, reduction):
         self.sizes, self.grid = sizes, ProcessGrid(comm, **sizes)
-        self.net = parallelize(serial, self.grid)
+        self.net = parallelize(serial, self.grid, **reduction)
         self.optimizer = None
 
     def begin(self, x, y):
@@ -75,6 +78,7 @@ class Side:
             "grid": str(self.grid),
             "batch_size": self.batch_size,
             "plan": self.net.plan,
+            "reduction": str(self.net.reduction),
             "seconds": {"median": float(np.median(a_round)), "min": float(a_round.min()), "max": float(a_round.max())},
             "time": measured["time"],
             "bytes": measured["bytes"],
@@ -184,6 +188,7 @@ def main():
     parser.add_argument("--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="of the global minibatch")
     parser.add_argument("--rounds", type=whole(1), default=7, help="in which each grid has its turn")
     parser.add_argument("--steps", type=whole(1), default=1, help="of a turn")
+    add_reduction(parser)
     parser.add_argument("--link", default=os.environ.get(LINK, "network unnamed"), metavar="TEXT", help="what joins the hosts")
     parser.add_argument("--out", default="results/crossover.json", metavar="FILE.json", help="the report")
     args = parser.parse_args()
@@ -191,7 +196,7 @@ def main():
     on_root(comm, lambda: check_writable(args.out))
     with user_input():
         serial = specs.build(args.net, args.features, args.outputs)
-        sides = [Side(serial, comm, sizes) for sizes in grids(comm.size)]
+        sides = [Side(serial, comm, sizes, reduction_of(args)) for sizes in grids(comm.size)]
     check_memory(comm, sides)
     rows = measure(sides, serial, sorted(set(args.batch_sizes)), args.outputs, args.rounds, args.steps)
     result = describe(args, comm, rows)

@@ -111,7 +111,8 @@ def main():
     rounds = rounds[WARM_UP:]
     results = {
         "net": args.net, "batch_size": args.batch_size, "P": comm.size, "link": args.link,
-        "reduction": str(overlap.net.reduction), "parameters": overlap.net.size, "versions": report.versions(), "rounds": rounds,
+        "reduction": str(overlap.net.reduction), "parameters": overlap.net.size, "versions": report.versions(),
+        "rounds": rounds,
         "median": {name: median(r[name] for r in rounds) for name in rounds[0]},
     }  # fmt: skip
     if comm.rank == 0:

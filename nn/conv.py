@@ -61,7 +61,8 @@ class Conv2d(Layer):
         elif part.size:
             height = self.x.shape[1]
             x = self.x[:, self.window.input_rows(rows, height)]
-            self._algorithm(part, self.window.of_rows(rows, height)).forward(x, self.weight.value, self._bias(), part)
+            window = self.window.of_rows(rows, height)
+            self.algorithm_of(part.shape, window).forward(x, self.weight.value, self.bias_value, part)
 
     def gradients(self, dy):
         self._backward(dy, None)
@@ -69,7 +70,7 @@ class Conv2d(Layer):
     def input_gradient(self, dy):
         dx = gradient_space(self.x.shape, dy)
         if dy.size and dx.size:
-            self._algorithm(dy, self.window).input_gradient(dy, self.weight.value, dx)
+            self.algorithm_of(dy.shape).input_gradient(dy, self.weight.value, dx)
         else:
             dx.fill(0)
         return dx
@@ -82,20 +83,28 @@ class Conv2d(Layer):
         return dx
 
     def _backward(self, dy, dx):
-        dw, db = self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
+        dw, db = self.gradient_arrays
         if dy.size and dw.size:
-            self._algorithm(dy, self.window).backward(self.x, self.weight.value, dy, dw, db, dx)
+            self.algorithm_of(dy.shape).backward(self.x, self.weight.value, dy, dw, db, dx)
             return
         for gradient in (dw, db, dx):
             if gradient is not None:
                 gradient.fill(0)
 
-    def _bias(self):
+    @property
+    def bias_value(self):
+        """The bias; without one an array of no elements."""
         return self.bias.value if self.has_bias else self.weight.value.reshape(-1)[:0]
 
-    def _algorithm(self, y, window):
+    @property
+    def gradient_arrays(self):
+        """Where the gradients of the kernel and of the bias belong; without a bias that is an array of no elements."""
+        return self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
+
+    def algorithm_of(self, shape, window=None):
+        """What computes outputs of this shape, and what follows backward from gradients of it. window: that of some rows."""
         w = self.weight.value
-        return algorithm(window, w.shape[2], w.shape[3], *y.shape[1:3], w.dtype)
+        return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype)
 
     def output_shape(self, shape):
         rows, columns = image_output(self.window, shape, self)

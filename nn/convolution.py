@@ -93,7 +93,7 @@ class Patches:
         kernel[: w.size // filters] = w.reshape(-1, filters)
         if b.size:
             kernel[-1] = b
-        for images, rows in self._blocks(x, y):
+        for images, rows in self.blocks(x, y.shape):
             unrolled = self._unrolled(x, images, rows, y.shape[2], bool(b.size))
             part = y[images, rows]
             if part.flags.c_contiguous:
@@ -109,7 +109,7 @@ class Patches:
         total = scratch("kernel gradient", (w.size // filters + bool(db.size), filters), w.dtype)
         total.fill(0)
         term = scratch("kernel gradient term", total.shape, w.dtype)
-        for images, rows in self._blocks(x, dy):
+        for images, rows in self.blocks(x, dy.shape):
             unrolled = self._unrolled(x, images, rows, dy.shape[2], bool(db.size))
             xp.add(total, product_over_rows(unrolled, dy[images, rows].reshape(-1, filters), term), out=total)
         dw[...] = total[: w.size // filters].reshape(w.shape)
@@ -137,7 +137,7 @@ class Patches:
         """Add each window's share of the gradient to the pixels under it."""
         (kh, kw), (sh, sw), ((top, _), (left, _)) = self.window.kernel, self.window.stride, self.window.padding
         n, height, width, channels = dx.shape
-        for images, rows in self._blocks(dx, dy):
+        for images, rows in self.blocks(dx, dy.shape):
             g = dy[images, rows]
             shares = scratch("unrolled", (*g.shape[:3], kh, kw, channels), dx.dtype)
             matmul(g.reshape(-1, g.shape[3]), kernel.T, shares.reshape(-1, kernel.shape[0]))
@@ -148,10 +148,11 @@ class Patches:
                     target = dx[images, r, c]
                     xp.add(target, shares[:, p, q, i, j], out=target)
 
-    def _blocks(self, x, y):
+    def blocks(self, x, shape):
+        """Slices (images, rows) of an output of this shape, whose patches fit the cache."""
         kh, kw = self.window.kernel
         # Rows by fours: then tiles of the product divide the block.
-        return blocks(len(x), y.shape[1], y.shape[2] * kh * kw * x.shape[3] * x.itemsize, 4)
+        return blocks(len(x), shape[1], shape[2] * kh * kw * x.shape[3] * x.itemsize, 4)
 
     def _unrolled(self, x, images, rows, columns, has_bias):
         """The patches of a block and, for the bias, a one: (windows, kh kw C + 1), maybe as the transpose of a matrix."""

@@ -27,13 +27,18 @@ class Pool2d(Layer):
             raise ValueError(f"{self!r}: the padding must be at most half the kernel")
 
     def forward(self, x, training=False):
-        self.shape = x.shape
-        (n, height, width, channels), (p, q) = x.shape, self.window.output(*x.shape[1:3])
-        y = self.workspace("y", (n, p, q, channels), x.dtype)
-        self.prepare((n, p, width, channels), (n, p, q, channels), training)
+        y = self.takes(x.shape, x.dtype, training)
+        n, height, width, channels = x.shape
         for images, _ in blocks(n, height, width * channels * x.itemsize):
             self.forward_block(x[images], y[images], images)
         return y
+
+    def takes(self, shape, dtype, training):
+        """Expect inputs of this shape; returns the array for the output, yet to be computed block by block."""
+        self.shape = shape
+        (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
+        self.prepare((n, p, width, channels), (n, p, q, channels), training)
+        return self.workspace("y", (n, p, q, channels), dtype)
 
     def input_gradient(self, dy):
         dx = gradient_space(self.shape, dy)

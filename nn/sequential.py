@@ -6,6 +6,7 @@ import numpy as np
 
 from nn.chain import arranged, backward, forward, leaves, output_shape
 from nn.device import empty, to_device, to_host
+from nn.pooled import pooled
 
 
 class Sequential:
@@ -101,18 +102,24 @@ class Sequential:
         batch_size = len(x) if batch_size is None else batch_size
         for layer in self.leaves():
             layer.begin(self.seed, self.step, batch_size, first)
-        return forward(self.layers, x, training)
+        return forward(self.running, x, training)
+
+    @cached_property
+    def running(self):
+        """The layers as they are called: where two work better as one, that one."""
+        return pooled(self.layers)
 
     def backward(self, dy, input_gradient=False):
         """Write all gradients; return that of the input if asked for, else None (and save its computation).
 
         dy: (n, outputs), which is overwritten. What is returned is overwritten by the next backward.
         """
+        layers = self.running
         if input_gradient:
-            return backward(self.layers, dy)
-        first = next((i for i, layer in enumerate(self.layers) if any(leaf.parameters for leaf in leaves([layer]))), None)
+            return backward(layers, dy)
+        first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), None)
         if first is not None:
-            self.layers[first].gradients(backward(self.layers[first + 1 :], dy))
+            layers[first].gradients(backward(layers[first + 1 :], dy))
         return None
 
     def output_shape(self, shape):

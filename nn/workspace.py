@@ -58,12 +58,12 @@ def pieces(*arrays):
         pause()
 
 
-def blocks(images, rows, row_bytes, step=1, block_bytes=BLOCK_BYTES):
-    """Slices (images, rows) that cover a batch, of about `block_bytes` each: several images, or rows of one.
+def blocks(images, rows, row_bytes, step=1, block_bytes=None):
+    """Slices (images, rows) that cover a batch, of about `block_bytes` (BLOCK_BYTES) each: several images, or rows of one.
 
     row_bytes: what one row takes. step: rows come in multiples of it. On a GPU blocks have DEVICE_BLOCK_BYTES.
     """
-    fit = max(1, (block_bytes if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
+    fit = max(1, (block_bytes or BLOCK_BYTES if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
         many = -(-images // max(1, count))  # blocks of about the same size

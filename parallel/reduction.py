@@ -123,8 +123,8 @@ class Overlap(Reduction):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
     Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it, and between the
-    pieces of its work every layer lets those under way make progress. An optimizer waits for each only when it comes to it, from the last one to the
-    first; sharded, the parameters of a bucket that was updated set out while the next one is.
+    pieces of its work every layer lets those under way make progress. An optimizer waits for each only when it comes to
+    it, from the last one to the first; sharded, the parameters of a bucket that was updated set out while the next one is.
     """
 
     def __init__(self, net, sharded, half, kib):

@@ -5,6 +5,7 @@ import time
 
 from nn import device
 from nn.layer import Layer
+from nn.pooled import PooledConv2d
 from parallel.halo import HaloConv2d
 
 METHODS = "forward", "gradients", "input_gradient", "backward"
@@ -29,12 +30,12 @@ class Spans:
     def __init__(self, net, **others):
         self.net, self.others, self.tally = net, others, net.grid.tally
         self._inner = 0.0  # seconds of the spans that ended within the one that is open
-        self._outer, self._replaced = None, []
+        self._outer, self._replaced, self._evaluates = None, [], False
 
     def __enter__(self):
-        for layer in every_layer(self.net.layers):
-            for owner, method in watched_methods(layer):
-                self._replace(owner, method, (layer.name, type(layer).__name__, method))
+        for layer in every_layer(self.net.running):
+            for owner, method, what in watched_methods(layer):
+                self._replace(owner, method, what)
         for name, thing in self.others.items():
             for method in ("load", "forward", "backward", "step"):
                 if hasattr(thing, method):
@@ -52,11 +53,17 @@ class Spans:
 
     def _replace(self, thing, method, what):
         own = getattr(thing, method)
-        timed = self._timed(own, what)
+        new = timed = self._timed(own, what)
         if isinstance(thing, Layer) and method == "forward":
-            new = lambda x, training=False: timed(x, training) if training else own(x)  # noqa: E731
-        else:
-            new = timed
+
+            def new(x, training=False):
+                if training:
+                    return timed(x, training)
+                self._evaluates = True  # and with it what it calls
+                result = own(x)
+                self._evaluates = False
+                return result
+
         self._replaced.append((thing, method, vars(thing).get(method)))
         setattr(thing, method, new)
 
@@ -70,7 +77,7 @@ class Spans:
             result = method(*arguments)
             settle()
             stop = clock()
-            if net.step < end:
+            if net.step < end and not self._evaluates:
                 tell((what, start, stop, self._inner, net.step))
             self._inner = outer + stop - start
             return result
@@ -103,11 +110,17 @@ def every_layer(layers):
 
 
 def watched_methods(layer):
-    """(object, method) of all that `layer` computes in.
+    """(object, method, what) of all that `layer` computes in.
 
     Where a layer shares work between the halves of its backward pass they are one, `backward`. A HaloConv2d leaves them
-    to its convolution.
+    to its convolution. A PooledConv2d is its convolution, but for the blocks in which its pooling works.
     """
     inner = layer.conv if isinstance(layer, HaloConv2d) else layer
-    found = zip((layer, inner, inner, layer), METHODS)
-    return [(owner, method) for owner, method in found if getattr(type(owner), method) is not getattr(Layer, method)]
+    kind = type(layer.conv if isinstance(layer, PooledConv2d) else layer).__name__
+    for owner, method in zip((layer, inner, inner, layer), METHODS):
+        if getattr(type(owner), method) is not getattr(Layer, method):
+            yield owner, method, (layer.name, kind, method)
+    if isinstance(layer, PooledConv2d):
+        pool = layer.pool
+        for block, method in (("forward_block", "forward"), ("backward_block", "input_gradient")):
+            yield pool, block, (pool.name, type(pool).__name__, method)

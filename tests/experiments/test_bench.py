@@ -104,11 +104,11 @@ def test_two_ranks_train_on_images():
 
 
 def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
-    jobs = iter([0.5] * 3 + [1.0] * 4 + [0.9] * 3 + [0.9] * 4)  # shares of a core; the second time there is no third try
-    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": 1.0, "cores": next(jobs)})
-    for _ in range(2):
-        ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2)
-        assert dropped == 1 and ratios["1 rank"] == [1.0]
+    paces = iter([50.0] * 4 + [100.0] * 4 + [60.0, 60.0, 100.0, 100.0] * 3 + [95.0] * 4)
+    seconds = iter([1.0, 2.0, 4.0, 8.0] * 6)  # of 1 rank, 2 ranks, apart, DDP
+    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": next(paces)})
+    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2)
+    assert dropped == 4 and ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
 
 
 @pytest.mark.parametrize("side", ["ours", pytest.param("peer", marks=NEEDS_TORCH)])

@@ -21,7 +21,9 @@ def figure(*words):
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
     path = tmp_path_factory.mktemp("crossover") / "c.json"
-    finished = mpiexec(2, ["-m", "experiments.crossover", *SMALL, "--batch-sizes", "7,3", "--out", str(path)], 60)
+    finished = mpiexec(
+        2, ["-m", "experiments.crossover", *SMALL, "--batch-sizes", "7,3", "--reduction", "plain", "--out", str(path)], 60
+    )
     assert finished.status == 0, finished.stderr
     assert finished.stdout.count("pure batch is faster than batch=1,model=2") == 1
     return path

@@ -223,3 +223,23 @@ def test_a_layer_is_part_of_one_network():
     Sequential([Residual([layer])])
     with pytest.raises(ValueError, match="part of a network already"):
         Sequential([Concat([layer])])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
+    """In blocks of images, the last one smaller, as with the arrays between them whole."""
+    found = {}
+    for large in (1, 1 << 40):
+        monkeypatch.setattr("nn.pooled.LARGE", large)
+        monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 14)
+        monkeypatch.setattr("nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
+        layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
+        net = Sequential(layers, dtype=np.float64, input_shape=(17, 16, 3))
+        x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
+        y = to_host(net.forward(to_device(x), training=True)).copy()
+        dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), input_gradient=not first)
+        assert net.running[0].in_blocks == (large == 1 and is_cpu())
+        found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
+        assert np.array_equal(to_host(net.forward(to_device(x))), y)
+    for a, b in zip(*found.values()):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
