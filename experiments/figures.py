@@ -19,6 +19,7 @@ SAME = {  # what all runs of one figure must share: (how it is called, where it 
     "threads a rank": ("versions", "threads"),
     "type of numbers": ("settings", "dtype"),
     "plan": ("settings", "plan"),
+    "reduction": ("settings", "reduction"),
     "machine": ("versions", "processor"),
     "MPI library": ("versions", "mpi"),
     "number of cores": ("slots",),
@@ -33,6 +34,7 @@ def read(path, may_differ=()):
             report = json.loads(line)
             report["axes"] = parse_grid(report["grid"])
             report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]
+            report["settings"].setdefault("reduction", "plain")  # of reports from before there was a choice
             for place in SAME.values():
                 _at(report, place)
         except (ValueError, KeyError, TypeError) as error:

@@ -27,6 +27,7 @@ SCHEMES = ("batch", "model", "2d", "height")
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
+    "reduction": "auto",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def launch(net, grid, settings, timeout):
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         arguments = ["-m", "experiments.train", "--quiet", "--net", net, "--grid", grid, "--report", str(report)]
-        for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed"):
+        for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed", "reduction"):
             if settings.get(name) is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
         if settings.get("profile"):
@@ -140,6 +141,7 @@ def options():
     add("--steps", type=whole(1), help="minibatches a run; default 60")
     add("--repeats", type=whole(1), help="runs of each; default 3")
     add("--plan", help="as of train")
+    add("--reduction", help="as of train")
     add("--profile", action="store_true", default=None, help="as of train: for plot breakdown")
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
     return parser
