@@ -8,8 +8,6 @@ each other. Prints one line of JSON: {case: {"mpi": [ours over the library's, a 
 """
 
 import json
-import time
-from statistics import median
 
 import numpy as np
 from mpi4py import MPI
@@ -18,6 +16,7 @@ from experiments.options import Parser, whole
 from nn.workspace import CHUNK
 from parallel import ProcessGrid
 from parallel.job import run
+from parallel.probe import seconds
 from parallel.shared import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
@@ -66,17 +65,6 @@ def check(sums, own, size):
     assert (own == size).all()
 
 
-def seconds(grid, action):
-    """The median of some repeats, each as long as its slowest rank."""
-    found = []
-    for _ in range(REPEATS):
-        grid.comm.Barrier()
-        start = time.perf_counter()
-        action()
-        found.append(time.perf_counter() - start)
-    return median(grid.max(np.array(found)).tolist())
-
-
 def main():
     parser = Parser(prog="bench_sums", description="Compare sums in shared memory with the MPI library's all-reduce.")
     parser.add_argument("--rounds", type=whole(1), default=9, help="of times of each way")
@@ -87,7 +75,9 @@ def main():
         for case, size in zip(CASES, SIZES.values()):
             sums, own = ways(grid, size // 4)
             check(sums, own, grid.size)
-            rounds = [{name: seconds(grid, action) for name, action in sums.items()} for _ in range(args.rounds + 1)][1:]
+            rounds = [{name: seconds(grid, action, REPEATS) for name, action in sums.items()} for _ in range(args.rounds + 1)][
+                1:
+            ]
             found[case.name] = {name: [r["ours"] / r[name] for r in rounds] for name in ("mpi", "limit")}
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found))

@@ -30,6 +30,7 @@ from parallel.job import UserError, on_root, run
 from parallel.trace import Trace
 
 WARM_UP = 2
+PROBLEM = "net", "batch_size", "P", "link"  # what tells results apart
 
 
 class Side:
@@ -67,7 +68,8 @@ def measured(grid, plain, overlap):
     """{"alone", "coverable", "exposed", "hidden"} of one round's traces: seconds, and a share. Collective."""
     alone = grid.min(np.array([sum(stop - start for start, stop in of_gradients(plain, "collective"))]))[0]
     flights, ends = of_gradients(overlap, "flight"), backward_ends(overlap)
-    exposed = sum(stop - start for start, stop in of_gradients(overlap, "progress") if start >= ends)
+    after = of_gradients(overlap, "progress") + of_gradients(overlap, "collective")
+    exposed = sum(stop - start for start, stop in after if start >= ends)
     left, exposed = grid.mean(np.array([ends - min(start for start, _ in flights), exposed]))
     coverable = min(alone, max(left, 0.0))
     hidden = min(max(alone - exposed, 0.0) / coverable, 1.0) if coverable else 0.0
@@ -98,8 +100,7 @@ def main():
         raise UserError("there is nothing to hide on 1 rank: start at least 2")
     if not args.reduction.startswith("overlap"):
         raise UserError(f"--reduction must be overlap or overlap:KIB, not '{args.reduction}'")
-    if args.out:
-        on_root(comm, lambda: check_writable(args.out))
+    before = on_root(comm, lambda: earlier(args.out)) if args.out else None
     with user_input():
         plain, overlap = (Side(args, comm, reduction) for reduction in ("plain", args.reduction))
     rounds = []
@@ -118,16 +119,23 @@ def main():
     if comm.rank == 0:
         print(table(results))
     if args.out:
-        on_root(comm, lambda: add(args.out, results))
+        on_root(comm, lambda: report.write_json(args.out, others(before, results) + [results]))
     plain.grid.free()
     overlap.grid.free()
 
 
-def add(path, results):
-    """Add results to the list in a file, in the place of older ones of the same problem."""
-    problem = lambda r: (r["net"], r["batch_size"], r["P"], r["link"])  # noqa: E731
-    before = json.loads(Path(path).read_text()) if Path(path).exists() else []
-    report.write_json(path, [r for r in before if problem(r) != problem(results)] + [results])
+def earlier(path):
+    """The results in a file, if there is one. ValueError if it holds something else, OSError if it can not be written."""
+    check_writable(path)
+    found = json.loads(Path(path).read_text()) if Path(path).exists() else []
+    if not isinstance(found, list) or any(not isinstance(r, dict) or not set(PROBLEM) <= r.keys() for r in found):
+        raise ValueError(f"{path} holds no results of overlap: give another name")
+    return found
+
+
+def others(before, results):
+    """Those of earlier results that are of other problems."""
+    return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 
 
 if __name__ == "__main__":

@@ -153,10 +153,11 @@ def memory(net, optimizer):
 
 
 def overlap(net):
-    """How much of the sums of gradients backward hid, from what each rank measured: a dict, or None where nothing overlaps.
+    """How much of the sums of gradients was hidden, from what each rank measured: a dict, or None where nothing overlaps.
 
     "in_flight": seconds a step in which some sum was under way; "exposed": those of them in which the rank had nothing to do
-    but wait; both the mean over the ranks. "hidden": the share of the first that the second is not. Collective.
+    but wait, with backward and the update of other buckets done; both the mean over the ranks. "hidden": the share of the
+    first that the second is not. Collective.
     """
     seconds = net.reduction.seconds_of_step()
     if seconds is None:

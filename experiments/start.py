@@ -70,10 +70,10 @@ def load(args, comm):
 
 def check_memory(args, serial, net):
     """Raise ValueError if what a step keeps on this rank can not fit the machine's memory."""
-    state = len(OPTIMIZERS[args.optimizer].state_names) / (net.grid.size if net.reduction.sharded else 1)
-    kept = (
-        2 + state + bool(args.patience) + (args.micro_batches > 1)
-    )  # they, their gradients; the best of them; gradients so far
+    sharing = net.grid.sizes["batch"] * net.grid.sizes["height"] if net.reduction.sharded else 1
+    state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
+    # Parameters, gradients, and what belongs to them: the best ones so far, the gradients of earlier micro-batches.
+    kept = 2 + state + bool(args.patience) + (args.micro_batches > 1)
     parameters = kept * net.size * net.dtype.itemsize
     outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
     if parameters + outputs > report.memory_of_machine():

@@ -69,7 +69,8 @@ class Layer:
     same layer overwrites, or x itself or a view of it; `backward` may overwrite `dy`, and follows a `forward` with
     training=True. Backward is in two halves, so that a network skips the half that nobody needs: `gradients(dy)` writes
     the parameters' gradients, `input_gradient(dy)` returns the gradient of the input. `gradients` is called first.
-    Between the two `backward` calls `written`, which does nothing until a network puts something in its place.
+    `backward` calls `written` when the first half is done: nobody reads the parameters' gradients after that. It does
+    nothing until a network puts something in its place.
     """
 
     name = ""  # position in the serial network, as in PyTorch's state_dict
@@ -107,7 +108,7 @@ class Layer:
         return self.input_gradient(dy)
 
     def written(self):
-        """The gradients of this layer's parameters are final, that of its input is still to come."""
+        """The gradients of this layer's parameters are final."""
 
     def output_shape(self, shape):
         """The shape of a sample that comes out where one of `shape` goes in; raises ValueError where it does not fit."""

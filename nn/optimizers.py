@@ -1,5 +1,7 @@
 """Stochastic gradient descent on the flat buffers, and what every optimizer shares with it."""
 
+import zlib
+
 from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
 from nn.workspace import CHUNK
@@ -28,6 +30,7 @@ class Optimizer:
         self.updates, self.last_lr = 0, self.lr(net.step)
         params, grads = net.params, net.grads
         owned = sum(part.stop - part.start for part in net.owned)
+        self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())  # tells layouts apart
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
         size = CHUNK if is_cpu() else max(owned, 1)
         self.scratch = xp.empty(min(size, owned), params.dtype)
@@ -68,7 +71,7 @@ class Optimizer:
 
     def state_numbers(self):
         """{name: number}: with `state_arrays` and `net.step`, all that the next update depends on."""
-        return {"updates": self.updates, "last_lr": self.last_lr}
+        return {"updates": self.updates, "last_lr": self.last_lr, "owned": self.owned}
 
     def load_state(self, arrays, numbers):
         """Take over what `state_arrays` (or copies, on the host or the device) and `state_numbers` gave.
@@ -76,6 +79,8 @@ class Optimizer:
         ValueError, changing nothing, if it does not fit.
         """
         fits = arrays.keys() == self._state.keys() and numbers.keys() == self.state_numbers().keys()
+        if fits and numbers["owned"] != self.owned:
+            raise ValueError(f"state of {type(self).__name__}: it is of other slices of the parameters")
         if not fits or any(arrays[name].shape != own.shape for name, own in self._state.items()):
             shapes = {name: array.shape for name, array in arrays.items()}
             expected = {name: array.shape for name, array in self._state.items()}

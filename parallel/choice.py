@@ -1,9 +1,11 @@
 """Which reduction a network uses: what `--reduction` and the options beside it say."""
 
+import re
+
 from nn.device import is_cpu
 from parallel.probe import fastest
 from parallel.reduction import Overlap, Plain
-from parallel.shared import Shared
+from parallel.shared import Shared, has_room
 
 HELP = (
     "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (buckets of that many KiB, while "
@@ -19,13 +21,21 @@ def choose(text, sharded, half, net):
     """
     if text == "auto" and not is_cpu():
         text = "plain"
-    if text in ("auto", "overlap"):
-        text = fastest(net, "overlap" if half else text)
-    name, _, number = text.partition(":")
-    if name == "overlap" and number.isdecimal() and int(number) > 0:
-        return Overlap(net, bool(sharded), half, int(number))
+    if text in ("auto", "overlap") and is_cpu():
+        text = _measured(net, "overlap" if half else text)
+    if text == "overlap":
+        raise ValueError("--reduction overlap needs arrays in the host's memory: use plain with --device gpu")
+    if found := re.fullmatch("overlap:([1-9][0-9]{0,8})", text):
+        return Overlap(net, bool(sharded), half, int(found[1]))
     if text == "plain":
         return Plain(net, bool(sharded), half)
     if text == "shared":
         return Shared(net, sharded is None or sharded, half)
-    raise ValueError(f"reduction '{text}' is none: use {HELP}")
+    raise ValueError(f"reduction '{text}' is none: use plain, overlap, overlap:KIB (such as overlap:1024), shared or auto")
+
+
+def _measured(net, question):
+    answer = fastest(net, question)
+    if question == "auto" and answer == "shared" and not has_room(net):
+        answer = fastest(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
+    return answer

@@ -71,15 +71,16 @@ class ProcessGrid:
         GRIDGRAD_RANKS_PER_NODE=N lets at most N of them, neighbours in rank, share it: those of one socket, say.
         """
         if self._node is None:
+            most = ranks_per_node(self.size)
             together = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-            fewer = together.Split(together.rank // ranks_per_node(together.size), together.rank)
+            fewer = together.Split(together.rank // most, together.rank)
             together.Free()
             self._node = Group(fewer, self.tally)
         return self._node
 
     def spans_nodes(self, group):
-        """Whether a group has ranks on several nodes; the same on all of its ranks."""
-        return any(rank not in self.node.ranks for rank in group.ranks)
+        """Whether a group, here or elsewhere on the grid, has ranks on several nodes. Collective over the grid."""
+        return self.comm.allreduce(any(rank not in self.node.ranks for rank in group.ranks), MPI.LOR)
 
     def leaders(self, group):
         """The first ranks of a group on each node, if this is one of them: a Group; else None. Collective over the group."""

@@ -72,8 +72,10 @@ class Tally:
     def set_aside(self):
         """Within, calls are counted apart and then forgotten, and no listener is told: they are no part of what is measured."""
         before, self.records, self.listener = (self.records, self.listener), defaultdict(Record), None
-        yield
-        self.records, self.listener = before
+        try:
+            yield
+        finally:
+            self.records, self.listener = before
 
     @property
     def seconds(self):
@@ -182,7 +184,7 @@ class Group:
         return self._tag
 
     def start_all_gather_in_place(self, array, counts, layer):
-        """The same on a host array, only begun: a Transfer."""
+        """Begin what `all_gather_in_place` does, on a host array: a Transfer."""
 
         def steps():
             yield self.comm.Iallgatherv(MPI.IN_PLACE, [array, counts])

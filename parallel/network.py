@@ -7,6 +7,7 @@ from math import prod
 from nn import Conv2d, Flatten
 from nn.chain import sharing
 from nn.device import empty, xp
+from nn.pauses import pause
 from nn.pool import Pool2d
 from nn.sequential import Sequential
 from parallel.choice import choose
@@ -58,7 +59,8 @@ class ParallelSequential(Sequential):
 
     plan: the placement of the weights of each Linear and Conv2d, see `parallel/plan.py`.
     input, output: the Layouts of what `forward` takes and returns.
-    reduction: how gradients are summed, see `parallel/reduction.py`; `choice` makes it of the network.
+    reduction: how gradients are summed, see `parallel/reduction.py`; `choice` makes it of the network. The first use of
+    `params` is collective: ranks may share memory.
     """
 
     def __init__(self, layers, grid, plan, input, output, seed, dtype, choice=Plain):
@@ -87,10 +89,14 @@ class ParallelSequential(Sequential):
         return self.reduction.allocate(size)
 
     def backward(self, dy, input_gradient=False):
-        """As of Sequential. The gradients of parameters that several ranks hold are summed by `synchronise`."""
+        """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final."""
         self.parameters  # noqa: B018 (allocates on first use)
         self.reduction.begin()
-        return super().backward(dy, input_gradient)
+        try:
+            return super().backward(dy, input_gradient)
+        except BaseException:
+            pause.action = None  # the other ranks may never come: nobody waits for them
+            raise
 
     def accumulate(self, dy):
         """Backward of a micro-batch that is not the last one: its gradients are added to those of the next `backward`."""

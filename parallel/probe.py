@@ -9,8 +9,9 @@ import json
 import os
 import platform
 import re
+import sys
+import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 from statistics import median
 
@@ -25,6 +26,8 @@ ROUNDS = 7
 LARGEST = 1 << 22  # elements that are summed to find out
 ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
+REPLICATED = {"batch", "height"}, {"batch", "height", "model"}  # the axes along which parameters may be
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
@@ -34,19 +37,21 @@ def fastest(net, question):
     "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
     backward does is not less time than what does not, so bare sums are compared.
     """
-    grid, held = net.grid, Counter()
+    grid = net.grid
+    held = [0] * len(REPLICATED)
     for layer in net.leaves():
         for p in layer.parameters:
-            held[grid.group(*replicated(p))] += p.size
-    group = max((group for group in held if group.size > 1), key=held.get, default=None)
-    if group is None:
+            held[REPLICATED.index(replicated(p))] += p.size
+    held = grid.max(np.array(held)).tolist()  # blocks may be uneven, and all ranks must choose alike
+    groups = [(elements, grid.group(*axes)) for elements, axes in zip(held, REPLICATED)]
+    elements, group = max(groups, key=lambda pair: (pair[1].size > 1) * pair[0])
+    if group.size == 1 or not elements:
         return "plain"
-    elements = min(int(grid.max(np.array([held[group]]))[0]), LARGEST)
+    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(group)
     nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
-    several_nodes = grid.comm.allreduce(grid.spans_nodes(group), MPI.LOR)
     key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
-                    f"2^{elements.bit_length()}"])  # fmt: skip
+                    f"2^{elements.bit_length()}", *transport()])  # fmt: skip
     known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)
     if known:
         return known
@@ -54,6 +59,11 @@ def fastest(net, question):
     if grid.rank == 0:
         remember(key, answer)
     return answer
+
+
+def transport(environ=os.environ):
+    """What the environment says of the network."""
+    return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
 
 
 def measured(grid, group, elements, dtype, question, several_nodes):
@@ -73,12 +83,12 @@ def measured(grid, group, elements, dtype, question, several_nodes):
 
 
 def shared_sum(grid, group, elements, dtype):
-    """A function that sums gradients of so many elements as `parallel/shared.py` does."""
-    arrays = shared_arrays(grid.node.comm, elements, dtype)
+    """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
+    arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
     members = [rank for rank, everywhere in enumerate(grid.node.ranks) if everywhere in group.ranks]
     run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
 
-    def sum():
+    def add_up():
         grid.node.comm.Barrier()
         run.add_up_part(run.others)
         grid.node.comm.Barrier()
@@ -86,13 +96,13 @@ def shared_sum(grid, group, elements, dtype):
             leaders.comm.Allreduce(MPI.IN_PLACE, run.gradients[0])
         grid.node.comm.Barrier()
 
-    return sum
+    return add_up
 
 
-def seconds(grid, action):
+def seconds(grid, action, rounds=ROUNDS):
     """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
     found = []
-    for _ in range(ROUNDS + 1):  # the first one touches memory for the first time
+    for _ in range(rounds + 1):  # the first one touches memory for the first time
         grid.comm.Barrier()
         start = time.perf_counter()
         action()
@@ -114,8 +124,12 @@ def remembered():
 
 
 def remember(key, answer):
-    with contextlib.suppress(OSError):  # then it is measured again next time
+    """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
+    try:
         cache().parent.mkdir(parents=True, exist_ok=True)
-        beside = cache().with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(remembered() | {key: answer}, indent=1))
-        os.replace(beside, cache())
+        with tempfile.NamedTemporaryFile("w", dir=cache().parent, delete=False) as beside:
+            beside.write(json.dumps(remembered() | {key: answer}, indent=1))
+        os.replace(beside.name, cache())
+    except OSError as error:
+        print(f"can not remember in {cache()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
+              f"bit by bit, name it", file=sys.stderr)  # fmt: skip

@@ -9,13 +9,18 @@
 Each comes with every rank updating all its parameters or, sharded, only its part of them: `parallel/buckets.py`.
 """
 
+import math
 import time
+from bisect import bisect_right
+from collections import defaultdict
 from functools import cached_property, partial
 from itertools import groupby
 
 from nn.device import empty, is_cpu, xp
 from nn.pauses import pause
 from parallel.buckets import BUCKETS
+from parallel.group import MAX_ELEMENTS
+from parallel.split import size, split
 
 EVERY = 0.0005  # seconds between two tests of what is under way
 
@@ -27,7 +32,10 @@ class Reduction:
     that an optimizer updates `complete` before and `changed` after; `updated` at the end.
 
     net: a ParallelSequential. sharded: each rank updates only its part. half: gradients travel in float16.
+    sharers: how many ranks hold one copy of the parameters together.
     """
+
+    sharers = 1
 
     def __init__(self, net, sharded=False, half=False):
         self.net, self.sharded, self.half = net, sharded, half
@@ -51,7 +59,12 @@ class Reduction:
 
     @cached_property
     def buckets(self):
-        return [self.bucket(group, where) for group, where in self.runs]
+        """The runs, cut where a message would be too long."""
+        return [
+            self.bucket(group, part)
+            for group, where in self.runs
+            for part in pieces(where, max(1, -(-size(where) // MAX_ELEMENTS)))
+        ]
 
     def bucket(self, group, where):
         sharded = self.sharded and group.size > 1
@@ -91,9 +104,9 @@ class Reduction:
         """All were."""
 
     def drain(self):
-        """Leave nothing under way: the step ends without an update."""
-
-    sharers = 1  # ranks that hold one copy of the parameters together
+        """Leave nothing under way and nothing kept: the step ends without an update."""
+        if self.accumulated is not None:
+            self.accumulated.fill(0)
 
     def clear(self):
         """Forget what was measured."""
@@ -122,17 +135,19 @@ class Plain(Reduction):
 class Overlap(Reduction):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
-    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it, and between the
-    pieces of its work every layer lets those under way make progress. An optimizer waits for each only when it comes to
-    it, from the last one to the first; sharded, the parameters of a bucket that was updated set out while the next one is.
+    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it. Those under way make
+    progress behind every layer, and within one between the pieces of its work. An optimizer waits for each only when it
+    comes to it, from the last one to the first; sharded, the parameters of a bucket that was updated set out while the
+    next one is.
     """
 
     def __init__(self, net, sharded, half, kib):
         super().__init__(net, sharded, half)
-        self.kib, self._missing = kib, []
+        self.kib = kib
+        self._missing = []  # of each bucket, the layers that have yet to write into it
+        self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
+        self._flying, self._tested = [], 0.0  # those of the first that may not be done; when they were tested last
         self.clear()
-        if not is_cpu():
-            raise ValueError("--reduction overlap needs arrays in the host's memory: use plain with --device gpu")
         for leaf in net.leaves():
             leaf.written = partial(self._written, leaf)
 
@@ -142,18 +157,24 @@ class Overlap(Reduction):
     @cached_property
     def buckets(self):
         """In the order of the flat buffers: cut from behind between parameters, and within one that is larger."""
-        most = max(1, self.kib * 1024 // self.net.dtype.itemsize)
+        most = min(max(1, self.kib * 1024 // self.net.dtype.itemsize), MAX_ELEMENTS)
         buckets = []
         for group, run in self.runs:
             cuts, stop = [], run.stop
             for _, where in reversed(self._places):
                 if run.start <= where.start < stop and (stop - where.start >= most or where.start == run.start):
-                    pieces = max(1, (stop - where.start) // most)
-                    borders = [where.start + (stop - where.start) * i // pieces for i in range(pieces + 1)]
-                    cuts = [slice(a, b) for a, b in zip(borders, borders[1:])] + cuts
+                    cuts = pieces(slice(where.start, stop), max(1, (stop - where.start) // most)) + cuts
                     stop = where.start
             buckets += [self.bucket(group, cut) for cut in cuts]
         return buckets
+
+    @cached_property
+    def _starts(self):
+        return [bucket.owned.start for bucket in self.buckets]
+
+    def _number(self, where):
+        """Which bucket owns a slice that an optimizer updates."""
+        return bisect_right(self._starts, where.start) - 1
 
     @cached_property
     def _places(self):
@@ -166,27 +187,34 @@ class Overlap(Reduction):
 
     @cached_property
     def _writers(self):
-        """The layers that write into each bucket."""
-        return [{leaf for leaf, where in self._places if overlap(where, bucket.where)} for bucket in self.buckets]
+        """The layers that write into each bucket, and the buckets into which each layer writes, the last one first."""
+        layers, numbers = [set() for _ in self.buckets], defaultdict(list)
+        for number in reversed(range(len(self.buckets))):
+            for leaf, where in self._places:
+                if overlap(where, self.buckets[number].where) and leaf not in layers[number]:
+                    layers[number].add(leaf)
+                    numbers[leaf].append(number)
+        return layers, numbers
 
     def begin(self):
-        self._missing = [set(leaves) for leaves in self._writers]
-        self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
-        self._tested, pause.action = 0.0, self._progress
+        self._land()  # what nobody synchronised
+        self._missing = [set(leaves) for leaves in self._writers[0]]
+        self._reducing, self._gathering = {}, {}
+        pause.action = self._progress
 
     def _written(self, leaf):
         """Backward has written the gradients of a layer; those of earlier micro-batches stay where they are."""
-        for number in reversed(range(len(self._missing))):
-            if leaf in self._missing[number]:
-                self._missing[number].remove(leaf)
+        if self._missing:
+            for number in self._writers[1][leaf]:
+                self._missing[number].discard(leaf)
                 if not self._missing[number]:
                     self._start(number)
+            self._progress()
 
     def _progress(self):
         """Let those under way make progress, if the last time is long enough ago."""
         if time.perf_counter() - self._tested > EVERY:
-            for transfer in self._reducing.values():
-                transfer.test()
+            self._flying = [transfer for transfer in self._flying if not transfer.test()]
             self._tested = time.perf_counter()
 
     def finish(self):
@@ -199,33 +227,41 @@ class Overlap(Reduction):
     def _start(self, number):
         self.take_accumulated(self.buckets[number].where)
         self._reducing[number] = self.buckets[number].start_reduce()
+        self._flying.append(self._reducing[number])
 
     def complete(self, where):
         self._progress()
-        for number, transfer in self._reducing.items():
-            if overlap(self.buckets[number].owned, where):
-                self._wait(transfer)
+        transfer = self._reducing[self._number(where)]
+        if not transfer.done:
+            start = time.perf_counter()
+            transfer.wait()
+            self._exposed += time.perf_counter() - start
 
     def changed(self, where):
         """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
-        if self.sharded:
-            updated = next(n for n, bucket in enumerate(self.buckets) if overlap(bucket.owned, where))
-            if self.buckets[updated].owned.start == where.start:
-                self._start_gathering(updated)
+        if self.sharded and where.start == self._starts[self._number(where)]:
+            self._start_gathering(self._number(where))
 
     def updated(self):
         self._start_gathering(0)
         for transfer in (*self._reducing.values(), *self._gathering.values()):
-            self._wait(transfer)
-        begun = min((transfer.started for transfer in self._reducing.values()), default=0.0)
-        ended = max((transfer.stopped for transfer in self._reducing.values()), default=0.0)
-        self._in_flight += max(ended - begun, 0.0)
+            transfer.wait()
+        self._in_flight += seconds_of_union((transfer.started, transfer.stopped) for transfer in self._reducing.values())
         self._steps += 1
 
-    def _wait(self, transfer):
-        start = time.perf_counter()
-        transfer.wait()
-        self._exposed += time.perf_counter() - start
+    def _start_gathering(self, first):
+        """Of all buckets from number `first` on."""
+        for number in range(len(self.buckets) - 1 - len(self._gathering), first - 1, -1):
+            self._gathering[number] = self.buckets[number].start_gather()
+
+    def drain(self):
+        super().drain()
+        self._land()
+
+    def _land(self):
+        pause.action, self._missing, self._flying = None, [], []
+        for transfer in (*self._reducing.values(), *self._gathering.values()):
+            transfer.wait()
 
     def clear(self):
         self._in_flight, self._exposed, self._steps = 0.0, 0.0, 0
@@ -234,14 +270,20 @@ class Overlap(Reduction):
         steps = max(self._steps, 1)
         return self._in_flight / steps, self._exposed / steps
 
-    def _start_gathering(self, first):
-        """Of all buckets from number `first` on."""
-        for number in range(len(self.buckets) - 1 - len(self._gathering), first - 1, -1):
-            self._gathering[number] = self.buckets[number].start_gather()
 
-    def drain(self):
-        for transfer in self._reducing.values():
-            transfer.wait()
+def pieces(where, number):
+    """A slice in so many of about the same size, none of them empty."""
+    parts = split(size(where), number)
+    return [slice(where.start + part.start, where.start + part.stop) for part in parts if size(part)]
+
+
+def seconds_of_union(intervals):
+    """How long at least one of the intervals (start, stop) lasted."""
+    total, end = 0.0, -math.inf
+    for start, stop in sorted(intervals):
+        total += max(stop - max(start, end), 0.0)
+        end = max(end, stop)
+    return total
 
 
 def overlap(a, b):

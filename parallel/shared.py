@@ -38,17 +38,18 @@ class NoSharedMemory(ValueError):
     """The ranks of a node can not share memory. All ranks raise it together."""
 
 
-def shared_arrays(comm, size, dtype):
+def shared_arrays(comm, size, dtype, everyone=None):
     """An array of `size` elements (another number on each rank, if wanted) for each rank of `comm`, seen by all: a list.
 
-    Collective. Raises NoSharedMemory, on all ranks, if there is no room for them or the ranks do not see the same files.
+    everyone: a communicator of more ranks, on other nodes, that call this too. Collective. Raises NoSharedMemory, on all of
+    them, if there is no room for the arrays or the ranks of a node do not see the same files.
     """
-    dtype, folder = np.dtype(dtype), FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
+    dtype, folder = np.dtype(dtype), _folder()
     name, error, arrays = None, "", []
     with contextlib.ExitStack() as until_all_have_opened_all:
         try:
             file = until_all_have_opened_all.enter_context(tempfile.NamedTemporaryFile(dir=folder, prefix=PREFIX))
-            os.posix_fallocate(file.fileno(), 0, max(size * dtype.itemsize, 1))
+            _reserve(file, max(size * dtype.itemsize, 1))
             name = file.name
         except OSError as failure:
             error = failure.strerror
@@ -58,11 +59,30 @@ def shared_arrays(comm, size, dtype):
                 arrays = [_mapped(name, size, dtype) for name, size in outlines]
             except (OSError, ValueError) as failure:
                 error = str(failure)
-        errors = comm.allgather(error)
+        errors = (everyone or comm).allgather(error)
     if any(errors):
         words = next(filter(None, errors))
         raise NoSharedMemory(f"the ranks of this node can not share memory in {folder} ({words}): use --reduction plain")
     return arrays
+
+
+def _reserve(file, size):
+    """Have the system give the memory now, or say that it can't; where it does not know how to, later."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+    else:
+        os.ftruncate(file.fileno(), size)
+
+
+def has_room(net):
+    """Whether what `Shared` needs for a ParallelSequential fits everywhere. Collective."""
+    needed = net.grid.node.comm.allreduce(2 * net.size * net.dtype.itemsize)
+    folder = os.statvfs(_folder())
+    return net.grid.comm.allreduce(needed <= folder.f_bavail * folder.f_frsize, MPI.LAND)
+
+
+def _folder():
+    return FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
 
 
 def _mapped(name, size, dtype):
@@ -90,6 +110,11 @@ class SharedRun:
         self.gradients, self.me = gradients, me
         self.part = split(gradients[0].size, len(gradients))[me]
         self.scratch = np.empty(min(CHUNK, gradients[0].size), gradients[0].dtype)
+
+    @property
+    def leader(self):
+        """The gradients of the first of these ranks, if it is another one: a list of them."""
+        return [self.gradients[0]] if self.me else []
 
     @property
     def others(self):
@@ -124,13 +149,13 @@ class Shared(Reduction):
 
     def allocate(self, size):
         node, dtype = self.net.grid.node, self.net.dtype
-        self._gradients = shared_arrays(node.comm, size, dtype)
+        self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
         holder = self._members(self.net.grid.group("batch", "height"))[0]  # the first of those that hold the same parameters
         self._holders = node.comm.allgather(holder)
         self.sharers = self._holders.count(holder)
-        self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype)
+        self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)
         return self._parameters[holder], self._gradients[node.rank]
 
     def _members(self, group):
@@ -165,12 +190,11 @@ class Shared(Reduction):
         self.take_accumulated(slice(0, self.net.size))
         several, sent = self._several_nodes, sum(run.bytes_read for run in self._runs)
         self._barrier()
-        if self.sharded and not several:
-            with self._measure(sent, calls=1):
-                return  # `complete` adds up
         with self._measure(sent, calls=1):
+            if self.sharded and not several:
+                return  # `complete` adds up, chunk by chunk
             for run in self._runs:
-                run.shared.add_up_part([run.shared.gradients[0]] if several else run.shared.others)
+                run.shared.add_up_part(run.shared.leader if several else run.shared.others)
         self._barrier()
         if several:
             for run in self._runs:

@@ -73,6 +73,38 @@ def report_of(tmp_path, ranks, *arguments):
     return json.loads((tmp_path / "r.json").read_text())
 
 
+def test_every_reduction_trains_the_same(tmp_path):
+    settings = [*SETTINGS, "--grid", "batch=2,model=2", "--validation", 0.2, "--patience", 3]
+    expected = report_of(tmp_path, 4, *settings, "--reduction", "plain")
+    ways = {
+        "shared": [],
+        "overlap:4": ["--update", "sharded", "--micro-batches", 3],
+        "plain": ["--update", "sharded"],
+    }
+    for name, options in ways.items():
+        found = report_of(tmp_path, 4, *settings, "--reduction", name, *options)
+        assert found["reduction"] == name
+        assert np.allclose(found["loss"], expected["loss"], rtol=1e-9), name
+        assert np.allclose(found["validation"], expected["validation"], rtol=1e-9), name
+        memory = found["memory"]
+        assert 0 < memory["optimizer_state"] <= 0.6 * memory["optimizer_state_unsharded"]
+        assert (found["overlap"] is not None) == (name == "overlap:4")
+    assert expected["memory"]["optimizer_state"] == expected["memory"]["optimizer_state_unsharded"]
+    halved = report_of(tmp_path, 4, *settings, "--reduction", "overlap:4", "--reduce-dtype", "float16")
+    assert np.allclose(halved["loss"], expected["loss"], rtol=1e-2) and halved["loss"] != expected["loss"]
+
+
+def test_overlap_is_measured(tmp_path):
+    tiny = ["--net", "mlp:64,relu", "--shape", 16, "--batch-size", 8, "--rounds", 2, "--out", tmp_path / "overlap.json"]
+    for _ in range(2):  # the second time in the place of the first
+        finished = mpiexec(2, ["-m", "experiments.overlap", *map(str, tiny), "--reduction", "overlap:1"], 60)
+        assert finished.status == 0 and "hidden" in finished.stdout, finished.stderr
+    [found] = json.loads((tmp_path / "overlap.json").read_text())
+    assert found["reduction"] == "overlap:1" and len(found["rounds"]) == 2 and 0 <= found["median"]["hidden"] <= 1
+    finished = mpiexec(1, ["-m", "experiments.overlap"], 60)
+    assert finished.status == 2 and finished.stderr == "overlap: error: there is nothing to hide on 1 rank: start at least 2\n"
+
+
 @pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
 @pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.001), ("adagrad", 0.01), ("adadelta", 1.0)])
 def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtype, rtol):
@@ -86,9 +118,9 @@ def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtyp
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_early_stopping_is_the_same_on_every_grid(small, tmp_path, dtype):  # noqa: F811
+def test_early_stopping_is_the_same_on_every_grid(tiny, tmp_path, dtype):  # noqa: F811
     """Labels that have nothing to do with the images: the more is learnt, the worse is the validation."""
-    arguments = ["--dataset", "mnist", "--data-dir", small, "--net", "mlp:13,relu", "--batch-size", 5]
+    arguments = ["--dataset", "mnist", "--data-dir", tiny, "--net", "mlp:13,relu", "--batch-size", 5]
     arguments += ["--validation", 0.3, "--patience", 3, "--dtype", dtype]
     arguments += ["--optimizer", "adam", "--lr", 0.01, "--schedule", "constant"]
     first = None
@@ -201,6 +233,11 @@ BAD = [
     (["--net", "mlp:64,swish"], "neither a number nor an activation"),
     (["--plan", "diagonal"], "unknown choice 'diagonal'"),
     (["--plan", "out,in"], "2 choices but the net has 3"),
+    (["--reduction", "ring"], "reduction 'ring' is none: use plain, overlap, overlap:KIB"),
+    (["--reduction", "overlap:0"], "reduction 'overlap:0' is none"),
+    (["--reduction", "shared", "--reduce-dtype", "float16"], "in shared memory nothing is sent"),
+    (["--update", "half"], "invalid choice: 'half'"),
+    (["--micro-batches", "0"], "must be a whole number of at least 1"),
     (["--batch-size", "-8"], "whole number of at least 1, not '-8'"),
     (["--batch-size", "0"], "whole number of at least 1"),
     (["--batch-size", "5000"], "larger than the data: 1202"),

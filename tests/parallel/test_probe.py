@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nn import Linear, ReLU, Sequential
-from parallel import ProcessGrid, parallelize, probe
+from parallel import ProcessGrid, choice, parallelize, probe
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 from tests.parallel.test_reduction import ranks_per_node
@@ -24,6 +24,22 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm):
                 assert first == second and probe.ANSWER.fullmatch(first)
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
+
+
+@mpi(4)
+def test_uneven_blocks_do_not_part_the_ranks(comm):
+    """The group with the most parameters on one rank need not be that on another."""
+    with ProcessGrid(comm, batch=2, model=2) as grid:
+        uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
+        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", "auto").reduction))
+        assert len(set(answers)) == 1
+
+
+@mpi(2)
+def test_where_there_is_no_room_it_is_plain(comm):
+    choice.has_room, choice.fastest = lambda net: False, lambda net, question: "shared"
+    with ProcessGrid(comm, batch=2) as grid:
+        assert str(parallelize(net(), grid, reduction="auto").reduction) == "plain"
 
 
 @mpi(2)

@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 
 from experiments import bench_sums
-from nn import LOSSES, SGD, Adam, BatchNorm, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh
+from nn import LOSSES, SGD, Adam, BatchNorm, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
 from nn.device import is_cpu
+from nn.pauses import pause
 from nn.workspace import CHUNK
-from parallel import ProcessGrid, parallelize, train_step, volume
+from parallel import ProcessGrid, parallelize, reduction, shared, train_step, volume
 from parallel.half import start_half_all_reduce, start_half_reduce_scatter
+from parallel.reduction import seconds_of_union
 from parallel.shared import SharedRun, add_up, shared_arrays
 from parallel.split import split
+from parallel.training import Diverged, accumulated_step
+from parallel.transfer import Transfer
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, error, grids, parallel, serial
+from tests.parallel.equality import RANKS, block, error, grids, parallel, serial
 
 STEPS = 4
 REDUCTIONS = {
@@ -107,14 +111,16 @@ def test_micro_batches_add_up(comm):
         check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes",), adam, micro_batches=micro_batches)
 
 
-@mpi(2, 3, 4, 8)
+@mpi(2, 3, 4)
 def test_every_reduction_repeats_bit_by_bit(comm):
-    for sizes, (name, options) in product(grids(comm.size), REDUCTIONS.items()):
+    half = {"half, overlap": {"reduction": "overlap:1", "half": True}, "plain, micro-batches": {"micro_batches": 3}}
+    more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
+    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | half | more).items()):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
-                net = mlp_net(np.float32)
-                data = ((x.astype(np.float32), y.astype(np.float32)) for x, y in batches((7,)))
+                net = image_net(np.float32)
+                data = ((x.astype(np.float32), y.astype(np.float32)) for x, y in batches((7, 7, 1)))
                 runs.append(parallel(net, grid, "fewest-bytes", sgd, "mse", data, **options))
         assert runs[0][0] == runs[1][0], (name, sizes)
         assert all(np.array_equal(value, runs[1][1][key]) for key, value in runs[0][1].items()), (name, sizes)
@@ -123,23 +129,23 @@ def test_every_reduction_repeats_bit_by_bit(comm):
 @mpi(2, 3, 5)
 def test_a_sharded_optimizer_holds_its_part_of_the_state(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
-        for reduction in ("plain", "overlap:1", "shared"):
-            net = parallelize(mlp_net(), grid, reduction=reduction, sharded=True)
+        for way in ("plain", "overlap:1", "shared"):
+            net = parallelize(mlp_net(), grid, reduction=way, sharded=True)
             held = sum(array.size for array in adam(net).state_arrays().values())
             assert comm.allreduce(held) == 2 * net.size
-            assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.owned), reduction
+            assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.owned), way
 
 
 @mpi(2, 3, 4)
 def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
     widths = [7, 11, 31, 17, 2]
-    for reduction in ("plain", "overlap:1"):
+    for way in ("plain", "overlap:1"):
         with ProcessGrid(comm, batch=comm.size) as grid:
-            net = parallelize(mlp_net(np.float32), grid, reduction=reduction, sharded=True)
+            net = parallelize(mlp_net(np.float32), grid, reduction=way, sharded=True)
             x, y = np.ones((comm.size, 7), np.float32), np.ones((comm.size, 2), np.float32)
             train_step(net, LOSSES["mse"](), sgd(net), x[net.input_block(len(x))], y[net.output_rows(len(x))], len(x))
             sent = {key: record.bytes for key, record in grid.tally.records.items() if key[0] != "loss"}
-        assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (reduction, sent)
+        assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (way, sent)
 
 
 @mpi(1, 2, 3, 4, 5)
@@ -173,11 +179,11 @@ def test_half_sums_pass_on_what_is_not_finite(comm):
 @mpi(2, 3, 4)
 def test_half_gradients_train_as_well(comm):
     losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
-    for reduction, sharded in product(("plain", "overlap:1"), (False, True)):
+    for way, sharded in product(("plain", "overlap:1"), (False, True)):
         with ProcessGrid(comm, batch=comm.size) as grid:
-            options = {"reduction": reduction, "sharded": sharded, "half": True}
+            options = {"reduction": way, "sharded": sharded, "half": True}
             found, state = parallel(mlp_net(), grid, "fewest-bytes", sgd, "mse", batches((7,)), **options)
-        assert 0 < error(state, expected) < 2**-10, (reduction, sharded, error(state, expected))
+        assert 0 < error(state, expected) < 2**-10, (way, sharded, error(state, expected))
         assert np.allclose(found, losses, rtol=1e-2)
 
 
@@ -270,3 +276,83 @@ def test_sums_are_right_before_they_are_timed(comm):
             sums, own = bench_sums.ways(grid, elements)
             bench_sums.check(sums, own, comm.size)
             assert all(bench_sums.seconds(grid, action) > 0 for action in sums.values())
+
+
+@mpi(2, 3)
+def test_products_in_pieces_equal_serial(comm):
+    """Every product is cut, and what is under way is tested after each piece and each layer."""
+    gemm.LONG, reduction.EVERY = 1, 0.0
+    tests, test = [], Transfer.test
+    Transfer.test = lambda transfer: tests.append(transfer) or test(transfer)
+    losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
+    for sharded in (False, True):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            options = {"reduction": "overlap:1", "sharded": sharded}
+            found, state = parallel(mlp_net(), grid, "fewest-bytes", adam, "mse", batches((7,)), **options)
+        assert np.allclose(found, losses, rtol=1e-10, atol=1e-10) and error(state, expected) < 1e-10
+    assert len(tests) > 20 and pause.action is None
+
+
+@mpi(1, 2, 4)
+def test_divergence_ends_every_reduction_in_one_word(comm):
+    """Also in the first micro-batch, when nothing is under way yet; and what was kept of it is forgotten."""
+    x, y = np.full((6, 7), np.nan), np.ones((6, 2))
+    for name, options in REDUCTIONS.items():
+        with ProcessGrid(comm, batch=comm.size) as grid, np.errstate(all="ignore"):
+            net = parallelize(mlp_net(), grid, **options)
+            optimizer = sgd(net)
+            micro_batches = [(*block(net, x[part], y[part]), 3) for part in (slice(0, 3), slice(3, 6))]
+            try:
+                accumulated_step(net, LOSSES["mse"](), optimizer, micro_batches, 6)
+            except Diverged as failure:
+                assert "the input" in str(failure), (name, failure)
+            else:
+                raise AssertionError(name)
+            assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
+
+
+@mpi(2)
+def test_a_layer_that_fails_leaves_no_pause_behind(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(mlp_net(), grid, reduction="overlap:1")
+        net.forward(np.ones((3, 7)), training=True, batch_size=6)
+        try:
+            net.backward(np.ones((3, 5)))
+        except ValueError:
+            assert pause.action is None
+        else:
+            raise AssertionError
+
+
+def full(file, size):
+    raise OSError(28, "full")
+
+
+@mpi(2, 4)
+def test_one_node_without_room_is_heard_of_on_all(comm):
+    with ranks_per_node(1), ProcessGrid(comm, batch=comm.size) as grid:
+        if comm.rank:
+            shared._reserve = full
+        try:
+            parallelize(mlp_net(), grid, reduction="shared").params  # noqa: B018
+        except ValueError as failure:
+            assert "--reduction plain" in str(failure) and "full" in str(failure)
+        else:
+            raise AssertionError
+
+
+@mpi(2)
+def test_a_state_of_other_slices_is_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        of = {name: adam(parallelize(mlp_net(), grid, reduction=name, sharded=True)) for name in ("plain", "overlap:1")}
+        try:
+            of["plain"].load_state(of["overlap:1"].state_arrays(), of["overlap:1"].state_numbers())
+        except ValueError as failure:
+            assert "Adam" in str(failure)
+        else:
+            raise AssertionError
+
+
+def test_intervals_are_joined():
+    assert seconds_of_union([]) == 0
+    assert seconds_of_union([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4
