@@ -5,6 +5,7 @@ from statistics import median
 
 import numpy as np
 
+from nn.device import to_device
 from parallel.job import UserError
 
 
@@ -15,6 +16,12 @@ def minibatch(shape, outputs, batch_size, loss="cross-entropy"):
     if loss == "mse":
         return x, rng.standard_normal((batch_size, outputs), np.float32)
     return x, rng.integers(0, outputs, batch_size)
+
+
+def own_block(net, x, y):
+    """The part of a global minibatch on the host that a rank of a ParallelSequential trains on, on its device."""
+    mine, outputs = net.input_block(len(x)), net.output_rows(len(x))
+    return to_device(np.ascontiguousarray(x[mine])), to_device(y[outputs])
 
 
 def ratios(ours, theirs, rounds, seconds):

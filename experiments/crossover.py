@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.bench_rounds import minibatch
+from experiments.bench_rounds import minibatch, own_block
 from experiments.hosts import LINK
 from experiments.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, specs
@@ -53,8 +53,7 @@ class Side:
     def begin(self, x, y):
         """Take this rank's block of a global minibatch for the steps to come, and warm up."""
         self.batch_size = len(x)
-        self.x = np.ascontiguousarray(x[self.net.input_block(self.batch_size)])
-        self.y = y[self.net.output_rows(self.batch_size)]
+        self.x, self.y = own_block(self.net, x, y)
         self.optimizer = self.optimizer or SGD(self.net, lr=0.001, momentum=0.9)
         self.seconds = []
         self.run(WARM_UP)

@@ -9,14 +9,10 @@ the same over the batch size on the right, where the lines cross.
 import json
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator
 
-from datasets.files import written_whole
+from experiments.figures import save
 from experiments.options import Parser, check_writable, user_input, whole
 from parallel.grid import parse_grid
 from parallel.job import run_launcher
@@ -120,9 +116,7 @@ def draw(result, at, out):
         f"{versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank",
         fontsize=10,
     )
-    with written_whole(out) as beside:
-        figure.savefig(beside, dpi=110, format=Path(out).suffix.lstrip(".") or "png")
-    plt.close(figure)
+    save(figure, out)
 
 
 def main():

@@ -21,7 +21,7 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.bench_rounds import minibatch
+from experiments.bench_rounds import minibatch, own_block
 from experiments.hosts import LINK
 from experiments.options import Parser, add_problem, check_writable, user_input, whole
 from nn import LOSSES, SGD, specs
@@ -41,8 +41,7 @@ class Side:
         self.grid = ProcessGrid(comm, batch=comm.size)
         self.net = parallelize(serial, self.grid, reduction=reduction)
         self.optimizer, self.loss = SGD(self.net, lr=0.001, momentum=0.9), LOSSES["cross-entropy"]()
-        x, y = minibatch(serial.input_shape, args.outputs, args.batch_size)
-        self.x, self.y = np.ascontiguousarray(x[self.net.input_block(len(x))]), y[self.net.output_rows(len(x))]
+        self.x, self.y = own_block(self.net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
         self.batch_size = args.batch_size
 
     def step(self):

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments import report
-from experiments.bench_rounds import minibatch
+from experiments.bench_rounds import minibatch, own_block
 from experiments.options import Parser, add_device, add_problem, add_reduction, reduction_of, user_input, whole
 from nn import LOSSES, SGD, device, specs
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
@@ -61,9 +61,7 @@ def main():
         serial = specs.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid, **reduction_of(args))
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
-    x, y = minibatch(serial.input_shape, args.outputs, batch_size)
-    x = device.to_device(np.ascontiguousarray(x[net.input_block(batch_size)]))
-    y = device.to_device(y[net.output_rows(batch_size)])
+    x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, batch_size))
     seconds, pace = [], Pace()
     for step in range(args.steps + 3):
         if step == 3:

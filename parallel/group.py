@@ -56,9 +56,12 @@ class Tally:
         record.calls += calls
         record.bytes += int(bytes_sent)
         record.seconds += stop - start
+        self.tell(calls, group, layer, kind, bytes_sent, start, stop)
+
+    def tell(self, calls, *told):
+        """Tell the listener, if there is one."""
         if self.listener:
-            tell = self.listener.collective if calls else self.listener.progress
-            tell(group, layer, kind, bytes_sent, start, stop)
+            (self.listener.collective if calls else self.listener.progress)(*told)
 
     def flew(self, group, layer, kind, bytes_sent, start, stop):
         """A collective that does not block was under way between two times."""
