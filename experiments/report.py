@@ -98,7 +98,8 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
     beyond that is waiting. These are means over the ranks; "compute_max" is what the rank that computes longest computes.
-    Bytes are those sent by all ranks together in one step. Collective.
+    Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that a
+    rank reads of what others hold. Collective.
     """
     steps = max(len(step_seconds), 1)
     slowest = grid.max(np.array(step_seconds, np.float64))

@@ -92,12 +92,14 @@ def _mapped(name, size, dtype):
 
 def add_up(addends, out, scratch):
     """The sum of equally long pieces, in their order, into `out`, which may be one of them; scratch: one like them."""
-    total = scratch if len(addends) > 2 else out
-    np.add(addends[0], addends[1], out=total) if len(addends) > 1 else np.copyto(out, addends[0])
-    for addend in addends[2:-1]:
-        np.add(total, addend, out=total)
-    if len(addends) > 2:
-        np.add(total, addends[-1], out=out)
+    if len(addends) == 1:
+        if addends[0] is not out:
+            np.copyto(out, addends[0])
+        return
+    total = out if len(addends) == 2 else scratch  # as `out` may be an addend that is still to come
+    np.add(addends[0], addends[1], out=total)
+    for number, addend in enumerate(addends[2:], start=3):
+        np.add(total, addend, out=out if number == len(addends) else total)
 
 
 class SharedRun:
@@ -172,11 +174,15 @@ class Shared(Reduction):
             members = self._members(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
-            copies = {self._holders[m]: place for m, place in zip(members, places)} if self.sharded else {}
-            copies.pop(self._holders[node.rank] if self.sharded else None, None)
-            copies = [self._parameters[holder][place] for holder, place in copies.items()]
+            copies = self._copies(members, places) if self.sharded else []
             runs.append(_Run(shared, where, self.net.grid.leaders(group), copies, len(members) < group.size))
         return runs
+
+    def _copies(self, members, places):
+        """A run in the parameters of ranks that hold other ones besides, each copy once."""
+        found = {self._holders[m]: place for m, place in zip(members, places)}
+        found.pop(self._holders[self.net.grid.node.rank])
+        return [self._parameters[holder][place] for holder, place in found.items()]
 
     @cached_property
     def _several_nodes(self):
