@@ -3,8 +3,9 @@
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
 All is read off traces, on the axis `batch` over all ranks. "alone" is what the blocking all-reduce takes, by the rank that came
-to it last; "coverable" the part of it that backward could cover: no more than is left of backward when the first bucket
-sets out; "exposed" what a rank still waits for buckets afterwards. The share of what could be hidden that is hidden is
+to it last; "coverable" the part of it that backward could cover: if each bucket took its share of that time, by its bytes,
+and set out as soon as it was written and the one before had arrived, all but what then is left when backward ends;
+"exposed" what a rank still spends on buckets afterwards. The share of what could be hidden that is hidden is
 
     hidden = (alone - exposed) / coverable,   at most 1.
 
@@ -59,18 +60,27 @@ def backward_ends(trace):
 
 
 def of_gradients(trace, category):
-    """(start, stop) of the collectives of one category, on gradients."""
-    return [(start, stop) for found, what, start, stop, _ in trace.told if found == category and what[1] == "gradients"]
+    """(start, stop, bytes) of the collectives of one category, on gradients."""
+    told = [entry for entry in trace.told if entry[0] == category and entry[1][1] == "gradients"]
+    return [(start, stop, what[3]) for _, what, start, stop, _ in told]
+
+
+def least_exposed(flights, ends, alone):
+    """What is left of sums that take `alone` seconds, begun as `flights` were, when backward ends, at best."""
+    total, arrived = sum(sent for *_, sent in flights), 0.0
+    for start, _, sent in sorted(flights):
+        arrived = max(arrived, start) + alone * sent / total
+    return max(arrived - ends, 0.0)
 
 
 def measured(grid, plain, overlap):
     """{"alone", "coverable", "exposed", "hidden"} of one round's traces: seconds, and a share. Collective."""
-    alone = grid.min(np.array([sum(stop - start for start, stop in of_gradients(plain, "collective"))]))[0]
+    alone = grid.min(np.array([sum(stop - start for start, stop, _ in of_gradients(plain, "collective"))]))[0]
     flights, ends = of_gradients(overlap, "flight"), backward_ends(overlap)
     after = of_gradients(overlap, "progress") + of_gradients(overlap, "collective")
-    exposed = sum(stop - start for start, stop in after if start >= ends)
-    left, exposed = grid.mean(np.array([ends - min(start for start, _ in flights), exposed]))
-    coverable = min(alone, max(left, 0.0))
+    exposed = sum(stop - start for start, stop, _ in after if start >= ends)
+    least, exposed = grid.mean(np.array([least_exposed(flights, ends, alone), exposed]))
+    coverable = max(alone - least, 0.0)
     hidden = min(max(alone - exposed, 0.0) / coverable, 1.0) if coverable else 0.0
     return {"alone": float(alone), "coverable": float(coverable), "exposed": float(exposed), "hidden": float(hidden)}
 

@@ -11,6 +11,7 @@ import pytest
 
 import datasets
 from datasets import mnist
+from experiments import overlap
 from parallel.grid import parse_grid
 from parallel.launch import mpiexec
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
@@ -103,6 +104,13 @@ def test_overlap_is_measured(tmp_path):
     assert found["reduction"] == "overlap:1" and len(found["rounds"]) == 2 and 0 <= found["median"]["hidden"] <= 1
     finished = mpiexec(1, ["-m", "experiments.overlap"], 60)
     assert finished.status == 2 and finished.stderr == "overlap: error: there is nothing to hide on 1 rank: start at least 2\n"
+
+
+def test_what_backward_could_cover():
+    flights = [(0.0, 9.0, 10), (2.0, 9.0, 30)]  # which alone take 1 and 3 seconds of 4
+    assert overlap.least_exposed(flights, ends=3.0, alone=4.0) == pytest.approx(2.0)
+    assert overlap.least_exposed(flights, ends=6.0, alone=4.0) == 0
+    assert overlap.least_exposed([(0.0, 1.0, 5), (0.0, 1.0, 5)], ends=1.0, alone=4.0) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
