@@ -2,10 +2,10 @@
 
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
-All is read off traces, on the axis `batch` over all ranks. "alone" is what the blocking all-reduce takes, by the rank that came
-to it last; "coverable" the part of it that backward could cover: if each bucket took its share of that time, by its bytes,
+All is read off traces, on the axis `batch` over all ranks, and by the rank that comes last, which waits for no other: "alone"
+is what the blocking all-reduce takes; "coverable" the part of it that backward could cover: if each bucket took its share of that time, by its bytes,
 and set out as soon as it was written and the one before had arrived, all but what then is left when backward ends;
-"exposed" what a rank still spends on buckets afterwards. The share of what could be hidden that is hidden is
+"exposed" what it still spends on buckets afterwards. The share of what could be hidden that is hidden is
 
     hidden = (alone - exposed) / coverable,   at most 1.
 
@@ -79,7 +79,7 @@ def measured(grid, plain, overlap):
     flights, ends = of_gradients(overlap, "flight"), backward_ends(overlap)
     after = of_gradients(overlap, "progress") + of_gradients(overlap, "collective")
     exposed = sum(stop - start for start, stop, _ in after if start >= ends)
-    least, exposed = grid.mean(np.array([least_exposed(flights, ends, alone), exposed]))
+    exposed, least = min(grid.comm.allgather((exposed, least_exposed(flights, ends, alone))))
     coverable = max(alone - least, 0.0)
     hidden = min(max(alone - exposed, 0.0) / coverable, 1.0) if coverable else 0.0
     return {"alone": float(alone), "coverable": float(coverable), "exposed": float(exposed), "hidden": float(hidden)}
