@@ -3,9 +3,9 @@
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
 All is read off traces, on the axis `batch` over all ranks, and by the rank that comes last, which waits for no other: "alone"
-is what the blocking all-reduce takes; "coverable" the part of it that backward could cover: if each bucket took its share of that time, by its bytes,
-and set out as soon as it was written and the one before had arrived, all but what then is left when backward ends;
-"exposed" what it still spends on buckets afterwards. The share of what could be hidden that is hidden is
+is what the blocking all-reduce takes; "coverable" the part of it that backward could cover: if each bucket took its share
+of that time, by its bytes, and set out as soon as it was written and the one before had arrived, all but what then is left
+when backward ends; "exposed" what the rank still spends on buckets afterwards. The share that is hidden is
 
     hidden = (alone - exposed) / coverable,   at most 1.
 
