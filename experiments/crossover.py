@@ -27,7 +27,6 @@ from experiments.options import Parser, add_reduction, check_writable, reduction
 from nn import SGD, SoftmaxCrossEntropy, specs
 from parallel import ProcessGrid, parallelize, train_step, volume
 from parallel.job import UserError, on_root, run
-from parallel.launch import cores
 from parallel.plan import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
@@ -150,7 +149,7 @@ def machine():
 
 def describe(args, comm, rows):
     """The report, on rank 0. Collective."""
-    ranks = comm.gather((platform.node(), machine(), len(cores())))
+    ranks = comm.gather((platform.node(), machine(), os.cpu_count() or 1))
     return ranks and {
         "ranks": comm.size,
         "hosts": [host for host, *_ in ranks],
