@@ -2,9 +2,9 @@
 
 A block is sent as float16 numbers times a power of two, chosen so that its largest number comes close to the largest of
 float16: only what is below 2^-39 of the largest is lost (of blocks whose largest is above 1e-33), and the rest is rounded by
-at most 2^-11 of itself. Each rank
-adds up its part of the sum, in rank order, in the arrays' own type, its own addend unrounded; an all-reduce rounds the sum
-once more on its way to the others. So an element of the result differs from the exact sum of addends g_r by at most
+at most 2^-11 of itself. Each rank adds up its part of the sum, in rank order, in the arrays' own type, its own addend
+unrounded; an all-reduce rounds the sum once more on its way to the others. So an element of the result differs from the
+exact sum of addends g_r by at most
 
     2^-11 (sum_r |g_r| + |sum_r g_r|) + P 2^-39 max |g|,
 
