@@ -126,9 +126,9 @@ def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtyp
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_early_stopping_is_the_same_on_every_grid(tiny, tmp_path, dtype):  # noqa: F811
+def test_early_stopping_is_the_same_on_every_grid(small, tmp_path, dtype):  # noqa: F811
     """Labels that have nothing to do with the images: the more is learnt, the worse is the validation."""
-    arguments = ["--dataset", "mnist", "--data-dir", tiny, "--net", "mlp:13,relu", "--batch-size", 5]
+    arguments = ["--dataset", "mnist", "--data-dir", small, "--net", "mlp:13,relu", "--batch-size", 5]
     arguments += ["--validation", 0.3, "--patience", 3, "--dtype", dtype]
     arguments += ["--optimizer", "adam", "--lr", 0.01, "--schedule", "constant"]
     first = None
