@@ -1,6 +1,7 @@
 """The process grid: one Cartesian communicator, one sub-communicator for each set of axes that is used."""
 
 import os
+from collections import defaultdict
 from math import prod
 
 from mpi4py import MPI
@@ -8,6 +9,7 @@ from mpi4py import MPI
 from parallel.group import Group, Tally
 
 AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
+KEY = []  # under which a communicator remembers its `neighbours`, once MPI has given one
 
 
 def parse_grid(text):
@@ -37,6 +39,22 @@ def ranks_per_node(most, environ=os.environ):
     return int(text)
 
 
+def neighbours(comm):
+    """For each rank of a communicator, (the first rank with which it shares memory, its place among those that do).
+
+    Collective the first time; the communicator remembers it.
+    """
+    if not KEY:
+        KEY.append(MPI.Comm.Create_keyval())
+    found = comm.Get_attr(KEY[0])
+    if found is None:
+        together = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        found = comm.allgather((together.bcast(comm.rank), together.rank))
+        together.Free()
+        comm.Set_attr(KEY[0], found)
+    return found
+
+
 class ProcessGrid:
     """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2).
 
@@ -56,6 +74,8 @@ class ProcessGrid:
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
         self._groups, self._leaders, self._node = {}, {}, None
+        most = ranks_per_node(comm.size)
+        self._nodes = [(first, place // most) for first, place in neighbours(comm)]
 
     def group(self, *axes):
         """The ranks that differ from this one only along `axes`."""
@@ -71,16 +91,17 @@ class ProcessGrid:
         GRIDGRAD_RANKS_PER_NODE=N lets at most N of them, neighbours in rank, share it: those of one socket, say.
         """
         if self._node is None:
-            most = ranks_per_node(self.size)
-            together = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-            fewer = together.Split(together.rank // most, together.rank)
-            together.Free()
-            self._node = Group(fewer, self.tally)
+            self._node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         return self._node
 
-    def spans_nodes(self, group):
-        """Whether a group, here or elsewhere on the grid, has ranks on several nodes. Collective over the grid."""
-        return self.comm.allreduce(any(rank not in self.node.ranks for rank in group.ranks), MPI.LOR)
+    def spans_nodes(self, *axes):
+        """Whether ranks that differ only along `axes` are on several nodes, here or elsewhere on the grid."""
+        fixed = [axis for axis in AXES if axis not in axes]
+        nodes = defaultdict(set)
+        for rank, node in enumerate(self._nodes):
+            place = self.coordinates_of(rank)
+            nodes[tuple(place[axis] for axis in fixed)].add(node)
+        return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group):
         """The first ranks of a group on each node, if this is one of them: a Group; else None. Collective over the group."""

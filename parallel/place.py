@@ -105,7 +105,7 @@ class Placer:
     def _hides_gather(self, before, block):
         """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
         gathers = isinstance(before, Redistribute) and (before.source, before.target) == (Shard(C), Replicate())
-        return gathers and isinstance(block, Linear) and is_cpu() and self.grid.spans_nodes(before.group)
+        return gathers and isinstance(block, Linear) and is_cpu() and self.grid.spans_nodes("model")
 
     def _block(self, layer, choice, group):
         """The block of a Linear or Conv2d that this rank of the model axis holds."""

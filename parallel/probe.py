@@ -43,11 +43,11 @@ def fastest(net, question):
         for p in layer.parameters:
             held[REPLICATED.index(replicated(p))] += p.size
     held = grid.max(np.array(held)).tolist()  # blocks may be uneven, and all ranks must choose alike
-    groups = [(elements, grid.group(*axes)) for elements, axes in zip(held, REPLICATED)]
-    elements, group = max(groups, key=lambda pair: (pair[1].size > 1) * pair[0])
+    elements, axes = max(zip(held, REPLICATED), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
+    group = grid.group(*axes)
     if group.size == 1 or not elements:
         return "plain"
-    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(group)
+    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(*axes)
     nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
     key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
