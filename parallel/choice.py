@@ -23,9 +23,10 @@ def choose(text, sharded, half, net):
         text = "plain"
     if text in ("auto", "overlap") and is_cpu():
         text = _measured(net, "overlap" if half else text)
-    if text == "overlap":
-        raise ValueError("--reduction overlap needs arrays in the host's memory: use plain with --device gpu")
-    if found := re.fullmatch("overlap:([1-9][0-9]{0,8})", text):
+    found = re.fullmatch("overlap:([1-9][0-9]{0,8})", text)
+    if (found or text in ("overlap", "shared")) and not is_cpu():
+        raise ValueError(f"--reduction {text} needs arrays in the host's memory: use plain with --device gpu")
+    if found:
         return Overlap(net, bool(sharded), half, int(found[1]))
     if text == "plain":
         return Plain(net, bool(sharded), half)

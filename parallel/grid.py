@@ -94,6 +94,10 @@ class ProcessGrid:
             self._node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         return self._node
 
+    def on_node(self, group):
+        """The ranks of a group that are on this node, by their ranks in `node`."""
+        return [rank for rank, everywhere in enumerate(self.node.ranks) if everywhere in group.ranks]
+
     def spans_nodes(self, *axes):
         """Whether ranks that differ only along `axes` are on several nodes, here or elsewhere on the grid."""
         fixed = [axis for axis in AXES if axis not in axes]

@@ -85,7 +85,7 @@ def measured(grid, group, elements, dtype, question, several_nodes):
 def shared_sum(grid, group, elements, dtype):
     """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
     arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
-    members = [rank for rank, everywhere in enumerate(grid.node.ranks) if everywhere in group.ranks]
+    members = grid.on_node(group)
     run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
 
     def add_up():

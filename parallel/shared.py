@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from nn.device import empty, is_cpu
+from nn.device import empty
 from nn.workspace import CHUNK
 from parallel.reduction import Reduction, overlap
 from parallel.split import size, split
@@ -143,8 +143,6 @@ class Shared(Reduction):
         super().__init__(net, sharded, half)
         if half:
             raise ValueError("in shared memory nothing is sent: float16 is for --reduction plain or overlap")
-        if not is_cpu():
-            raise ValueError("--reduction shared needs arrays in the host's memory: use plain with --device gpu")
 
     def __str__(self):
         return "shared"
@@ -154,15 +152,13 @@ class Shared(Reduction):
         self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
-        holder = self._members(self.net.grid.group("batch", "height"))[0]  # the first of those that hold the same parameters
+        holder = self.net.grid.on_node(self.net.grid.group("batch", "height"))[
+            0
+        ]  # the first of those that hold the same parameters
         self._holders = node.comm.allgather(holder)
         self.sharers = self._holders.count(holder)
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)
         return self._parameters[holder], self._gradients[node.rank]
-
-    def _members(self, group):
-        """The ranks of a group that are on this node, by their ranks in it."""
-        return [rank for rank, everywhere in enumerate(self.net.grid.node.ranks) if everywhere in group.ranks]
 
     @cached_property
     def _runs(self):
@@ -171,7 +167,7 @@ class Shared(Reduction):
         starts = node.comm.allgather([where.start for _, where in self.runs])
         runs = []
         for number, (group, where) in enumerate(self.runs):
-            members = self._members(group)
+            members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
             copies = self._copies(members, places) if self.sharded else []

@@ -12,7 +12,7 @@ from nn import LOSSES, SGD, Adam, BatchNorm, Conv2d, Dropout, Flatten, Linear, R
 from nn.device import is_cpu
 from nn.pauses import pause
 from nn.workspace import CHUNK
-from parallel import ProcessGrid, parallelize, reduction, shared, train_step, volume
+from parallel import ProcessGrid, choice, parallelize, reduction, shared, train_step, volume
 from parallel.half import start_half_all_reduce, start_half_reduce_scatter
 from parallel.reduction import seconds_of_union
 from parallel.shared import SharedRun, add_up, shared_arrays
@@ -238,6 +238,20 @@ def test_no_room_in_memory_is_said_by_all(comm):
         assert "--reduction plain" in str(failure)
     else:
         raise AssertionError
+
+
+@mpi(2)
+def test_on_a_device_all_but_plain_is_refused(comm):
+    choice.is_cpu = lambda: False
+    with ProcessGrid(comm, batch=2) as grid:
+        assert str(parallelize(mlp_net(), grid, reduction="auto").reduction) == "plain"
+        for name in ("overlap", "overlap:4", "shared"):
+            try:
+                parallelize(mlp_net(), grid, reduction=name)
+            except ValueError as failure:
+                assert f"--reduction {name} needs arrays in the host's memory" in str(failure)
+            else:
+                raise AssertionError(name)
 
 
 @mpi(2)
