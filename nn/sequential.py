@@ -122,6 +122,17 @@ class Sequential:
             layers[first].gradients(backward(layers[first + 1 :], dy))
         return None
 
+    def learn(self, x, y, loss, optimizer):
+        """One step on the global minibatch x (n, ...), y; returns the mean loss over it.
+
+        The same call on a serial network and on what `parallelize` makes of it, where each rank takes its own part.
+        """
+        value = loss.forward(self.forward(to_device(x), training=True), to_device(y), len(x))
+        self.backward(loss.backward())
+        optimizer.step()
+        self.step += 1
+        return value
+
     def output_shape(self, shape):
         """The shape of a sample's output where one of `shape` goes in; raises ValueError naming the layer that does not fit."""
         return output_shape(self.layers, shape)

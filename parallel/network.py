@@ -4,50 +4,45 @@ from contextlib import contextmanager
 from functools import partial
 from math import prod
 
-from nn import Conv2d, Flatten
+import numpy as np
+from mpi4py import MPI
+
 from nn.chain import sharing
 from nn.device import empty, xp
 from nn.pauses import pause
-from nn.pool import Pool2d
 from nn.sequential import Sequential
 from parallel.choice import choose
-from parallel.place import Placer
-from parallel.placements import N, Replicate, Shard
-from parallel.plan import INPUT, along_height, feature_sizes, parse_plan, weighted
+from parallel.grid import ProcessGrid, parse_grid
+from parallel.placed import place
+from parallel.planner import BATCH_SIZE, planned
 from parallel.reduction import Plain
 from parallel.split import size
+from parallel.training import train_step
 
 
-def parallelize(net, grid, plan="fewest-bytes", reduction="plain", sharded=None, half=False):
-    """The network that this rank of `grid` runs, equal to the serial `net` taken over all ranks.
+def parallelize(net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None):
+    """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
+
+        net = parallelize(net)                     # the planner chooses
+        net = parallelize(net, "batch=4")          # data parallelism
+        net = parallelize(net, "batch=2,model=4")  # 2-D
 
     net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    Images need its `input_shape`. grid: a ProcessGrid. plan: see `parallel/plan.py`.
+    Images need its `input_shape`.
+    grid: a ProcessGrid; or a text such as "batch=4,model=2", of all ranks; or "auto": `parallel/planner.py` chooses for
+    global minibatches of `batch_size` samples, and no more than `memory` bytes a rank (by default what the machine has).
+    plan: see `parallel/plan.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
     reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
     gradients travel in float16; see `parallel/choice.py`.
     ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
     """
-    layers = weighted(net)
-    if not layers:
-        raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")
-    if net.input_shape is None and any(isinstance(layer, Conv2d | Pool2d | Flatten) for layer in net.leaves()):
-        raise ValueError("the size of the images is not known: give Sequential(.., input_shape=(height, width, channels))")
-    shape = tuple(net.input_shape or (layers[0].inputs,))
-    model = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes["model"])
-    if "height" in model and grid.sizes["height"] > 1:
-        raise ValueError(f"plan '{plan}': the axis height splits the images already: leave height out of one of the two")
-    if "laugier" in model and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
-        raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
-    choices = {"height": dict(zip(layers, along_height(layers))), "model": dict(zip(layers, model))}
-    start = {axis: INPUT[choices[axis][layers[0]]] for axis in choices}
-    placer = Placer(grid, choices, shape, start)
-    input = placer.layout
-    placer.place(net.layers)
-    for axis, placement in placer.at.items():
-        if placement != Replicate():
-            placer.move(axis, Shard(N), "output")
+    if grid == "auto" or plan == "auto":
+        grid, plan = planned(net, grid, plan, batch_size, memory)
+    if isinstance(grid, str):
+        grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
+    placed = place(net, grid, plan or "fewest-bytes")
     choice = partial(choose, reduction, sharded, half)
-    parallel = ParallelSequential(placer.layers, grid, model, input, placer.layout, net.seed, net.dtype, choice)
+    parallel = ParallelSequential(placed, grid, net.seed, net.dtype, choice)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
@@ -57,15 +52,15 @@ def parallelize(net, grid, plan="fewest-bytes", reduction="plain", sharded=None,
 class ParallelSequential(Sequential):
     """One rank's part of a network.
 
-    plan: the placement of the weights of each Linear and Conv2d, see `parallel/plan.py`.
+    placed: what `place` gave. plan: the placement of the weights of each Linear and Conv2d, see `parallel/plan.py`.
     input, output: the Layouts of what `forward` takes and returns.
     reduction: how gradients are summed, see `parallel/reduction.py`; `choice` makes it of the network. The first use of
     `params` is collective: ranks may share memory.
     """
 
-    def __init__(self, layers, grid, plan, input, output, seed, dtype, choice=Plain):
-        super().__init__(layers, seed=seed, dtype=dtype)
-        self.grid, self.plan, self.input, self.output = grid, plan, input, output
+    def __init__(self, placed, grid, seed, dtype, choice=Plain):
+        super().__init__(placed.layers, seed=seed, dtype=dtype)
+        self.grid, self.plan, self.input, self.output = grid, placed.plan, placed.input, placed.output
         self.reduction = choice(self)
 
     def arrange(self, layers):
@@ -97,6 +92,11 @@ class ParallelSequential(Sequential):
         except BaseException:
             pause.action = None  # the other ranks may never come: nobody waits for them
             raise
+
+    def learn(self, x, y, loss, optimizer):
+        """As of Sequential: x, y are the whole global minibatch, of which this rank takes its part. Collective."""
+        mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
+        return train_step(self, loss, optimizer, mine, rows, len(x))
 
     def accumulate(self, dy):
         """Backward of a micro-batch that is not the last one: its gradients are added to those of the next `backward`."""

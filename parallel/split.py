@@ -1,6 +1,7 @@
 """One function splits n things over p ranks: evenly, or by weights. Empty parts are legal."""
 
 from functools import lru_cache
+from itertools import accumulate
 from math import floor, isfinite
 
 
@@ -27,8 +28,7 @@ def split(n, parts, weights=None):
         by_remainder = sorted(range(parts), key=lambda rank: (sizes[rank] - exact[rank], rank))
         for rank in by_remainder[: n - sum(sizes)]:
             sizes[rank] += 1
-    stops = [sum(sizes[: rank + 1]) for rank in range(parts)]
-    return tuple(slice(stop - size, stop) for stop, size in zip(stops, sizes))
+    return tuple(slice(stop - size, stop) for stop, size in zip(accumulate(sizes), sizes))
 
 
 def size(part):
