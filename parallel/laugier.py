@@ -15,8 +15,7 @@ class GatherThenSlice(Redistribute):
     def __init__(self, group, shape):
         super().__init__(group, Shard(C), Replicate(), shape)
 
-    def input_gradient(self, dy):
-        return self.move(dy, Replicate(), Shard(C), "backward")
+    back = Replicate(), Shard(C)
 
     def __repr__(self):
         return f"GatherThenSlice({self.shape[-1]} features, {self.group.size} ranks)"
@@ -28,8 +27,7 @@ class CopyThenReduce(Redistribute):
     def __init__(self, group, shape):
         super().__init__(group, Replicate(), Replicate(), shape)
 
-    def input_gradient(self, dy):
-        return self.move(dy, Partial(), Replicate(), "backward")
+    back = Partial(), Replicate()
 
     def __repr__(self):
         return f"CopyThenReduce({self.shape[-1]} features, {self.group.size} ranks)"

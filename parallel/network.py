@@ -40,7 +40,7 @@ def parallelize(net, grid="auto", plan=None, reduction="plain", sharded=None, ha
         grid, plan = planned(net, grid, plan, batch_size, memory)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    placed = place(net, grid, plan or "fewest-bytes")
+    placed = place(net, grid, "fewest-bytes" if plan is None else plan)
     choice = partial(choose, reduction, sharded, half)
     parallel = ParallelSequential(placed, grid, net.seed, net.dtype, choice)
     parallel.step = net.step

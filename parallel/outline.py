@@ -10,12 +10,12 @@ from parallel.grid import AXES
 class Ranks:
     """The ranks along some axes, as a `Group` without a communicator.
 
-    size: how many. rank: this one's place. spread: in the order of all ranks, how far the first is from the last.
+    size: how many. rank: this one's place among them. on_node: how many of them are on this one's node.
     """
 
     size: int
     rank: int
-    spread: int
+    on_node: int
 
 
 class Outline:
@@ -29,17 +29,25 @@ class Outline:
         self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
         self.coordinates = dict.fromkeys(AXES, 0) | (coordinates or {})
         self.size = prod(self.sizes.values())
-        self.ranks_per_node = ranks_per_node or self.size
+        self.ranks_per_node = min(ranks_per_node or self.size, self.size)
+        self._groups = {}
 
     def group(self, *axes):
-        chosen = [axis for axis in AXES if axis in axes]
-        rank, spread, stride = 0, 0, self.size
-        for axis in AXES:
-            stride //= self.sizes[axis]
-            if axis in chosen:
-                rank = rank * self.sizes[axis] + self.coordinates[axis]
-                spread += (self.sizes[axis] - 1) * stride
-        return Ranks(prod(self.sizes[axis] for axis in chosen), rank, spread)
+        axes = frozenset(axes)
+        if axes not in self._groups:
+            rank, on_node, stride = 0, 1, self.size
+            for axis in AXES:
+                stride //= self.sizes[axis]
+                if axis in axes:
+                    rank = rank * self.sizes[axis] + self.coordinates[axis]
+                    on_node *= min(self.sizes[axis], max(1, self.ranks_per_node // stride))
+            self._groups[axes] = Ranks(prod(self.sizes[axis] for axis in axes), rank, on_node)
+        return self._groups[axes]
 
     def spans_nodes(self, *axes):
-        return self.group(*axes).spread >= self.ranks_per_node
+        group = self.group(*axes)
+        return group.size > group.on_node
+
+    def __str__(self):
+        """As on the command line."""
+        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")

@@ -33,6 +33,11 @@ class Redistribute(Layer):
         self.group, self.source, self.target, self.shape, self.unit = group, source, target, shape, unit
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
 
+    @property
+    def back(self):
+        """(from, to) of what backward moves: the adjoint."""
+        return self.target.adjoint, self.source.adjoint
+
     def begin(self, seed, step, batch_size, first=0):
         self.samples = size(self.rows(batch_size))
 
@@ -40,7 +45,7 @@ class Redistribute(Layer):
         return self.move(x, self.source, self.target, "forward")
 
     def input_gradient(self, dy):
-        return self.move(dy, self.target.adjoint, self.source.adjoint, "backward")
+        return self.move(dy, *self.back, "backward")
 
     def move(self, x, source, target, direction):
         """x, placed as `source`, placed as `target`. The direction names the workspace the result lies in."""

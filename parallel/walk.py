@@ -1,0 +1,277 @@
+"""What a rank does in a training step: its layers are gone through, and what each computes and sends is noted.
+
+The layers are those that the rank would run, made by the same rules (`parallel/place.py`), so what is noted is what happens:
+the same blocks, redistributions, halos and sums of gradients. Nothing is computed and no array allocated.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import prod
+
+from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
+from nn.activations import Activation
+from nn.chain import leaves
+from nn.pool import Pool2d
+from parallel.gathered import GatheredLinear
+from parallel.group import MAX_ELEMENTS
+from parallel.halo import Halo, HaloConv2d
+from parallel.placements import Partial, Replicate, Shard
+from parallel.redistribute import Redistribute
+from parallel.reduction import replicated
+from parallel.split import resized, size, split
+
+KERNELS = 3, 5  # of the tables of convolutions
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing that a rank does in a step.
+
+    layer, phase: of what: "forward", "backward", "gradients", "update" or "loss". name: the operation of a machine's
+    table, with its `sizes`; or the kind of a collective of `group`, of which this rank sends `nbytes`.
+    flops: its arithmetic. nbytes: its traffic with memory. scale: how many times the seconds of the table.
+    behind: the Works that go on at the same time as a collective.
+    """
+
+    layer: str
+    phase: str
+    name: str
+    sizes: tuple = ()
+    flops: float = 0.0
+    nbytes: float = 0.0
+    scale: float = 1.0
+    group: object = None
+    behind: tuple = ()
+
+    def seconds(self, machine, ranks, itemsize=4):
+        """On a machine of which so many ranks are in use."""
+        if self.group is None:
+            return self.scale * machine.operation_seconds(self.name, self.sizes, self.flops, self.nbytes, itemsize, ranks)
+        hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.behind)
+        return max(0.0, machine.collective_seconds(self.name, self.group, ranks, self.nbytes) - hidden)
+
+
+class Walk:
+    """Goes through the layers of one rank and notes what they do.
+
+    itemsize: bytes of a number. batch_size: of the global minibatch. shape: of this rank's array here, samples first.
+    works: what was noted, in the order of the forward pass. elements: of the arrays that are kept for backward.
+    """
+
+    def __init__(self, shape, batch_size, itemsize=4):
+        self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
+        self.works, self.elements = [], prod(shape)
+        self.first = True  # no layer so far had parameters, so nothing goes backward any further
+
+    def go(self, layers):
+        for layer in layers:
+            self.name = layer.name
+            kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
+            RULES[kind](self, layer)
+            self.elements += prod(self.shape)
+            if self.first and any(leaf.parameters for leaf in leaves([layer])):
+                self.first = False
+
+    def finish(self, layers, outline):
+        """Behind the layers: the loss, the sums of gradients, the update."""
+        self.name = "loss"
+        self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
+        self.all_reduce_doubles("loss", 1, outline.group("batch", "height", "model"))
+        self.name = "gradients"
+        for group, elements in gradient_sums(layers, outline):
+            self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group))
+        self.name = "update"
+        self.parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
+        self.compute("update", "update", (self.parameters,), 4 * self.parameters, 5 * self.parameters)
+
+    # ----- notes
+
+    def compute(self, phase, name, sizes, flops, elements, scale=1.0):
+        self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
+        return self.works[-1]
+
+    def communicate(self, phase, kind, group, elements, behind=()):
+        if group.size > 1:
+            nbytes = round(elements * self.itemsize)
+            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, behind=behind))
+
+    def both(self, name, elements, arrays=2):
+        """A layer that goes through so many elements each way."""
+        self.compute("forward", f"{name}.forward", (elements,), 0, arrays * elements)
+        if not self.first:
+            self.compute("backward", f"{name}.backward", (elements,), 0, (arrays + 1) * elements)
+
+    def all_reduce_doubles(self, phase, numbers, group):
+        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize)
+
+    # ----- one rule a kind of layer
+
+    def linear(self, layer):
+        n, (inputs, outputs) = self.shape[0], layer.weight.block_shape
+        products, traffic = 2 * n * inputs * outputs, n * inputs + inputs * outputs + n * outputs
+        sizes = n, inputs, outputs
+        works = [self.compute("forward", "linear.forward", sizes, products, traffic)]
+        works.append(self.compute("gradients", "linear.gradients", sizes, products, traffic))
+        if not self.first:
+            works.append(self.compute("backward", "linear.input_gradient", sizes, products, traffic))
+        self.shape = n, outputs
+        return works
+
+    def convolution(self, layer):
+        n, height, width, _ = self.shape
+        kh, kw, inputs, outputs = layer.weight.block_shape
+        rows, columns = layer.window.output(height, width)
+        pixels = rows * columns
+        products = 2 * n * pixels * kh * kw * inputs * outputs
+        traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
+        phases = "forward", "gradients" if self.first else "backward"
+        works = []
+        for phase in phases:
+            times = 2 if phase == "backward" else 1
+            if kh * kw == 1:  # a product of matrices, and nothing else
+                name, sizes, scale = f"linear.{'forward' if times == 1 else 'gradients'}", (n * pixels, inputs, outputs), times
+            else:
+                kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
+                name, sizes = f"conv{kernel}.{phase}", (inputs, outputs, pixels, n)
+                scale = kh * kw / kernel**2
+            works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
+        self.shape = n, rows, columns, outputs
+        return works
+
+    def pool(self, layer):
+        rows, columns = layer.window.output(*self.shape[1:3])
+        self.both(type(layer).__name__.lower(), self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel))
+        self.shape = self.shape[0], rows, columns, self.shape[3]
+
+    def elementwise(self, layer):
+        self.both(type(layer).__name__.lower(), prod(self.shape))
+
+    def batch_norm(self, layer):
+        self.both("batchnorm", prod(self.shape), 4)
+        if hasattr(layer, "group"):
+            channels = self.shape[-1]
+            for phase, numbers in (("forward", channels + 1), ("forward", channels), ("backward", 2 * channels)):
+                self.all_reduce_doubles(phase, numbers, layer.group)
+
+    def flatten(self, layer):
+        if len(self.shape) > 2:
+            self.both("copy", prod(self.shape))
+            self.shape = self.shape[0], prod(self.shape[1:])
+
+    def residual(self, layer):
+        before, self.first = self.shape, False  # a layer with branches computes its input's gradient always
+        self.go(layer.branch)
+        after, self.shape = self.shape, before
+        self.go(layer.shortcut)
+        self.name, self.shape = layer.name, after
+        self.both("add", prod(after), 3)
+
+    def concat(self, layer):
+        before, channels, self.first = self.shape, 0, False
+        for branch in layer.branches:
+            self.shape = before
+            self.go(branch)
+            channels += self.shape[-1]
+        self.name, self.shape = layer.name, (*self.shape[:-1], channels)
+        self.both("copy", prod(self.shape))
+
+    def redistribute(self, move):
+        if move.group.size == 1:
+            return
+        move.begin(0, 0, self.batch_size)
+        if move.source != move.target:
+            self.shape = self._move("forward", move, move.source, move.target)
+        if move.back[0] != move.back[1] and not self.first:
+            self._move("backward", move, *move.back)
+
+    def _move(self, phase, move, source, target):
+        """Note one direction; returns the shape behind it. In a backward pass `shape` is of the gradient that comes in."""
+        group, here = move.group, self.shape
+        part = lambda shard: move.parts(shard)  # noqa: E731
+        there = here
+        if isinstance(source, Shard):
+            there = resized(there, source.dim, part(source)[-1].stop)
+        if isinstance(target, Shard):
+            there = resized(there, target.dim, size(part(target)[group.rank]))
+        kinds = type(source), type(target)
+        if kinds == (Shard, Replicate):
+            kind, sent = "all-gather", prod(here) * (group.size - 1)
+        elif kinds == (Partial, Shard):
+            kind, sent = "reduce-scatter", prod(here) - prod(there)
+        elif kinds == (Partial, Replicate):
+            kind, sent = "all-reduce", all_reduce_elements(prod(here), group)
+        elif kinds == (Shard, Shard):
+            kept = size(part(target)[group.rank]) / max(part(target)[-1].stop, 1)
+            kind, sent = "all-to-all", prod(here) * (1 - kept)
+        else:
+            return there
+        self.communicate(phase, kind, group, sent)
+        packed = prod(here) * (isinstance(target, Shard) and target.dim != 0)
+        packed += prod(there) * (isinstance(source, Shard) and source.dim != 0)
+        if packed:
+            self.compute(phase, "copy.forward", (packed,), 0, 2 * packed)
+        return there
+
+    def halo(self, layer, behind=((), ())):
+        sent, received = (sum(size(part) for rank, part in enumerate(parts) if rank != layer.group.rank)
+                          for parts in (layer.sent, layer.received))  # fmt: skip
+        row = prod(self.shape) // max(self.shape[layer.dim], 1)
+        self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
+        self.communicate("forward", "halo", layer.group, sent * row, behind[0])
+        self.compute("forward", "copy.forward", (prod(self.shape),), 0, 2 * prod(self.shape))
+        if not self.first:
+            self.communicate("backward", "halo", layer.group, received * row, behind[1])
+            self.compute("backward", "copy.forward", (prod(self.shape),), 0, 2 * prod(self.shape))
+
+    def halo_convolution(self, layer):
+        before = self.shape
+        needed = size(layer.halo.needed[layer.halo.group.rank])
+        self.shape = resized(before, layer.halo.dim, needed)
+        forward, backward = self.convolution(layer.conv)
+        after, self.shape = self.shape, before
+        inner = replace(forward, scale=forward.scale * size(layer.inner) / max(after[1], 1))
+        self.halo(layer.halo, ((inner,), (replace(backward, scale=backward.scale / 2),)))
+        self.shape = after
+
+    def gathered(self, layer):
+        move, n, width = layer.move, self.shape[0], self.shape[1]
+        move.begin(0, 0, self.batch_size)
+        group, whole = move.group, move.parts(move.source)[-1].stop
+        self.shape = n, whole
+        forward, *back = self.linear(layer.linear)
+        own = replace(forward, scale=width / max(whole, 1))
+        self.communicate("forward", "all-gather", group, n * width * (group.size - 1), (own,))
+        self.communicate("backward", "reduce-scatter", group, n * (whole - width), tuple(back[:1]))
+
+
+RULES = {
+    Linear: Walk.linear,
+    Conv2d: Walk.convolution,
+    Pool2d: Walk.pool,
+    Dropout: Walk.elementwise,
+    BatchNorm: Walk.batch_norm,
+    LocalResponseNorm: Walk.elementwise,
+    Flatten: Walk.flatten,
+    Residual: Walk.residual,
+    Concat: Walk.concat,
+    Activation: Walk.elementwise,
+    Redistribute: Walk.redistribute,
+    Halo: Walk.halo,
+    HaloConv2d: Walk.halo_convolution,
+    GatheredLinear: Walk.gathered,
+}
+
+
+def all_reduce_elements(elements, group):
+    """What this rank sends in an all-reduce."""
+    own = size(split(elements, group.size)[group.rank])
+    return elements - own + own * (group.size - 1)
+
+
+def gradient_sums(layers, outline):
+    """(group, elements) of the collectives in which the gradients of layers are summed, see `parallel/reduction.py`."""
+    parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
+    for axes, run in groupby(parameters, key=replicated):
+        group, elements = outline.group(*axes), sum(p.size for p in run)
+        for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
+            yield group, min(elements - start, MAX_ELEMENTS)

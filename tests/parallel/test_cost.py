@@ -1,0 +1,66 @@
+"""The cost model counts what happens: the bytes that it says are sent are those that are."""
+
+import numpy as np
+import pytest
+
+from nn import SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.cost import Cost
+from parallel.machine import read
+from parallel.outline import Outline
+from tests.mpi import mpi
+from tests.parallel.equality import block, grids
+
+RANKS = 1, 2, 3, 4, 5, 7, 8
+
+
+def dense():
+    return Sequential([Linear(7, 31), ReLU(), Linear(31, 11), ReLU(), Linear(11, 3)], input_shape=(7,))
+
+
+def images():
+    branch = [Conv2d(7, 7, 3, padding=1), BatchNorm(7), ReLU(), Conv2d(7, 7, 1)]
+    layers = [Conv2d(3, 7, 3), ReLU(), MaxPool2d(2), Residual(branch), Concat([Conv2d(7, 5, 1)], [MaxPool2d(3, 1, 1)]), Flatten()]
+    return Sequential([*layers, Linear(12 * 4 * 5, 11), ReLU(), Linear(11, 3)], input_shape=(11, 12, 3))
+
+
+def counted(net, x, y):
+    """The bytes that each layer sends from each rank in a step, by kind."""
+    net.grid.tally.clear()
+    train_step(net, SoftmaxCrossEntropy(), SGD(net, lr=0.01, momentum=0.9), *block(net, x, y), len(x))
+    mine = {key: record.bytes for key, record in net.grid.tally.records.items() if record.bytes}
+    return net.grid.comm.allgather(mine)
+
+
+def priced(serial, grid, plan, batch_size, rank):
+    cost = Cost(serial, Outline(grid.sizes, grid.coordinates_of(rank)), plan, batch_size, read("cori-haswell"))
+    found = {}
+    for work in cost.works:
+        if work.group is not None and work.nbytes:
+            key = work.layer, work.name
+            found[key] = found.get(key, 0) + work.nbytes
+    return found
+
+
+def compare(comm, make, axes, plans, batch_sizes):
+    rng = np.random.default_rng(0)
+    for sizes in grids(comm.size, axes):
+        for plan in plans:
+            if "height" in plan and sizes.get("height", 1) > 1:
+                continue
+            with ProcessGrid(comm, **sizes) as grid:
+                for batch_size in batch_sizes:
+                    x = rng.normal(size=(batch_size, *make().input_shape)).astype(np.float32)
+                    everyone = counted(parallelize(make(), grid, plan), x, np.arange(batch_size) % 3)
+                    for rank, mine in enumerate(everyone):
+                        assert priced(make(), grid, plan, batch_size, rank) == mine, (str(grid), plan, batch_size, rank)
+
+
+@mpi(*RANKS)
+def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
+    compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
+
+
+@mpi(*RANKS)
+def test_bytes_of_image_networks_are_those_that_are_sent(comm):
+    compare(comm, images, ("batch", "height", "model"), ("fewest-bytes", "out", "conv=height,linear=in"), (5,))
