@@ -26,6 +26,7 @@ from experiments.hosts import LINK
 from experiments.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, specs
 from parallel import ProcessGrid, parallelize, train_step, volume
+from parallel.here import memory_of_machine
 from parallel.job import UserError, on_root, run
 from parallel.plan import feature_sizes
 
@@ -134,7 +135,7 @@ def check_memory(comm, sides):
     """Raise UserError, on all ranks, if the networks of all grids do not fit a machine together."""
     own = sum(COPIES * side.net.size * side.net.dtype.itemsize for side in sides)
     here = sum(needed for where, needed in comm.allgather((machine(), own)) if where == machine())
-    share = comm.allreduce(here / report.memory_of_machine(), MPI.MAX)
+    share = comm.allreduce(here / memory_of_machine(), MPI.MAX)
     if share > 1:
         raise UserError(f"the networks of all grids need {share:.1f} times the memory of a machine: use a smaller --net")
 

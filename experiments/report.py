@@ -77,11 +77,6 @@ def peak_memory():
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def memory_of_machine():
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def digest(named_arrays):
     """A hash of (name, array) pairs: names, shapes and values."""
     sha = hashlib.sha256()

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import datasets
-from experiments import report
 from experiments.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
+from parallel.here import memory_of_machine
 from parallel.job import on_root
 
 EVALUATION_BYTES = 1 << 30
@@ -76,10 +76,10 @@ def check_memory(args, serial, net):
     kept = 2 + state + bool(args.patience) + (args.micro_batches > 1)
     parameters = kept * net.size * net.dtype.itemsize
     outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
-    if parameters + outputs > report.memory_of_machine():
+    if parameters + outputs > memory_of_machine():
         raise ValueError(
             f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "
-            f"the layers {outputs / 2**30:.0f}, and the machine has {report.memory_of_machine() / 2**30:.0f}: use more ranks, "
+            f"the layers {outputs / 2**30:.0f}, and the machine has {memory_of_machine() / 2**30:.0f}: use more ranks, "
             f"a smaller net, a smaller --batch-size or more --micro-batches"
         )
 

@@ -27,7 +27,8 @@ class Cost:
         self.itemsize = net.dtype.itemsize
         walk = Walk(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
         walk.go(self.placed.layers)
-        walk.finish(self.placed.layers, outline)
+        walk.loss(outline)
+        walk.update(self.placed.layers, outline)
         self.works, self.outputs, self.parameters = walk.works, walk.elements, walk.parameters
 
     @cached_property

@@ -56,11 +56,12 @@ class Walk:
 
     itemsize: bytes of a number. batch_size: of the global minibatch. shape: of this rank's array here, samples first.
     works: what was noted, in the order of the forward pass. elements: of the arrays that are kept for backward.
+    parameters: how many are held and updated.
     """
 
     def __init__(self, shape, batch_size, itemsize=4):
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
-        self.works, self.elements = [], prod(shape)
+        self.works, self.elements, self.parameters = [], prod(shape), 0
         self.first = True  # no layer so far had parameters, so nothing goes backward any further
 
     def go(self, layers):
@@ -72,17 +73,21 @@ class Walk:
             if self.first and any(leaf.parameters for leaf in leaves([layer])):
                 self.first = False
 
-    def finish(self, layers, outline):
-        """Behind the layers: the loss, the sums of gradients, the update."""
+    def loss(self, outline):
+        """Behind the layers of a network."""
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         self.all_reduce_doubles("loss", 1, outline.group("batch", "height", "model"))
+
+    def update(self, layers, outline):
+        """The sums of the gradients of layers, and the update of their parameters."""
         self.name = "gradients"
         for group, elements in gradient_sums(layers, outline):
             self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group))
         self.name = "update"
-        self.parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
-        self.compute("update", "update", (self.parameters,), 4 * self.parameters, 5 * self.parameters)
+        parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
+        self.compute("update", "update", (parameters,), 4 * parameters, 5 * parameters)
+        self.parameters += parameters
 
     # ----- notes
 
@@ -132,7 +137,7 @@ class Walk:
                 name, sizes, scale = f"linear.{'forward' if times == 1 else 'gradients'}", (n * pixels, inputs, outputs), times
             else:
                 kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
-                name, sizes = f"conv{kernel}.{phase}", (inputs, outputs, pixels, n)
+                name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
                 scale = kh * kw / kernel**2
             works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
         self.shape = n, rows, columns, outputs

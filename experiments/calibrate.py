@@ -1,0 +1,40 @@
+"""Measure what this machine takes for the parts of a training step, and write it to a machine file for predictions.
+
+    mpiexec -n 2 python -m experiments.calibrate --out machine.json
+
+On as many ranks as will be trained on, placed alike: they share caches, memory and the network. Without --out the file goes
+where `--grid auto` and `parallelize(net)` look for the machine they run on. The contents: `parallel/machine.py`.
+"""
+
+from mpi4py import MPI
+from tqdm import tqdm
+
+from experiments.options import Parser, check_writable
+from experiments.report import write_json
+from parallel import here, machine
+from parallel.job import on_root, run
+
+
+def options():
+    parser = Parser(prog="calibrate", description="Measure what this machine takes for the parts of a training step.")
+    parser.add_argument("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
+    parser.add_argument("--quick", action="store_true", help="a few seconds instead of minutes: no tables, constants alone")
+    return parser
+
+
+def main():
+    args, comm = options().parse_args(), MPI.COMM_WORLD
+    path = args.out or here.place(comm)
+    on_root(comm, lambda: check_writable(path) if args.out else path.parent.mkdir(parents=True, exist_ok=True))
+    progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
+    content = here.quick(comm) if args.quick else here.thorough(comm, progress)
+    machine.checked(content)
+    on_root(comm, lambda: write_json(path, content, indent=None))
+    if comm.rank == 0:
+        core, link = content["core"], content["links"]["network"]
+        print(f"{content['name']}: {core['flops'] / 1e9:.1f} GFLOP/s, {core['bandwidth'] / 1e9:.1f} GB/s a rank, "
+              f"alpha {link['alpha'] * 1e6:.1f} us, beta {link['beta'] * 1e9:.3f} ns a byte; written to {path}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    run(main)

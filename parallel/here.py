@@ -1,0 +1,103 @@
+"""The machine that this job runs on: what `experiments.calibrate` found out about it, or else a measurement of seconds.
+
+Either is kept as a machine file in GRIDGRAD_CACHE, else in the user's cache directory, one for each number of ranks and nodes;
+whoever deletes it has it measured anew. So the planner answers alike when a run is repeated.
+"""
+
+import json
+import os
+import platform
+import tempfile
+import zlib
+from pathlib import Path
+
+from mpi4py import MPI
+
+from parallel import calibration, machine
+from parallel.grid import ProcessGrid
+from parallel.probe import cache, transport
+
+SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
+
+
+def here(comm):
+    """The Machine of a job. Collective."""
+    path = place(comm)
+    content = comm.bcast(path.read_text() if comm.rank == 0 and path.is_file() else None)
+    if content is None:
+        content = json.dumps(quick(comm))
+        if comm.rank == 0:
+            keep(content, path)
+    try:
+        return machine.checked(json.loads(content))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
+
+
+def place(comm):
+    """Where the machine file of a job like this one belongs. Collective."""
+    ranks_per_node = ranks_of_node(comm)
+    what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count(), *transport()]
+    digest = zlib.crc32(repr(what).encode())
+    return cache().parent / f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json"
+
+
+def ranks_of_node(comm):
+    """The most ranks on a node. Collective."""
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        return comm.allreduce(grid.node.size, MPI.MAX)
+
+
+def quick(comm):
+    """The content of a machine file without tables, measured in seconds. Collective."""
+    return described(comm, {}, calibration.collectives(comm, SOME), "measured in a few seconds")
+
+
+def thorough(comm, progress=iter):
+    """The content of a whole machine file, measured in minutes. Collective."""
+    tables = calibration.tables(comm, progress)
+    return described(comm, tables, calibration.collectives(comm, progress=progress), "measured")
+
+
+def described(comm, tables, curves, how):
+    """The content of a machine file for this job. Collective."""
+    core, ranks = calibration.core(comm), ranks_of_node(comm)
+    link, nothing = calibration.link(curves, comm.size), calibration.link({}, 1)
+    return {
+        "name": f"{platform.node()}, {comm.size} ranks, {ranks} a node",
+        "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
+        "core": core | {"flops": max(core["flops"], calibration.best_rate(tables))},
+        "node": {
+            "ranks": ranks,
+            "bandwidth": core["bandwidth"] * ranks,
+            "memory": memory_of_machine() * ranks / on_machine(comm),
+        },
+        "links": {"node": link, "network": link if comm.size > ranks else nothing | link},
+        "tables": tables,
+        "collectives": curves,
+    }
+
+
+def on_machine(comm):
+    """How many ranks share this machine's memory; hosts that it plays count as one. Collective."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        name = platform.node()
+    return comm.allgather(name).count(name)
+
+
+def memory_of_machine():
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def keep(content, path):
+    """Write a file whole or not at all; where that is not possible, it is measured again the next time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
+            beside.write(content)
+        os.replace(beside.name, path)
+    except OSError:
+        pass
