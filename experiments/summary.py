@@ -12,6 +12,12 @@ SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18"), "224,224,3") | dict.fro
 SHAPES |= dict.fromkeys(("mlp2", "mlp3"), "32,32,1")
 
 
+def published(net, shape=None, outputs=None, dtype="float32"):
+    """The network of a spec, for samples of the published shape and for as many classes where nothing else is said."""
+    shape = shape or whole_list(SHAPES.get(net.partition(",")[0], "32,32,3"))
+    return specs.build(net, tuple(shape), outputs or (1000 if shape[0] == 224 else 10), dtype=dtype)
+
+
 def main():
     parser = Parser(prog="summary", description="Print what a network is made of.")
     parser.add_argument("--net", default="vgg16", help=specs.HELP)
@@ -19,9 +25,8 @@ def main():
     parser.add_argument("--outputs", type=whole(1), help="classes (default: 1000 for images of 224 pixels, else 10)")
     parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples")
     args = parser.parse_args()
-    shape = args.shape or whole_list(SHAPES.get(args.net, "32,32,3"))
     with user_input():
-        net = specs.build(args.net, shape, args.outputs or (1000 if shape[0] == 224 else 10))
+        net = published(args.net, args.shape, args.outputs)
         print(summary.table(net, net.input_shape, args.batch_size))
 
 

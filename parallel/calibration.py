@@ -227,10 +227,10 @@ def even(length, ranks):
     return [size(part) for part in split(length, ranks)]
 
 
-def link(curves, ranks):
-    """{"alpha", "beta"} behind the curve of the all-reduce of so many ranks; of no ranks what costs nothing."""
+def link(curves, ranks, core):
+    """{"alpha", "beta"} behind the curve of the all-reduce of so many ranks; of one rank those of a copy in memory."""
     if not curves:
-        return {"alpha": 1e-9, "beta": 1e-15}
+        return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     curve = curves["all-reduce"][str(ranks)]
     (_, least), (sent, most) = curve[0], curve[-1]
     return {"alpha": least / (2 * (ranks - 1).bit_length()), "beta": max(most - least, 1e-9) / sent}

@@ -62,7 +62,7 @@ def thorough(comm, progress=iter):
 def described(comm, tables, curves, how):
     """The content of a machine file for this job. Collective."""
     core, ranks = calibration.core(comm), ranks_of_node(comm)
-    link, nothing = calibration.link(curves, comm.size), calibration.link({}, 1)
+    link = calibration.link(curves, comm.size, core)
     return {
         "name": f"{platform.node()}, {comm.size} ranks, {ranks} a node",
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
@@ -72,7 +72,7 @@ def described(comm, tables, curves, how):
             "bandwidth": core["bandwidth"] * ranks,
             "memory": memory_of_machine() * ranks / on_machine(comm),
         },
-        "links": {"node": link, "network": link if comm.size > ranks else nothing | link},
+        "links": {"node": link, "network": link},
         "tables": tables,
         "collectives": curves,
     }

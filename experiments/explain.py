@@ -1,0 +1,106 @@
+"""Print the plan that the planner chooses for a network, what it costs, and why the others lost. Starts no job.
+
+    python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
+
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/machine.py`, `experiments.calibrate`).
+"""
+
+from math import prod
+
+from experiments.options import Parser, number, user_input, whole, whole_list
+from experiments.summary import published
+from nn import specs
+from parallel import machine
+from parallel.grid import parse_grid
+from parallel.job import run_launcher
+from parallel.plan import HELP
+from parallel.planner import BATCH_SIZE, Planner, why_lost
+
+
+def options():
+    parser = Parser(prog="explain", description="Print the plan that the planner chooses, what it costs, and why others lost.")
+    add = parser.add_argument
+    add("--net", default="vgg16", help=specs.HELP)
+    add(
+        "--shape",
+        type=whole_list,
+        metavar="SHAPE",
+        help="of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)",
+    )
+    add("--outputs", type=whole(1), help="classes (default: 1000 for images of 224 pixels, else 10)")
+    add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples of the global minibatch")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add("--ranks", type=whole(1), default=2, metavar="P", help="how many there are")
+    add("--machine", default="cori-haswell", metavar="NAME", help=machine_help())
+    add("--memory", type=number(above=0), metavar="GIB", help="that a rank may use (default: its share of the machine's)")
+    add("--grid", help="only this one, such as batch=4,model=2")
+    add("--plan", help=f"only this one: {HELP}")
+    add("--others", type=whole(0), default=5, metavar="N", help="runner-ups to print")
+    return parser
+
+
+def machine_help():
+    return f"a file that experiments.calibrate wrote, or one of {', '.join(machine.names())}"
+
+
+def planner(args):
+    """The Planner that the options name. ValueError for what does not fit."""
+    net = published(args.net, args.shape, args.outputs, args.dtype)
+    grid = parse_grid(args.grid) if args.grid else None
+    if grid and prod(grid.values()) != args.ranks:
+        raise ValueError(f"the grid {args.grid} has {prod(grid.values())} places but there are {args.ranks} ranks: change one")
+    memory = args.memory and args.memory * 2**30
+    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, args.plan)
+
+
+def report(chosen, others, args):
+    """The lines that are printed. chosen, others: Candidates."""
+    cost = chosen.cost
+    yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
+    yield f"grid {chosen.grid}, plan {chosen.plan}"
+    yield ""
+    heads = ("layer", "", "placement", "GFLOP", "MB sent", "ms")
+    rows = [(row["layer"], row["kind"], row["placement"], f"{row['flops'] / 1e9:.4g}", f"{row['bytes'] / 1e6:.4g}",
+             f"{row['seconds'] * 1e3:.4g}") for row in cost.rows()]  # fmt: skip
+    total = ("a step", "", "", f"{sum(work.flops for work in cost.works) / 1e9:.4g}", f"{cost.bytes_sent / 1e6:.4g}",
+             f"{cost.seconds * 1e3:.4g}")  # fmt: skip
+    yield from aligned([heads, *rows, total], "<<<>>>")
+    yield "of the rank that has most to do; sums of gradients after backward. Behind it as far as it lasts (--reduction "
+    yield f"overlap), at best {cost.overlapped_seconds * 1e3:.4g} ms. Memory: {cost.memory / 2**30:.3g} GiB a rank."
+    yield ""
+    looked_at = [other for other in others if other.cost][: args.others]
+    rows = [(other.grid, shortened(other.plan), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
+    if rows:
+        yield from aligned([("runner-up", "plan", "ms", "why it lost"), *rows], "<<><")
+    rest = len(others) - len([other for other in others if other.cost])
+    if rest:
+        yield f"{rest} other grids were not looked at: their products, sums of gradients and updates alone take longer"
+
+
+def shortened(plan):
+    """A plan in which words that repeat are counted."""
+    runs = []
+    for word in plan.split(","):
+        if runs and runs[-1][0] == word:
+            runs[-1][1] += 1
+        else:
+            runs.append([word, 1])
+    return ", ".join(f"{count} {word}" if count > 1 else word for word, count in runs)
+
+
+def aligned(lines, sides):
+    """Lines of cells as text in columns, which are flush left (<) or right (>)."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(sides))]
+    for line in lines:
+        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths)).rstrip()
+
+
+def main():
+    args = options().parse_args()
+    with user_input():
+        chosen, others = planner(args).best(max(5, args.others))
+    print("\n".join(report(chosen, others, args)))
+
+
+if __name__ == "__main__":
+    run_launcher(main)
