@@ -30,9 +30,10 @@ PUBLISHED = [
 ]
 
 
-def tables():
-    """What follows from formulas: {"volumes": rows, "crossover": rows, "published": rows}."""
-    return {"volumes": volumes(), "crossover": crossovers(), "published": published()}
+def tables(measured=None):
+    """What follows from formulas, {"volumes", "crossover", "published"}: rows, and what `experiments` measured."""
+    formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()}
+    return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}
 
 
 def volumes():
@@ -81,8 +82,8 @@ def published():
     return [{"scheme": s, "ranks": p, "published": v, "remark": remark} for s, p, v, remark in PUBLISHED]
 
 
-def experiments(out, ranks, data_dir):
-    """Run all; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
+def experiments(out, ranks, data_dir, full=True):
+    """Run all, there is no shorter way; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
     result = {"speedups": [], "counted": [], "scatter": []}
     for name in ("airfoil", ethylene(data_dir)):
         settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent / "settings" / "speedup.toml")
