@@ -6,6 +6,8 @@
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
 before any is repeated, so that a machine whose speed drifts drifts for all alike. Reports gather in FILE.part, which
 becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
+
+With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/forecast.py`).
 """
 
 import json
@@ -18,29 +20,19 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from experiments import forecast
+from experiments.explain import machine_help
 from experiments.options import Parser, check_writable, user_input, whole, whole_list
+from experiments.schemes import SCHEMES, grid_of
 from parallel.grid import parse_grid
 from parallel.job import UserError, run_launcher
 from parallel.launch import mpiexec, slots
 
-SCHEMES = ("batch", "model", "2d", "height")
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
     "reduction": "auto",
 }  # fmt: skip
-
-
-def grid_of(scheme, ranks):
-    """The grid of a scheme on so many ranks, as text; None where the scheme has none (2d needs a composite number)."""
-    if scheme == "batch":
-        return f"batch={ranks},model=1"
-    if scheme == "model":
-        return f"batch=1,model={ranks}"
-    if scheme == "height":
-        return f"batch=1,height={ranks},model=1"
-    model = max(m for m in range(1, math.isqrt(ranks) + 1) if ranks % m == 0)
-    return f"batch={ranks // model},model={model}" if model > 1 else None
 
 
 def runs(settings):
@@ -107,8 +99,8 @@ def read_settings(path):
     return tomllib.loads(Path(path).read_text())
 
 
-def check(settings):
-    """Raise ValueError, saying which, if a setting is unknown, of the wrong type, or asks for nothing."""
+def check(settings, schemes=SCHEMES):
+    """Raise ValueError, saying which, if a setting is unknown, of the wrong type, or none of these schemes."""
     kinds = DEFAULTS | {"grids": [""], "data_dir": ""}
     for name, value in settings.items():
         if name not in kinds:
@@ -118,12 +110,10 @@ def check(settings):
         if not good or (type(example) is int and name != "seed" and not all(v >= 1 for v in values)):
             words = {int: "whole numbers of at least 1", bool: "true or false", str: "texts"}[type(example)]
             raise ValueError(f"setting {name} = {value!r}: expected {'a list of ' if values is value else ''}{words}")
-    if unknown := set(settings["schemes"]) - set(SCHEMES):
-        raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(SCHEMES)}")
+    if unknown := set(settings["schemes"]) - set(schemes):
+        raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(schemes)}")
     for grid in settings.get("grids", []):
         parse_grid(grid)
-    if not runs(settings):
-        raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
 
 
 def options():
@@ -144,17 +134,45 @@ def options():
     add("--reduction", help="as of train")
     add("--profile", action="store_true", default=None, help="as of train: for plot breakdown")
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
+    add = parser.add_argument_group("predictions").add_argument
+    add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
+        f"Schemes are of {', '.join(forecast.ALL_SCHEMES)}; default all")  # fmt: skip
+    add("--machine", metavar="NAME", help=f"{machine_help()}; default cori-haswell")
+    add("--weak", action="store_true", default=None, help="--batch-size is of a rank: the global batch grows with the ranks")
+    words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS; default that of a data set that is named, else as published"
+    add("--shape", type=whole_list, metavar="SHAPE", help=words)
+    add("--outputs", type=whole(1), help="classes; default as --shape")
     return parser
+
+
+def predict(settings, given, out, problem):
+    """Write predicted reports and say how many. given: what was not left to defaults. problem: the options of predictions."""
+    name, shape, outputs = problem["machine"] or "cori-haswell", problem["shape"], problem["outputs"]
+    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", forecast.ALL_SCHEMES)}
+    with user_input():
+        if "dataset" in given and not (shape and outputs):
+            of_data = forecast.shape_of(given["dataset"], given.get("data_dir"))
+            shape, outputs = shape or of_data[0], outputs or of_data[1]
+        count = forecast.write(settings, out, name, shape, outputs, bool(problem["weak"]))
+    print(f"{count} predictions written to {out}")
 
 
 def main():
     args = vars(options().parse_args())
     path, out, timeout = args.pop("settings"), args.pop("out"), args.pop("timeout")
+    problem = {name: args.pop(name) for name in ("predict", "machine", "weak", "shape", "outputs")}
     with user_input():
-        given = read_settings(path) if path else {}
-        settings = DEFAULTS | given | {name: value for name, value in args.items() if value is not None}
-        check(settings)
+        given = (read_settings(path) if path else {}) | {name: value for name, value in args.items() if value is not None}
+        settings = DEFAULTS | given
+        check(settings, forecast.ALL_SCHEMES if problem["predict"] else SCHEMES)
         check_writable(out)
+        if problem["predict"] is None and any(problem.values()):
+            raise ValueError("--machine, --weak, --shape and --outputs are of predictions: they go with --predict")
+        if problem["predict"] is None and not runs(settings):
+            raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
+    if problem["predict"]:
+        predict(settings, given, out, problem)
+        return
     sweep(settings, out, timeout)
     print(f"{len(runs(settings)) * settings['repeats']} runs written to {out}")
 
