@@ -21,12 +21,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from experiments import forecast
-from experiments.explain import machine_help
 from experiments.options import Parser, check_writable, user_input, whole, whole_list
 from experiments.schemes import SCHEMES, grid_of
 from parallel.grid import parse_grid
 from parallel.job import UserError, run_launcher
 from parallel.launch import mpiexec, slots
+from parallel.machine import names
 
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
@@ -137,7 +137,8 @@ def options():
     add = parser.add_argument_group("predictions").add_argument
     add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
         f"Schemes are of {', '.join(forecast.ALL_SCHEMES)}; default all")  # fmt: skip
-    add("--machine", metavar="NAME", help=f"{machine_help()}; default cori-haswell")
+    add("--machine", metavar="NAME", help="a file that experiments.calibrate wrote, or one of "
+        f"{', '.join(names())}; default cori-haswell")  # fmt: skip
     add("--weak", action="store_true", default=None, help="--batch-size is of a rank: the global batch grows with the ranks")
     words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS; default that of a data set that is named, else as published"
     add("--shape", type=whole_list, metavar="SHAPE", help=words)
