@@ -16,9 +16,13 @@ import json
 from pathlib import Path
 
 from experiments.grabaskas2018_lines import lines, measure, published, single
+from nn import specs
+from parallel.cost import Cost
+from parallel.grid import parse_grid
+from parallel.machine import read
+from parallel.outline import Outline
 
-# The network of section 3.1.3: one switch of 1 Gbit/s. The latency is what TCP over such a link takes; the thesis has none.
-ETHERNET = {"bytes_per_second": 125e6, "latency": 50e-6}
+MACHINE = "ethernet-1g"  # of parallel/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
 TABLES = {
     "4.14": ["C.36", "C.40", "C.44", "C.48", "C.52", "C.53", "C.56", "C.59", "C.62", "C.65"],
@@ -35,7 +39,10 @@ TABLES = {
 }
 READING = ("4.18", "4.19")
 GPU = "The thesis used the TX1's GPU; there is none here, so what was measured is on CPU cores."
-PLANNED = "`half` is the first and the last dense layer, `first` the first one."
+PLANNED = (
+    "`half` splits the first and the last dense layer, `first` the first one; every node computes the others. Here one rank "
+    "has the sample and computes them, and the gradients of their weights go to all: sample by sample the wrong choice."
+)
 TITLES = {
     "4.13": "Halstead's effort of data parallelism, and the seconds that it stands for (effort / 18)",
     "4.14": "MNIST, CPU, data-parallel",
@@ -64,12 +71,17 @@ USED = (
 
 
 def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text, plan_text, machine, single_seconds):
-    """Seconds of a step on a grid, None where there is no prediction.
+    """Seconds of a step on a grid: what is sent as the machine's network takes it, and the share of `single_seconds` that a
+    rank computes, in proportion to the cost model's own (`parallel/cost.py`).
 
     net_spec, input_shape, outputs: as of `nn.specs.build`. batch_size: of the global minibatch. grid_text, plan_text: as of
-    train. machine: the network, as `ETHERNET`. single_seconds: what one node takes for the same minibatch.
+    train. machine: a Machine, of which the network counts. single_seconds: what one node takes for the same minibatch.
     """
-    return None  # until there is a model of what a step costs
+    net = specs.build(net_spec, input_shape, outputs)
+    grids = [Outline(sizes, ranks_per_node=machine.node["ranks"]) for sizes in ({}, parse_grid(grid_text))]
+    alone, ours = (Cost(net, grid, plan_text, batch_size, machine).parts for grid in grids)
+    share = (ours["compute"] + ours["update"]) / (alone["compute"] + alone["update"])
+    return share * single_seconds + ours["gradients"] + ours["activations"]
 
 
 def experiments(out, ranks, data_dir, full=False):
@@ -161,10 +173,8 @@ def predicted(line, one):
         return None
     steps = line.samples * line.passes / line.batch_size
     shape = (32, 32, 3 if line.dataset == "cifar10" else 1)
-    time = predicted_step_seconds(
-        line.net, shape, 10, line.batch_size, line.grid, line.plan, ETHERNET, single_seconds=one.seconds / steps
-    )
-    return None if time is None else time * steps
+    job = line.net, shape, 10, line.batch_size, line.grid, line.plan
+    return steps * predicted_step_seconds(*job, read(MACHINE), single_seconds=one.seconds / steps)
 
 
 def how(run, runs):
@@ -193,8 +203,9 @@ def as_markdown(tables):
     else:
         parts.append("Nothing measured yet: `python -m experiments.reproduce grabaskas2018`.")
     parts.append(
-        "Predicted: a switch of 1 Gbit/s, computation at the rate of the thesis' own single node of the same line. `-`: not "
-        "there. n: samples of a node between two synchronisations. Learning rate 0.01, no momentum (the thesis does not say).\n"
+        "Predicted: this library on the thesis' network (`parallel/machines/ethernet-1g.json`), with nodes that compute at the "
+        "rate of its own single node of the same line. `-`: not there. n: samples of a node between two synchronisations. "
+        "Learning rate 0.01, no momentum (the thesis does not say).\n"
         "\n## What the thesis' numbers and code say\n"
     )
     parts += [f"- {note}" for note in published()["notes"]]

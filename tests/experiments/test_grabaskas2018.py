@@ -10,6 +10,7 @@ from experiments import grabaskas2018, grabaskas2018_lines
 from experiments.grabaskas2018_lines import Line, Run, lines, published, runs, single
 from nn import specs
 from parallel.launch import mpiexec
+from parallel.machine import read
 from tests.experiments.test_programs import program
 
 
@@ -73,6 +74,16 @@ def test_tables_from_a_measurement(tmp_path, monkeypatch):
     assert finished.returncode == 0, finished.stderr
     assert "a machine" in (tmp_path / "tables.md").read_text()
     assert json.loads((tmp_path / "tables.json").read_text())["runs"] == found
+
+
+def test_a_prediction_is_of_the_network_and_the_single_node():
+    machine = read(grabaskas2018.MACHINE)
+    job = "mnist-cnn", (32, 32, 1), 10, 200
+    step = lambda grid, seconds: grabaskas2018.predicted_step_seconds(*job, grid, "fewest-bytes", machine, seconds)  # noqa: E731
+    assert step("batch=1", 3.0) == pytest.approx(3.0)
+    sent = step("batch=2", 0.0)  # 169,506 gradients of 4 bytes at 118 MB/s
+    assert sent == pytest.approx(169_506 * 4 / 118e6, rel=0.2)
+    assert step("batch=2", 3.0) - sent == pytest.approx(1.5, rel=0.02)
 
 
 def test_tables_without_a_measurement(tmp_path):
