@@ -2,7 +2,9 @@
 
     python -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
     python -m experiments.plot breakdown results/breakdown.jsonl --out results/breakdown.png
+    python -m experiments.plot speedup results/speedup.jsonl --predicted FILE.jsonl --out FILE.png
 
+With `--predicted` the curves are those of `sweep --predict`, on far more ranks, and what was measured is drawn into them.
 Reads only the reports. Refuses to draw together runs whose data, global batch, threads a rank or machine differ.
 """
 
@@ -14,6 +16,7 @@ from statistics import median
 from experiments.figures import crowded, entitle, plt, read, save, starred
 from experiments.options import Parser, check_writable, user_input
 from experiments.plot_breakdown import draw_breakdown
+from experiments.plot_predicted import draw_predicted, read_predicted
 from parallel.grid import AXES
 from parallel.job import run_launcher
 
@@ -101,14 +104,24 @@ KINDS = {"speedup": (draw_speedup, ()), "breakdown": (draw_breakdown, ("global b
 def main():
     parser = Parser(prog="plot", description="Draw what sweep wrote.")
     parser.add_argument("kind", choices=KINDS, help="speedup: over 1 rank; breakdown: where the time of a step goes")
-    parser.add_argument("reports", metavar="FILE.jsonl", help="what sweep wrote, for a breakdown with --profile")
+    words = "what sweep wrote, for a breakdown with --profile; may be left out with --predicted"
+    parser.add_argument("reports", nargs="?", metavar="FILE.jsonl", help=words)
+    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="speedup: what sweep --predict wrote")
     parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the reports")
     args = parser.parse_args()
-    out = args.out or str(Path(args.reports).with_suffix(".png"))
     draw, may_differ = KINDS[args.kind]
     with user_input():
+        if not args.reports and not args.predicted:
+            raise ValueError("name the reports to draw: a file that sweep wrote, or --predicted and one of sweep --predict")
+        if args.predicted and args.kind != "speedup":
+            raise ValueError(f"--predicted goes with speedup, not with {args.kind}")
+        out = args.out or str(Path(args.reports or args.predicted[0]).with_suffix(".png"))
         check_writable(out)
-        draw(read(args.reports, may_differ), out)
+        reports = read(args.reports, may_differ) if args.reports else []
+        if args.predicted:
+            draw_predicted(reports, read_predicted(args.predicted), out)
+        else:
+            draw(reports, out)
     print(f"figure written to {out}")
 
 
