@@ -60,7 +60,7 @@ TITLES = {
     "Appendix D": "all lines of model parallelism. Lines of the GPU and of the CPU share a measurement, a sample at a time",
 }
 READ = (
-    "Measured: the median of three times that the slowest rank takes to read the training data and to standardise its part. "
+    "Measured: the median of five times that the slowest rank takes to read the training data and to standardise its part. "
     "The thesis times everything before training, and does not say what it does to CIFAR for a minute. Each rank unzips MNIST "
     "whole, as theirs load it whole; of CIFAR, converted once, it maps its part. No prediction: disks are in no model here."
 )

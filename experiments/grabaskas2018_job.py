@@ -27,7 +27,7 @@ from parallel.training import minibatch_indices, steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
 STANDSTILL = float(np.finfo(np.float32).tiny)  # a learning rate that changes no parameter
-READINGS = 3
+READINGS = 5
 TEST_BATCH = 1000
 
 
