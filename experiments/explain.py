@@ -31,16 +31,12 @@ def options():
     add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples of the global minibatch")
     add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
     add("--ranks", type=whole(1), default=2, metavar="P", help="how many there are")
-    add("--machine", default="cori-haswell", metavar="NAME", help=machine_help())
+    add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
     add("--memory", type=number(above=0), metavar="GIB", help="that a rank may use (default: its share of the machine's)")
     add("--grid", help="only this one, such as batch=4,model=2")
     add("--plan", help=f"only this one: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="runner-ups to print")
     return parser
-
-
-def machine_help():
-    return f"a file that experiments.calibrate wrote, or one of {', '.join(machine.names())}"
 
 
 def planner(args):

@@ -1,14 +1,17 @@
 """What `train` does between its command line and its network: options completed, files and data looked at, data loaded."""
 
+import re
 from pathlib import Path
 
 import datasets
 from experiments.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
+from parallel import machine
 from parallel.here import memory_of_machine
 from parallel.job import on_root
 
 EVALUATION_BYTES = 1 << 30
+FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 # The options that belong to an optimizer, with their defaults.
 DEFAULTS = {
@@ -37,6 +40,21 @@ def complete(args):
         raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
     if args.profile and not args.report:
         raise ValueError("--profile needs --report FILE.json, into which it goes")
+
+
+def simulation(args, comm):
+    """(the Machine to simulate or None, how many times as long this rank computes). ValueError for what is no such thing."""
+    slow = {}
+    for word in args.slow.split(",") if args.slow else ():
+        rank, _, factor = word.partition("=")
+        if not rank.isdecimal() or int(rank) >= comm.size or not FACTOR.fullmatch(factor) or not float(factor):
+            raise ValueError(f"--slow {args.slow}: '{word}' is not RANK=FACTOR with a rank below {comm.size}, such as 0=1.5")
+        slow[int(rank)] = float(factor)
+    if slow and not args.simulate:
+        raise ValueError("--slow needs --simulate MACHINE")
+    if args.simulate and args.reduction == "auto":
+        args.reduction = "plain"
+    return args.simulate and machine.read(args.simulate), slow.get(comm.rank, 1.0)
 
 
 def make_optimizer(args, net, steps):

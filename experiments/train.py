@@ -6,8 +6,6 @@
 Every grid trains the same network on the same minibatches: compare `final_loss` in the reports.
 """
 
-import time
-
 import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
@@ -18,17 +16,18 @@ from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
 from experiments import report
 from experiments.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
-from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare
+from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare, simulation
 from experiments.validation import Validation
 from experiments.watch import watched
 from nn import LOSSES, OPTIMIZERS, schedules, specs
-from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, plan, predict
+from parallel import READERS, ProcessGrid, evaluate, machine, parallelize, parse_grid, plan, predict
 from parallel.devices import use_device
 from parallel.job import UserError, on_root, run
 from parallel.minibatch import MicroBatches
 from parallel.profile import Profile
 from parallel.trace import STEPS, Trace
 from parallel.training import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.virtual import VirtualTime
 
 WARM_UP = 5  # steps that are not timed
 
@@ -40,9 +39,13 @@ def options():
     add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
     add("--net", default="mlp:128,128,relu", help=specs.HELP)
     add(
-        "--grid", help="sizes of the axes, such as batch=2,model=2; their product is the number of ranks (default: batch=RANKS)"
+        "--grid",
+        help="sizes of the axes, such as batch=2,model=2; their product is the number of ranks (default: batch=RANKS); "
+        "or auto: the planner chooses it, and the plan, for this machine",
     )
-    add("--plan", default="fewest-bytes", help=f"placement of the weights along the axis model: {plan.HELP}")
+    add("--plan", help=f"placement of the weights along the axis model: {plan.HELP}; or auto, as the planner chooses, which is "
+        "the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
+    add("--memory", type=number(above=0), metavar="GIB", help="that the planner may use on a rank (default: its share)")
     add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
     add("--batch-size", type=whole(1), default=128, metavar="B", help="samples of the global minibatch")
     length = parser.add_mutually_exclusive_group()
@@ -70,6 +73,9 @@ def options():
     add("--profile", action="store_true", help="report the seconds that each layer takes")
     add("--trace", metavar="FILE.json", help="write a timeline of all ranks there, for ui.perfetto.dev or chrome://tracing")
     add("--trace-steps", type=whole(1), default=STEPS, metavar="N", help=f"that the timeline shows, after {WARM_UP} others")
+    add("--simulate", metavar="MACHINE", help="let time pass as the cost model says for a machine, "
+        f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
+    add("--slow", metavar="RANK=FACTOR,..", help="of a simulation: ranks that compute so many times as long")
     add("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -84,7 +90,9 @@ def main():
     with user_input():
         complete(args)
         use_device(comm, args.device, args.tf32)
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
+        grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
+        model, slow = simulation(args, comm)
     on_root(comm, lambda: prepare(args))
     data = load(args, comm)
     with user_input():
@@ -100,9 +108,13 @@ def main():
 
     # ----- this rank's part of the network
     with user_input():
-        net = parallelize(serial, grid, args.plan, **reduction_of(args))
+        memory = args.memory and args.memory * 2**30
+        net = parallelize(serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=memory)
+        grid = net.grid
         check_memory(args, serial, net)
         optimizer = make_optimizer(args, net, steps)
+        if model:
+            VirtualTime(net, model, slow)
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatches(READERS[args.reader](net, train), grid.tally), evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
@@ -112,6 +124,8 @@ def main():
     memory = report.memory(net, optimizer)
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
+    if model:
+        say(f"seconds are those of a simulation: *predicted* for {model.name}")
     say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
 
     # ----- training
@@ -124,13 +138,13 @@ def main():
                 grid.tally.clear()
                 net.reduction.clear()
                 seconds, samples, reader.seconds = [], 0, 0.0
-            start = time.perf_counter()
+            start = grid.tally.clock.now()
             indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
             if args.augment:
                 train.epoch = epoch
             losses.append(accumulated_step(net, loss, optimizer, reader.parts(indices, args.micro_batches), len(indices)))
             samples += len(indices)
-            seconds.append(time.perf_counter() - start)
+            seconds.append(grid.tally.clock.now() - start)
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 recent = losses[epoch * per_epoch :]
@@ -181,6 +195,7 @@ def summarise(args, data, net, losses, validation, tested, measured, samples_per
         "settings": vars(args),
         "dataset": data.name,
         "synthetic": data.synthetic,
+        "simulated": args.simulate is not None,
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,

@@ -5,7 +5,6 @@ All ranks measure at the same time, as they work at the same time in training: t
 
 import time
 from itertools import cycle, pairwise, product
-from math import prod
 
 import numpy as np
 from mpi4py import MPI
@@ -140,7 +139,7 @@ def layer(comm, name, elements):
 def rest(comm, elements):
     """What else a step does with so many numbers: copies, sums, the update of parameters, the loss of outputs."""
     x, y = random(elements), random(elements)
-    copied, added = seconds(comm, np.copyto, y, x), seconds(comm, np.add, x, y, y)
+    copied, added = seconds(comm, np.copyto, y, x), seconds(comm, np.add, x, y, np.empty_like(x))
     net = Sequential([Linear(1, elements // 2)])
     samples = max(1, elements // 10)
     loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
@@ -234,15 +233,3 @@ def link(curves, ranks, core):
     curve = curves["all-reduce"][str(ranks)]
     (_, least), (sent, most) = curve[0], curve[-1]
     return {"alpha": least / (2 * (ranks - 1).bit_length()), "beta": max(most - least, 1e-9) / sent}
-
-
-def best_rate(tables):
-    """The most operations a second of any product of the tables."""
-    rates = [0.0]
-    for name, table in tables.items():
-        kind, _, phase = name.partition(".")
-        if kind == "linear" or kind.startswith("conv"):
-            times = 2 * (2 if phase == "backward" else 1) * (int(kind[4:]) ** 2 if kind != "linear" else 1)
-            operations = [times * prod(sizes) for sizes in product(*table["axes"])]
-            rates.append(np.max(operations / np.array(table["seconds"]).ravel()))
-    return float(max(rates))

@@ -6,7 +6,6 @@ block, an all-reduce is a reduce-scatter and an all-gather. Summed over the grou
 sizes of the blocks: `parallel/volume.py` has the closed forms.
 """
 
-import time
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn import device
+from parallel.clock import WallClock
 from parallel.split import size, split
 from parallel.staging import staging
 from parallel.transfer import Nothing, Requests, Transfer
@@ -43,15 +43,18 @@ class Tally:
     listener = None
 
     def __init__(self):
+        self.clock = WallClock()
         self.records = defaultdict(Record)
 
     @contextmanager
-    def measure(self, group, layer, kind, bytes_sent, calls=1):
+    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True):
         """Around one collective, which finds the device at rest: what it still computed would count as communication."""
         device.synchronise()
-        start = time.perf_counter()
+        start = self.clock.now()
         yield
-        stop = time.perf_counter()
+        if blocks:
+            self.clock.blocked(group, kind, bytes_sent)
+        stop = self.clock.now()
         record = self.records[layer, kind]
         record.calls += calls
         record.bytes += int(bytes_sent)

@@ -66,7 +66,7 @@ def described(comm, tables, curves, how):
     return {
         "name": f"{platform.node()}, {comm.size} ranks, {ranks} a node",
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core | {"flops": max(core["flops"], calibration.best_rate(tables))},
+        "core": core,
         "node": {
             "ranks": ranks,
             "bandwidth": core["bandwidth"] * ranks,

@@ -20,8 +20,9 @@ import json
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
+from math import prod
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "machines"
@@ -48,6 +49,18 @@ class Machine:
         }
         self.operation_seconds = lru_cache(maxsize=1 << 16)(self._operation_seconds)
         self.collective_seconds = lru_cache(maxsize=1 << 16)(self._collective_seconds)
+
+    @cached_property
+    def peak(self):
+        """The most operations a second of any product; more than the core has where an algorithm saves some."""
+        rates = [self.core["flops"]]
+        for name, table in self.tables.items():
+            kind, _, phase = name.partition(".")
+            if kind == "linear" or kind.startswith("conv"):
+                times = 2 * (2 if phase == "backward" else 1) * (int(kind[4:]) ** 2 if kind != "linear" else 1)
+                found = values(table["seconds"], [len(axis) for axis in table["axes"]])
+                rates += [times * prod(sizes) / seconds for sizes, seconds in zip(product(*table["axes"]), found)]
+        return max(rates)
 
     def bandwidth(self, ranks):
         """Bytes a second that each of so many ranks moves at the same time."""
@@ -147,6 +160,9 @@ class Table:
                 value, weight = value[i], weight * share
             total += weight * math.log(value)
         return factor * math.exp(total)
+
+
+HELP = "a file that experiments.calibrate wrote, or one of those that come with the project"
 
 
 def names():

@@ -11,7 +11,6 @@ costs alpha + n_b n_m data beta and method two 2 alpha + max(n_b, n_m) data beta
 while data < alpha / (beta (n_b n_m - max(n_b, n_m))), small blocks: the paper's ">" is a slip.
 """
 
-import time
 from math import prod
 
 import numpy as np
@@ -106,9 +105,9 @@ class MicroBatches:
                 yield *self.load(indices[part]), size(part)
 
     def load(self, indices):
-        start, sent = time.perf_counter(), self.tally.seconds
+        start, sent = self.tally.clock.now(), self.tally.seconds
         block = self.reader.load(indices)
-        self.seconds += time.perf_counter() - start - (self.tally.seconds - sent)
+        self.seconds += self.tally.clock.now() - start - (self.tally.seconds - sent)
         return block
 
 

@@ -20,7 +20,7 @@ from nn import Conv2d, Linear
 from nn.chain import leaves
 from nn.summary import rows
 from parallel.cost import STATE, Cost, busiest, local_shape
-from parallel.grid import parse_grid
+from parallel.grid import AXES, parse_grid
 from parallel.here import here
 from parallel.place import Placer
 from parallel.placed import checked
@@ -76,7 +76,7 @@ class Planner:
         self.memory = memory or machine.memory(ranks)
         self.plan, self.segments = plan, segments(net.layers)
         self.ranks_per_node = machine.node["ranks"]
-        self.grids = [grid] if grid else list(self._grids())
+        self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
 
     def best(self, shown=5):
         """(the fastest Candidate, the others in order, up to `shown` of them looked at to the end).
@@ -118,7 +118,7 @@ class Planner:
         samples = -(-self.batch_size // sizes["batch"]) / (sizes["height"] * sizes["model"])
         held, itemsize = self._parameters // sizes["model"], self.net.dtype.itemsize
         group = busiest(sizes, self.ranks_per_node).group("batch", "height")
-        products = 2 * self._flops * samples / (self.machine.core["flops"] * 4 / itemsize)
+        products = 2 * self._flops * samples / (self.machine.peak * 4 / itemsize)
         sums = self.machine.collective_seconds("all-reduce", group, self.ranks, all_reduce_elements(held, group) * itemsize)
         update = self.machine.operation_seconds("update", (held,), 0, 5 * held * itemsize, itemsize, self.ranks)
         return products + sums + update

@@ -10,7 +10,6 @@ Each comes with every rank updating all its parameters or, sharded, only its par
 """
 
 import math
-import time
 from bisect import bisect_right
 from collections import defaultdict
 from functools import cached_property, partial
@@ -168,6 +167,10 @@ class Overlap(Reduction):
             buckets += [self.bucket(group, cut) for cut in cuts]
         return buckets
 
+    @property
+    def clock(self):
+        return self.net.grid.tally.clock
+
     @cached_property
     def _starts(self):
         return [bucket.owned.start for bucket in self.buckets]
@@ -213,9 +216,9 @@ class Overlap(Reduction):
 
     def _progress(self):
         """Let those under way make progress, if the last time is long enough ago."""
-        if time.perf_counter() - self._tested > EVERY:
+        if self.clock.now() - self._tested > EVERY:
             self._flying = [transfer for transfer in self._flying if not transfer.test()]
-            self._tested = time.perf_counter()
+            self._tested = self.clock.now()
 
     def finish(self):
         pause.action = None
@@ -233,9 +236,9 @@ class Overlap(Reduction):
         self._progress()
         transfer = self._reducing[self._number(where)]
         if not transfer.done:
-            start = time.perf_counter()
+            start = self.clock.now()
             transfer.wait()
-            self._exposed += time.perf_counter() - start
+            self._exposed += self.clock.now() - start
 
     def changed(self, where):
         """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""

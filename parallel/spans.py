@@ -1,7 +1,6 @@
 """What this rank does, as spans of time: the one source of traces and of profiles."""
 
 import math
-import time
 
 from nn import device
 from nn.layer import Layer
@@ -69,7 +68,7 @@ class Spans:
 
     def _timed(self, method, what):
         """`method`, telling its spans. It runs some dozens of times a step, which may take no longer than 0.1 ms."""
-        clock, settle, tell, net, end = time.perf_counter, device.synchronise, self.tell, self.net, self.end
+        clock, settle, tell, net, end = self.tally.clock.now, device.synchronise, self.tell, self.net, self.end
 
         def timed(*arguments):
             outer, self._inner = self._inner, 0.0

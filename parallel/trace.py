@@ -34,13 +34,13 @@ class Trace(Spans):
 
     def __enter__(self):
         self.end = self.net.step + self.steps
-        self.comparisons = [clock.compare(self.net.grid.comm)]
+        self.comparisons = [self.tally.clock.compare(self.net.grid.comm)]
         return super().__enter__()
 
     def __exit__(self, kind, *exception):
         super().__exit__(kind, *exception)
         if kind is None:  # else the other ranks may not come
-            self.comparisons.append(clock.compare(self.net.grid.comm))
+            self.comparisons.append(self.tally.clock.compare(self.net.grid.comm))
 
     def collective(self, *told):
         super().collective(*told)

@@ -1,7 +1,6 @@
 """Collectives that go on while the rank computes."""
 
 import math
-import time
 
 from mpi4py import MPI
 
@@ -16,8 +15,9 @@ class Transfer:
 
     def __init__(self, group, layer, kind, bytes_sent, steps):
         self.group, self.layer, self.kind, self.bytes_sent, self.steps = group, layer, kind, bytes_sent, steps
-        self.started = time.perf_counter()
-        with group.tally.measure(group, layer, kind, bytes_sent):
+        self.clock = group.tally.clock
+        self.started = self.clock.now()
+        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False):
             self._go_on()
 
     @property
@@ -26,8 +26,8 @@ class Transfer:
 
     def test(self):
         """Let it make progress; returns whether it is done."""
-        if self.request is not None:
-            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0):
+        if self.request is not None and self.clock.progresses:
+            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
                 while self.request is not None and self.request.Test():
                     self._go_on()
         return self.done
@@ -35,7 +35,7 @@ class Transfer:
     def wait(self):
         """Return when it is done."""
         if self.request is not None:
-            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0):
+            with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
                 while self.request is not None:
                     self.request.Wait()
                     self._go_on()
@@ -43,7 +43,7 @@ class Transfer:
     def _go_on(self):
         self.request = next(self.steps, None)
         if self.request is None:
-            self.stopped = time.perf_counter()
+            self.stopped = self.clock.landed(self)
             self.group.tally.flew(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
 
 

@@ -4,6 +4,7 @@ The layers are those that the rank would run, made by the same rules (`parallel/
 the same blocks, redistributions, halos and sums of gradients. Nothing is computed and no array allocated.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
@@ -56,28 +57,31 @@ class Walk:
 
     itemsize: bytes of a number. batch_size: of the global minibatch. shape: of this rank's array here, samples first.
     works: what was noted, in the order of the forward pass. elements: of the arrays that are kept for backward.
-    parameters: how many are held and updated.
+    parameters: how many are held and updated. of: the works that are no communication, by the layer that does them.
     """
 
     def __init__(self, shape, batch_size, itemsize=4):
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
         self.works, self.elements, self.parameters = [], prod(shape), 0
+        self.layer, self.of = None, defaultdict(list)
         self.first = True  # no layer so far had parameters, so nothing goes backward any further
 
     def go(self, layers):
         for layer in layers:
-            self.name = layer.name
+            outer, self.layer, self.name = self.layer, layer, layer.name
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
             RULES[kind](self, layer)
             self.elements += prod(self.shape)
             if self.first and any(leaf.parameters for leaf in leaves([layer])):
                 self.first = False
+            self.layer, self.name = outer, outer and outer.name
 
     def loss(self, outline):
         """Behind the layers of a network."""
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
-        self.all_reduce_doubles("loss", 1, outline.group("batch", "height", "model"))
+        backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
+        self.all_reduce_doubles("loss", 1, outline.group("batch", "height", "model"), backward)
 
     def update(self, layers, outline):
         """The sums of the gradients of layers, and the update of their parameters."""
@@ -93,6 +97,7 @@ class Walk:
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
+        self.of[self.layer].append(self.works[-1])
         return self.works[-1]
 
     def communicate(self, phase, kind, group, elements, behind=()):
@@ -106,8 +111,8 @@ class Walk:
         if not self.first:
             self.compute("backward", f"{name}.backward", (elements,), 0, (arrays + 1) * elements)
 
-    def all_reduce_doubles(self, phase, numbers, group):
-        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize)
+    def all_reduce_doubles(self, phase, numbers, group, behind=()):
+        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize, behind)
 
     # ----- one rule a kind of layer
 
@@ -168,7 +173,7 @@ class Walk:
         self.go(layer.branch)
         after, self.shape = self.shape, before
         self.go(layer.shortcut)
-        self.name, self.shape = layer.name, after
+        self.shape = after
         self.both("add", prod(after), 3)
 
     def concat(self, layer):
@@ -177,7 +182,7 @@ class Walk:
             self.shape = before
             self.go(branch)
             channels += self.shape[-1]
-        self.name, self.shape = layer.name, (*self.shape[:-1], channels)
+        self.shape = *self.shape[:-1], channels
         self.both("copy", prod(self.shape))
 
     def redistribute(self, move):

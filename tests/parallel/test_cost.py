@@ -20,7 +20,14 @@ def dense():
 
 def images():
     branch = [Conv2d(7, 7, 3, padding=1), BatchNorm(7), ReLU(), Conv2d(7, 7, 1)]
-    layers = [Conv2d(3, 7, 3), ReLU(), MaxPool2d(2), Residual(branch), Concat([Conv2d(7, 5, 1)], [MaxPool2d(3, 1, 1)]), Flatten()]
+    layers = [
+        Conv2d(3, 7, 3),
+        ReLU(),
+        MaxPool2d(2),
+        Residual(branch),
+        Concat([Conv2d(7, 5, 1)], [MaxPool2d(3, 1, 1)]),
+        Flatten(),
+    ]
     return Sequential([*layers, Linear(12 * 4 * 5, 11), ReLU(), Linear(11, 3)], input_shape=(11, 12, 3))
 
 

@@ -1,0 +1,189 @@
+"""Measure training steps under many plans, in turn, and hold the predictions of the cost model against them.
+
+    mpiexec -n 2 python -m experiments.calibrate --out machine.json
+    mpiexec -n 2 python -m experiments.predictions --machine machine.json --out predictions.json
+
+For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and what the
+planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
+a machine whose speed drifts drifts for all alike; a round counts by its median step, a plan by the lower quartile of its
+rounds, as in the calibration.
+"""
+
+import time
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments import report
+from experiments.bench_rounds import minibatch, own_block
+from experiments.options import Parser, check_writable, user_input, whole
+from nn import SGD, Conv2d, SoftmaxCrossEntropy, specs
+from parallel import ProcessGrid, machine, parallelize, train_step
+from parallel.cost import Cost, busiest
+from parallel.grid import AXES
+from parallel.job import on_root, run
+from parallel.planner import Planner, factors
+
+WARM_UP = 2  # steps of each plan that are not timed
+LEAST, MOST = 0.05, 40  # seconds that a turn lasts at least, and steps at most
+PROBLEMS = (  # network, shape of a sample, classes, global batch
+    ("mlp:512,512,relu", (784,), 10, 128),
+    ("mlp:1024,1024,1024,tanh", (16,), 2, 100),
+    ("mlp:1024,1024,1024,tanh", (16,), 2, 1000),
+    ("mlp:2048,1024,tanh", (1024,), 10, 128),
+    ("mlp:2048,1024,tanh", (1024,), 10, 1024),
+    ("mlp:300,700,200,relu", (500,), 30, 250),
+    ("mlp:4096,4096,relu", (1024,), 10, 32),
+    ("mnist-cnn", (28, 28, 1), 10, 64),
+    ("mnist-cnn", (28, 28, 1), 10, 256),
+    ("cifar-cnn", (32, 32, 3), 10, 64),
+    ("cifar-cnn", (32, 32, 3), 10, 128),
+    ("lenet5", (28, 28, 1), 10, 100),
+)
+
+
+@dataclass
+class Problem:
+    """A network and a global batch. net: as of `specs.build`."""
+
+    net: str
+    shape: tuple
+    outputs: int
+    batch_size: int
+
+    def serial(self):
+        return specs.build(self.net, self.shape, self.outputs)
+
+
+class Side:
+    """One plan of a problem on the ranks here.
+
+    sizes: of the grid. plan: as of `parallelize`. seconds: of the steps so far, a list a round.
+    """
+
+    def __init__(self, problem, comm, sizes, plan):
+        self.problem, self.sizes, self.plan = problem, sizes, plan
+        self.grid = ProcessGrid(comm, **sizes)
+        self.net = parallelize(problem.serial(), self.grid, plan)
+        self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
+        self.x, self.y = own_block(self.net, *minibatch(problem.serial().input_shape, problem.outputs, problem.batch_size))
+        self.seconds = []
+        self.steps = 1
+        for _ in range(WARM_UP):
+            self.turn()
+        took = self.grid.max(np.array([min(self.seconds[-1])]))[0]
+        self.steps = int(min(MOST, max(1, round(LEAST / took))))
+        self.seconds.clear()
+
+    def turn(self):
+        """Some steps, each as long as its slowest rank."""
+        found = []
+        self.grid.comm.Barrier()
+        for _ in range(self.steps):
+            start = time.perf_counter()
+            train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.problem.batch_size)
+            found.append(time.perf_counter() - start)
+        self.seconds.append(self.grid.max(np.array(found)).tolist())
+
+    @property
+    def measured(self):
+        return float(np.quantile([median(turn) for turn in self.seconds], 0.25))
+
+
+def plans(problem, ranks):
+    """(sizes, plan) of what is measured besides the planner's choice."""
+    images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
+    for places in factors(ranks, 3 if images else 2):
+        sizes = dict(zip(("batch", "model", "height"), places))
+        yield sizes, "fewest-bytes"
+        if images and sizes["model"] == ranks > 1:
+            yield sizes, "conv=replicate,linear=fewest-bytes"
+            yield sizes, "conv=height,linear=fewest-bytes"
+
+
+def measure(problem, comm, described, rounds):
+    """Rows of all plans of a problem. Collective."""
+    chosen, _ = Planner(problem.serial(), comm.size, problem.batch_size, described).best()
+    words = ",".join(chosen.cost.placed.plan)
+    sides = []
+    for sizes, plan in [(chosen.sizes, words), *plans(problem, comm.size)]:
+        side = Side(problem, comm, {axis: sizes.get(axis, 1) for axis in AXES}, plan)
+        if any((side.sizes, side.net.plan) == (other.sizes, other.net.plan) for other in sides):
+            side.grid.free()
+        else:
+            sides.append(side)
+    for _ in range(rounds):
+        for side in sides:
+            side.turn()
+    rows = []
+    for number, side in enumerate(sides):
+        cost = Cost(problem.serial(), busiest(side.sizes, described.node["ranks"]), ",".join(side.net.plan),
+                    problem.batch_size, described)  # fmt: skip
+        rows.append({
+            "net": problem.net, "batch_size": problem.batch_size, "ranks": comm.size, "grid": str(side.grid),
+            "plan": side.net.plan, "planned": number == 0, "measured": side.measured, "predicted": cost.seconds,
+            "error": cost.seconds / side.measured - 1, "parts": cost.parts,
+        })  # fmt: skip
+        side.grid.free()
+    return rows
+
+
+def summary(rows):
+    """What the rows come to: {"points", "median_error", "worst_error", "choices", "good_choices"}.
+
+    A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured.
+    """
+    errors = [abs(row["error"]) for row in rows]
+    fastest = {}
+    for row in rows:
+        key = problem_of(row)
+        fastest[key] = min(fastest.get(key, np.inf), row["measured"])
+    chosen = [row["measured"] / fastest[problem_of(row)] for row in rows if row["planned"]]
+    return {
+        "points": len(rows), "median_error": median(errors), "worst_error": max(errors),
+        "choices": len(chosen), "good_choices": sum(ratio <= 1.05 for ratio in chosen), "worst_choice": max(chosen),
+    }  # fmt: skip
+
+
+def problem_of(row):
+    return row.get("machine"), row["net"], row["batch_size"], row["ranks"]
+
+
+def table(rows):
+    """The rows as lines of text."""
+    yield f"{'network':28}{'batch':>6}  {'grid':26}{'measured ms':>12}{'predicted':>11}{'error':>8}"
+    for row in rows:
+        mark = " planned" if row["planned"] else ""
+        yield (f"{row['net']:28}{row['batch_size']:6d}  {row['grid']:26}{row['measured'] * 1e3:12.3f}"
+               f"{row['predicted'] * 1e3:11.3f}{100 * row['error']:+7.1f}%{mark}  {','.join(row['plan'])}")  # fmt: skip
+    told = summary(rows)
+    yield (f"{told['points']} points: median error {100 * told['median_error']:.1f} %, worst {100 * told['worst_error']:.1f} %; "
+           f"{told['good_choices']} of {told['choices']} choices within 5 % of the fastest plan measured")  # fmt: skip
+
+
+def main():
+    parser = Parser(prog="predictions", description="Hold the predictions of the cost model against measured training steps.")
+    parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
+    parser.add_argument("--rounds", type=whole(1), default=9, help="in which each plan has its turn")
+    parser.add_argument("--net", help="only the problems of this network")
+    parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
+    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    on_root(comm, lambda: check_writable(args.out))
+    with user_input():
+        described = machine.read(args.machine)
+        problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
+        if not problems:
+            raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
+    rows = []
+    for problem in problems:
+        rows += [{"machine": described.name} | row for row in measure(problem, comm, described, args.rounds)]
+    on_root(comm, lambda: report.write_json(args.out, {"versions": report.versions(), **summary(rows), "rows": rows}))
+    if comm.rank == 0:
+        print("\n".join([*table(rows), f"written to {args.out}"]))
+
+
+if __name__ == "__main__":
+    run(main)
