@@ -7,7 +7,7 @@ import json
 import os
 import tomllib
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 from tqdm import tqdm
@@ -103,7 +103,7 @@ class Line:
     widths: tuple = ()
     preprocessing: float | str = "-"
 
-    @cached_property
+    @property
     def batch_size(self):
         """Samples of all nodes between two synchronisations."""
         return self.n * self.nodes if self.method != "model" else 1

@@ -27,7 +27,7 @@ class Replicas:
     """The replicas of a network, of which this rank runs `net`, or a part of it.
 
     serial: a Sequential. grid: a ProcessGrid. options: of `parallelize`. All replicas start from the same parameters; their
-    dropout masks differ.
+    dropout masks differ. `net.grid` is the replica's own.
     """
 
     def __init__(self, serial, grid, **options):
@@ -49,10 +49,12 @@ class Replicas:
         self.group.all_reduce(total, "replicas")
         weight = samples / total[0] if total[0] else 1 / self.group.size
         arrays = [self.net.params, *(buffer.value for _, buffer in self.net.buffers)]
-        with self.net.exclusive():
-            for array in arrays:
-                array *= array.dtype.type(weight)
-                self.group.all_reduce(array, "replicas")
+        means = [array * array.dtype.type(weight) for array in arrays]
+        for mean in means:
+            self.group.all_reduce(mean, "replicas")
+        with self.net.exclusive():  # ranks of a replica may share the memory: none writes before all have read
+            for array, mean in zip(arrays, means):
+                array[...] = mean
 
     def train(self, loss, optimizer, load, samples, batch_size, period):
         """Train on each of the global `samples` once: this replica on its stripe of them, in their order. Collective.

@@ -45,10 +45,10 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
     return mean
 
 
-def trained(comm, sizes, count, batch_size, period, momentum=0.0, norm=False):
+def trained(comm, sizes, count, batch_size, period, momentum=0.0, norm=False, **options):
     x, y = samples(count)
     with ProcessGrid(comm, **sizes) as grid:
-        replicas = Replicas(network(norm=norm), grid)
+        replicas = Replicas(network(norm=norm), grid, **options)
         net = replicas.net
         load = lambda indices: block(net, x[indices], y[indices])  # noqa: E731
         order = np.random.default_rng(0).permutation(count)
@@ -70,6 +70,7 @@ def test_replicas_are_those_of_a_serial_simulation(comm):
 def test_a_replica_may_itself_be_spread(comm):
     for count in SIZES:
         assert error(*trained(comm, {"batch": 2, "model": 2}, count, 2, 2)) < 1e-12
+        assert error(*trained(comm, {"batch": 2, "height": 2}, count, 3, 2, reduction="shared")) < 1e-12
 
 
 @mpi(3)
