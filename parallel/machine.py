@@ -88,11 +88,14 @@ class Machine:
             return 0.0
         if kind in self._curves:
             return self._measured(self._curves[kind], group.size, sent)
+        within, between = self.links["node"], self.links["network"]
         if group.size <= group.on_node:
-            link, shared = self.links["node"], 1
-        else:  # what the groups of a node send goes through its one connection
-            link, shared = self.links["network"], min(self.node["ranks"], ranks) / group.on_node
-        return rounds(kind, group.size) * link["alpha"] + sent * link["beta"] * shared
+            return rounds(kind, group.size) * within["alpha"] + sent * within["beta"]
+        # What the groups of a node send goes through its one connection; what they send each other, through its memory.
+        beta = between["beta"] * min(self.node["ranks"], ranks) / group.on_node
+        if group.on_node > 1:
+            beta = max(beta, within["beta"])
+        return rounds(kind, group.size) * between["alpha"] + sent * beta
 
     def _measured(self, curves, ranks, sent):
         if ranks in curves:
