@@ -1,8 +1,8 @@
 """Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018).
 
 Tables: the volumes of sections 5 to 7 as printed and corrected, and the crossover of section 7. Experiments: Figures 5
-to 7 on both data sets, bytes counted against the formulas, the two scatters timed. The predicted curve to the
-paper's 32 ranks is not here: only what was run is shown.
+to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What the cost model says of the paper's 32
+ranks of Cori is predicted (`experiments/laugier2018_predicted.py`), and only what was run is called measured.
 """
 
 import json
@@ -10,8 +10,10 @@ import tempfile
 from pathlib import Path
 
 import datasets
+from experiments import laugier2018_predicted as predictions
 from experiments import plot
 from experiments import sweep as sweeps
+from experiments.markdown import table
 from parallel import volume
 from parallel.grid import parse_grid
 from parallel.job import UserError
@@ -31,8 +33,9 @@ PUBLISHED = [
 
 
 def tables(measured=None):
-    """What follows from formulas, {"volumes", "crossover", "published"}: rows, and what `experiments` measured."""
-    formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()}
+    """{"volumes", "crossover", "published"} from formulas, {"predicted", "fast_enough"} from the cost model, and what
+    `experiments` measured: rows."""
+    formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()} | predictions.tables()
     return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}
 
 
@@ -155,26 +158,9 @@ TITLES = {
     "speedups": "Measured speedups over one rank (median, min and max of the repeats)",
     "counted": "Bytes that all ranks send in a step: counted in the runs, and the formulas",
     "scatter": "The two ways to bring a minibatch from one rank to all, measured",
-}
+} | predictions.TITLES
 
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    parts = ["# Laugier et al. 2018\n"]
-    for name, rows in tables.items():
-        if not rows:
-            continue
-        heads = list(rows[0])
-        parts.append(f"\n{TITLES[name]}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-        parts += [f"| {' | '.join(_cell(row[head]) for head in heads)} |" for row in rows]
-    return "\n".join(parts) + "\n"
-
-
-def _cell(value):
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return "# Laugier et al. 2018\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables.items())

@@ -5,6 +5,7 @@ scheme; measured points are drawn into the panels of strong scaling. Refuses pre
 """
 
 import json
+import textwrap
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -108,12 +109,13 @@ def draw_predicted(measured, panels, out):
     for panel in axes.flat[len(places) :]:
         panel.set_axis_off()
     machine = panels[places[0]][0]["machine"]
-    figure.legend(legend.values(), legend, title=f"dashed: predicted ({machine})", loc="outside right upper", fontsize=9)
+    heading = f"dashed: predicted ({machine})"
+    figure.legend(legend.values(), legend, title=heading, loc="outside lower center", ncols=1 + 2 * columns, fontsize=9)
     title = f"{' and '.join(scalings).capitalize()} scaling predicted by the cost model for {machine}"
     if runs:
         versions = measured[0]["versions"]
         title += f"\npoints: measured on {versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank"
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle("\n".join(textwrap.fill(line, int(11 * figure.get_figwidth())) for line in title.split("\n")), fontsize=11)
     save(figure, out)
 
 
@@ -138,9 +140,12 @@ def draw_lines(panel, reports, key):
     batch = f"{alike(reports[0])['batch size']:g}"
     panel.set_title(f"{net}, {f'global batch {batch}' if strong else f'batch {batch} a rank'}", fontsize=10)
     panel.set_xscale("log", base=2)
-    panel.set_yscale("log", base=2)
     panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    panel.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+    if strong:
+        panel.set_yscale("log", base=2)
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}" if value >= 1 else f"{value:.3g}")
+    else:
+        panel.set_ylim(bottom=0)
     panel.grid(alpha=0.3)
     panel.set_xlabel("ranks P")
     panel.set_ylabel("speedup over 1 rank" if strong else "efficiency: time on 1 rank / time on P")

@@ -1,0 +1,157 @@
+"""Laugier et al. 2018, explained: what the cost model says of their set-up on Cori, and what it would take to be fast there.
+
+    python -m experiments.laugier2018_predicted --out results/laugier2018/predicted.md
+
+All numbers are *predicted*. The paper does not say how many of the 32 ranks share a node, nor how deep the network is: ranks
+are taken as all on one node, and as one on each of 32; hidden layers as three.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from datasets.files import written_whole
+from experiments import forecast
+from experiments.markdown import table
+from experiments.options import Parser, check_writable, user_input
+from experiments.summary import published
+from parallel import machine as machines
+from parallel.job import run_launcher
+from parallel.planner import Planner
+
+MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
+SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene
+MODEL_SIZES = (512, 1024)
+DTYPES = ("float64", "float32")  # theirs, NumPy's default; ours
+CASES = [  # scheme, plan, {model size: what the paper publishes}
+    ("batch", "fewest-bytes", {512: "5.8x", 1024: "5.8x"}),
+    ("model", "laugier", {1024: "1.2x"}),
+    ("model", "fewest-bytes", {1024: "1.2x"}),
+    ("2d", "laugier", {512: "0.99x of batch"}),
+    ("2d", "fewest-bytes", {512: "0.99x of batch"}),
+]
+TARGET = 20.0  # times as fast as one rank
+LARGEST_BATCH = 65536
+
+
+def network(width, dtype):
+    """Their network, of a model size."""
+    return published(f"mlp:{','.join([str(width)] * HIDDEN)},relu", SHAPE, OUTPUTS, dtype)
+
+
+def apart(machine):
+    """The machine with one rank on each node."""
+    return replace(machine, node=machine.node | {"ranks": 1}, name=f"{machine.name}, one rank a node")
+
+
+def serial(net, batch_size, machine):
+    """The Cost of a step on one rank."""
+    return forecast.cost(net, "batch", 1, batch_size, machine)[1]
+
+
+def predicted():
+    """Rows: for each model size, type of numbers and scheme the speedups at 32 ranks, and where the time of a step goes."""
+    machine, rows = machines.read(MACHINE), []
+    for dtype in DTYPES:
+        for width in MODEL_SIZES:
+            net = network(width, dtype)
+            alone = serial(net, BATCH_SIZE, machine)
+            for scheme, plan, known in CASES:
+                grid, cost = forecast.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
+                _, spread = forecast.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
+                rows.append(
+                    {"numbers": dtype, "model size": width, "grid": grid, "plan": plan, "published": known.get(width),
+                     "speedup on 1 node": alone.seconds / cost.seconds, "on 32 nodes": alone.seconds / spread.seconds,
+                     "1 rank ms": alone.seconds * 1e3, "1 node ms": cost.seconds * 1e3}
+                    | {f"{part} ms": seconds * 1e3 for part, seconds in cost.parts.items()}
+                    | {"32 nodes ms": spread.seconds * 1e3, "why, on 1 node": why(cost, alone)}
+                )  # fmt: skip
+    return rows
+
+
+def why(cost, alone):
+    """In words, what a step goes to, what is lost most first: beside 1/32 of the same part on one rank."""
+    sizes, parts = cost.outline.sizes, cost.parts
+    samples, weights = -(-cost.batch_size // sizes["batch"]), "all weights"
+    if sizes["model"] > 1:
+        weights = f"1/{sizes['model']} of the weights"
+    sums = gradient_bytes(cost)
+    words = {
+        "compute": f"products of {samples} samples with {weights}, {share_of_memory(cost):.0%} of it limited by memory",
+        "update": f"every rank updates {weights}",
+        "gradients": f"all-reduce, {sums / 1e6:.3g} MB a rank",
+        "activations": f"activations layer by layer, {(cost.bytes_sent - sums) / 1e6:.3g} MB a rank",
+    }
+    ideal = {part: seconds / RANKS for part, seconds in alone.parts.items()}
+    lost = sorted(((parts[part] - ideal[part], part) for part in parts), reverse=True)
+    return "; ".join(
+        f"{words[part]}: {parts[part] * 1e3:.3g} ms" + (f" (1/{RANKS}: {ideal[part] * 1e3:.2g})" if ideal[part] else "")
+        for seconds, part in lost
+        if seconds > 0.1 * lost[0][0]
+    )
+
+
+def gradient_bytes(cost):
+    """That the rank sends for the sums of gradients."""
+    return sum(work.nbytes for work in cost.works if work.group is not None and work.layer == "gradients")
+
+
+def share_of_memory(cost):
+    """Of the seconds of computing, those in works whose traffic takes longer than their arithmetic."""
+    machine, ranks = cost.machine, cost.outline.size
+    rate, bandwidth = machine.core["flops"] * 4 / cost.itemsize, machine.bandwidth(ranks)
+    works = [work for work in cost.works if work.group is None and work.phase != "update"]
+    slow = sum(cost.seconds_of(work) for work in works if work.nbytes / bandwidth > work.flops / rate)
+    return slow / sum(cost.seconds_of(work) for work in works)
+
+
+def fast_enough():
+    """Rows: the smallest batch, of the powers of two, with which the planner's choice reaches the speedup, and its plan."""
+    machine, rows = machines.read(MACHINE), []
+    for dtype in DTYPES:
+        for width in MODEL_SIZES:
+            batch_size, chosen, speedup = smallest_batch(network(width, dtype), machine)
+            rows.append(
+                {"numbers": dtype, "model size": width, "global batch": batch_size, "grid": chosen.grid, "plan": chosen.plan,
+                 "speedup": speedup} | {f"{part} ms": seconds * 1e3 for part, seconds in chosen.cost.parts.items()}
+            )  # fmt: skip
+    return rows
+
+
+def smallest_batch(net, machine, ranks=RANKS, target=TARGET):
+    """(global batch, the planner's Candidate, its speedup over one rank) that reaches the target; else of the largest batch."""
+    batch_size = 1
+    while True:
+        chosen, _ = Planner(net, ranks, batch_size, machine).best(shown=0)
+        speedup = serial(net, batch_size, machine).seconds / chosen.seconds
+        if speedup >= target or batch_size == LARGEST_BATCH:
+            return batch_size, chosen, speedup
+        batch_size *= 2
+
+
+TITLES = {
+    "predicted": "Predicted by the cost model for 32 ranks of Cori Haswell, batch 100, beside what was published. The parts of "
+    "a step are those with all ranks on one node; the plan `laugier` is the paper's own algorithm",
+    "fast_enough": "Predicted: the smallest global batch, a power of two, with which 32 ranks on one node are at least 20 "
+    "times as fast as one, over all grids and plans",
+}
+
+
+def tables():
+    """{name: rows}, each a dict with the same keys."""
+    return {"predicted": predicted(), "fast_enough": fast_enough()}
+
+
+def main():
+    parser = Parser(prog="laugier2018_predicted", description="Explain the paper's speedups by the cost model. Starts no job.")
+    parser.add_argument("--out", default="results/laugier2018/predicted.md", metavar="FILE.md", help="the tables")
+    args = parser.parse_args()
+    with user_input():
+        check_writable(args.out)
+    text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
+    with written_whole(args.out) as beside:
+        Path(beside).write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    run_launcher(main)
