@@ -11,7 +11,6 @@ rounds, as in the calibration.
 
 import time
 from dataclasses import dataclass
-from math import prod
 from statistics import median
 
 import numpy as np

@@ -248,6 +248,7 @@ class Walk:
         move.begin(0, 0, self.batch_size)
         group, whole = move.group, move.parts(move.source)[-1].stop
         self.shape = n, whole
+        self.elements += n * whole  # the gathered blocks
         forward, *back = self.linear(layer.linear)
         own = replace(forward, scale=width / max(whole, 1))
         self.communicate("forward", "all-gather", group, n * width * (group.size - 1), (own,))

@@ -1,7 +1,6 @@
 """The cost model counts what happens: the bytes that it says are sent are those that are."""
 
 import numpy as np
-import pytest
 
 from nn import SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy
 from parallel import ProcessGrid, parallelize, train_step

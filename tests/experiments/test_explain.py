@@ -1,0 +1,103 @@
+"""explain, calibrate, train --grid auto and train --simulate, small."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from parallel import machine
+from parallel.launch import mpiexec
+
+
+def explain(*arguments):
+    command = [sys.executable, "-m", "experiments.explain", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def test_the_plan_is_printed_with_its_costs_and_the_runner_ups():
+    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64)
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert "predicted" in lines[0] and lines[1].startswith("grid ")
+    head = next(line for line in lines if line.startswith("layer"))
+    assert all(word in head for word in ("placement", "GFLOP", "MB sent", "ms"))
+    rows = [line for line in lines if line.split()[1:2] in (["Conv2d"], ["Linear"])]
+    assert len(rows) == 4 and any(line.startswith("a step") for line in lines)
+    runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
+    assert len(runner_ups) >= 3 and all(" ms " in line for line in runner_ups[:3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--net", "vgg16", "--ranks", 2, "--memory", 0.1), "the largest layer is 32 Linear(25088, 4096)"),
+        (("--net", "vgg16", "--machine", "cray-3"), "no such file; use one"),
+        (("--net", "lenet5", "--ranks", 4, "--grid", "batch=3"), "has 3 places but there are 4 ranks"),
+        (("--net", "lenet5", "--ranks", 4, "--plan", "up"), "unknown choice 'up'"),
+        (("--net", "lenet6"), "unknown net 'lenet6'"),
+        (("--net", "lenet5", "--memory", 0), "--memory: must be a number above 0"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(arguments, words):
+    finished = explain(*arguments)
+    assert finished.returncode == 2 and words in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+
+
+def job(ranks, *arguments):
+    return mpiexec(ranks, ["-m", *map(str, arguments)], 120)
+
+
+def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
+    finished = job(2, "experiments.calibrate", "--quick", "--out", tmp_path / "m.json")
+    assert finished.status == 0, finished.stderr
+    assert "GFLOP/s" in finished.stdout and machine.read(str(tmp_path / "m.json")).node["ranks"] == 2
+    assert explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2).returncode == 0
+
+
+def test_the_grid_may_be_chosen_by_the_planner(tmp_path):
+    train = "experiments.train", "--quiet", "--net", "mlp:40,30,relu", "--steps", 8, "--dtype", "float64", "--batch-size", 50
+    losses = []
+    for ranks, grid in ((3, ("--grid", "auto")), (2, ("--grid", "batch=2", "--plan", "auto")), (1, ())):
+        finished = job(ranks, *train, *grid, "--report", tmp_path / "r.json")
+        assert finished.status == 0, finished.stderr
+        losses.append(json.loads((tmp_path / "r.json").read_text())["loss"])
+    assert losses[0] == pytest.approx(losses[2], rel=1e-10) and losses[1] == pytest.approx(losses[2], rel=1e-10)
+
+
+def test_memory_that_is_too_little_for_any_plan_ends_the_job_with_one_line():
+    finished = job(2, "experiments.train", "--grid", "auto", "--memory", "0.0001", "--quiet")
+    assert finished.status == 2 and "no plan for 2 ranks fits" in finished.stderr
+    assert sum("no plan" in line for line in finished.stderr.splitlines()) == 1
+
+
+def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
+    train = "experiments.train", "--net", "mlp:40,30,relu", "--steps", 8, "--grid", "batch=4", "--reduction", "plain"
+    reports = []
+    for more in ((), ("--simulate", "cori-haswell"), ("--simulate", "cori-haswell", "--slow", "2=4")):
+        finished = job(4, *train, *more, "--report", tmp_path / "r.json", "--trace", tmp_path / "t.json")
+        assert finished.status == 0, finished.stderr
+        assert ("predicted" in finished.stdout) == bool(more)
+        reports.append(json.loads((tmp_path / "r.json").read_text()))
+    real, even, slow = reports
+    assert real["params_digest"] == even["params_digest"] == slow["params_digest"]
+    assert not real["simulated"] and even["simulated"]
+    assert even["time"]["wait"] < 1e-9 < slow["time"]["wait"]
+    assert slow["seconds_per_step"]["median"] > 1.5 * even["seconds_per_step"]["median"]
+    assert even["seconds_per_step"]["min"] == pytest.approx(even["seconds_per_step"]["max"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--simulate", "cray-3"), "no such file"),
+        (("--slow", "0=2"), "--slow needs --simulate"),
+        (("--simulate", "cori-haswell", "--slow", "2=2"), "is not RANK=FACTOR with a rank below 2"),
+        (("--simulate", "cori-haswell", "--slow", "0=nan"), "is not RANK=FACTOR"),
+        (("--simulate", "cori-haswell", "--reduction", "shared"), "can not be simulated"),
+    ],
+)
+def test_what_can_not_be_simulated_is_said_in_one_line(arguments, words):
+    finished = job(2, "experiments.train", "--quiet", "--steps", 2, *arguments)
+    assert finished.status == 2 and sum(words in line for line in finished.stderr.splitlines()) == 1, finished.stderr
