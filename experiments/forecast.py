@@ -73,9 +73,15 @@ def report(spec, net, scheme, ranks, grid, cost, scaling, settings):
         "net": spec, "shape": list(net.input_shape), "outputs": outputs, "scaling": scaling, "scheme": scheme, "P": ranks,
         "grid": grid, "plan": words[0] if len(set(words)) == 1 else ",".join(words),
         "settings": {"batch_size": cost.batch_size, "dtype": settings["dtype"], "plan": settings["plan"], "reduction": "plain"},
-        "seconds_per_step": {"median": cost.seconds}, "parts": cost.parts,
+        "seconds_per_step": {"median": rounded(cost.seconds)},
+        "parts": {part: rounded(seconds) for part, seconds in cost.parts.items()},
         "rank_bytes": cost.bytes_sent, "rank_memory": cost.memory, "fits": cost.memory <= machine.memory(ranks),
     }  # fmt: skip
+
+
+def rounded(number):
+    """Six digits are enough, and keep files small."""
+    return float(f"{number:.6g}")
 
 
 def shape_of(dataset, data_dir):

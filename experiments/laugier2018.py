@@ -33,7 +33,7 @@ PUBLISHED = [
 
 
 def tables(measured=None):
-    """{"volumes", "crossover", "published"} from formulas, {"predicted", "fast_enough"} from the cost model, and what
+    """{"volumes", "crossover", "published"} from formulas, {"claims", "predicted", "fast_enough"} from the cost model, and what
     `experiments` measured: rows."""
     formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()} | predictions.tables()
     return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}

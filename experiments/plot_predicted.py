@@ -133,7 +133,8 @@ def draw_lines(panel, reports, key):
         panel.plot([report["P"] for report in mine], values, "--", color=COLOURS[scheme], lw=wide, label=f"{scheme}, predicted")
         short = [(report["P"], value) for report, value in zip(mine, values) if not report["fits"]]
         if short:
-            panel.plot(*zip(*short), "x", color=COLOURS[scheme], label="more memory than there is")
+            panel.plot(*zip(*short), "x", color=COLOURS[scheme])
+            panel.plot([], [], "kx", label="needs more memory than a rank has")
     node = reports[0]["ranks_per_node"]
     if 1 < node < ranks[-1]:
         panel.axvline(node, color="grey", ls=":", lw=1, label=f"{node} ranks: a node")

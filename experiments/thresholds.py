@@ -31,7 +31,11 @@ LEVELS = [1, 2, 4, 8, 16, 24]  # of the speedup's contours
 
 @dataclass
 class Point:
-    """The fastest of each scheme at a width and batch. seconds, grids, plans: by scheme; inf where nothing fits the memory."""
+    """The fastest of each scheme at a width and batch. seconds, grids, plans: by scheme.
+
+    Seconds are inf, and grid and plan absent, where no plan fits the memory, or where the best one leaves all weights whole and
+    so is the batch grid under another name.
+    """
 
     width: int
     batch_size: int
@@ -57,7 +61,7 @@ def point(net, width, ranks, batch_size, machine):
         scheme = scheme_of(sizes)
         found = best(net, sizes, batch_size, machine)
         if found and scheme != "batch" and set(found.plan.split(",")) == {"replicate"}:
-            continue  # this is the pure batch grid under another name
+            continue
         if found and found.seconds < seconds[scheme]:
             seconds[scheme], grids[scheme], plans[scheme] = found.seconds, found.grid, found.plan
     return Point(width, batch_size, seconds, grids, plans)

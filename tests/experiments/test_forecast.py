@@ -1,0 +1,211 @@
+"""Predicted sweeps, their figures, thresholds, and the explanation of a published set-up. Nothing here is measured."""
+
+import json
+import subprocess
+import sys
+from math import log2
+
+import pytest
+
+from experiments import figures, forecast, laugier2018_predicted, plot_predicted, thresholds
+from experiments.summary import published
+from parallel import machine
+from parallel.cost import Cost, busiest
+from parallel.grid import parse_grid
+from parallel.planner import Planner
+
+CORI = machine.read("cori-haswell")
+SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(forecast.ALL_SCHEMES), "batch_size": 32,
+            "dtype": "float32", "plan": "fewest-bytes"}  # fmt: skip
+SWEEP = ["experiments.sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
+
+
+def program(*arguments):
+    """A program run as a user would, alone."""
+    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Predictions for strong and for weak scaling: two files."""
+    folder = tmp_path_factory.mktemp("predicted")
+    for name, more in (("strong", []), ("weak", ["--weak"])):
+        finished = program(*SWEEP, "--batch-size", 100, *more, "--out", folder / f"{name}.jsonl")
+        assert finished.returncode == 0, finished.stderr
+        assert "14 predictions" in finished.stdout and finished.stderr == ""
+    return folder / "strong.jsonl", folder / "weak.jsonl"
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_line_is_the_price_of_its_grid_and_plan(swept):
+    net = published("mlp:16,16,relu", [4], 1)
+    for line in lines(swept[0]):
+        cost = Cost(net, busiest(parse_grid(line["grid"]), 32), line["plan"], 100, CORI)
+        assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["threads"] == 1
+        assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
+        assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
+        assert (line["rank_bytes"], line["rank_memory"]) == (cost.bytes_sent, cost.memory) and line["fits"]
+    found = {(line["P"], line["scheme"]) for line in lines(swept[0])}
+    assert (2, "2d") not in found and (4, "2d") in found and not any(scheme == "height" for _, scheme in found)
+
+
+def test_the_planner_is_never_slower_than_a_scheme(swept):
+    for path in swept:
+        auto = {line["P"]: line["seconds_per_step"]["median"] for line in lines(path) if line["scheme"] == "auto"}
+        assert all(auto[line["P"]] <= 1.001 * line["seconds_per_step"]["median"] for line in lines(path))
+
+
+def test_the_batch_grows_with_the_ranks_for_weak_scaling_alone(swept):
+    strong, weak = map(lines, swept)
+    assert {line["settings"]["batch_size"] for line in strong} == {100}
+    assert all(line["settings"]["batch_size"] == 100 * line["P"] for line in weak)
+    assert {line["scaling"] for line in strong} == {"strong"} and {line["scaling"] for line in weak} == {"weak"}
+
+
+def test_images_are_split_by_height_and_memory_is_watched():
+    small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
+    found = list(forecast.reports(SETTINGS | {"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64}, small))
+    assert {line["scheme"] for line in found} == {"batch", "model", "height"}  # no plan of the planner's fits 4 GB
+    assert not any(line["fits"] for line in found) and {line["outputs"] for line in found} == {1000}
+
+
+def test_the_shape_is_that_of_the_data_set_that_is_named(tmp_path):
+    out = tmp_path / "s.jsonl"
+    finished = program("experiments.sweep", "--dataset", "airfoil", "--predict", "1,2", "--schemes", "batch", "--out", out)
+    assert finished.returncode == 0, finished.stderr
+    assert [(line["shape"], line["outputs"], line["P"]) for line in lines(out)] == [([4], 1, 1), ([4], 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--machine", "cori-haswell"], "go with --predict"),
+        (["--predict", "1,2", "--machine", "no-machine"], "machine 'no-machine': no such file"),
+        (["--predict", "1,2", "--schemes", "rows"], "unknown schemes rows: use batch, model, 2d, height, auto"),
+        (["--ranks", "1", "--schemes", "auto"], "unknown schemes auto"),
+        (["--predict", "1,0"], "whole number of at least 1"),
+        (["--predict", "2", "--nets", "vgg99"], "unknown net 'vgg99'"),
+        (["--predict", "2", "--schemes", "2d"], "nothing to predict"),
+        (["--predict", "2", "--nets", "vgg16", "--shape", "16"], "takes images"),
+    ],
+)
+def test_bad_predictions_are_refused(arguments, message, tmp_path):
+    finished = program("experiments.sweep", "--out", tmp_path / "s.jsonl", *arguments)
+    assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def measured(path, **changes):
+    """What a sweep of the same network would have left, made up."""
+    line = {"net": "mlp:16,16,relu", "dataset": "airfoil", "features": 4, "outputs": 1, "oversubscribed": False, "slots": 2,
+            "versions": {"threads": 1, "processor": "a processor", "mpi": "an MPI"},
+            "settings": {"batch_size": 100, "dtype": "float32", "plan": "fewest-bytes"}}  # fmt: skip
+    runs = [
+        (1, "batch=1,model=1", 4e-5),
+        (2, "batch=2,model=1", 3e-5),
+        (2, "batch=1,model=2", 5e-5),
+        (4, "batch=2,model=2", 6e-5),
+    ]
+    settings = line["settings"] | {name: value for name, value in changes.items() if name in line["settings"]}
+    reports = [
+        line | changes | {"settings": settings, "P": p, "grid": g, "seconds_per_step": {"median": s}} for p, g, s in runs
+    ]
+    path.write_text("".join(json.dumps(report) + "\n" for report in reports))
+    return path
+
+
+def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path):
+    for reports in ([], [measured(tmp_path / "m.jsonl")]):
+        out = tmp_path / f"{len(reports)}.png"
+        finished = program("experiments.plot", "speedup", *reports, "--predicted", *swept, "--out", out)
+        assert finished.returncode == 0, finished.stderr
+        assert out.read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 7}, "global batch size is 7 where it was measured but 100 where predicted"),
+        ({"dtype": "float64"}, "type of numbers"),
+        ({"plan": "laugier"}, "plan"),
+        ({"features": 5}, "features"),
+        ({"net": "mlp:8,relu"}, "no predictions of mlp:8,relu"),
+    ],
+)
+def test_runs_that_do_not_compare_with_predictions_are_refused(swept, tmp_path, changes, message):
+    run = measured(tmp_path / "m.jsonl", **changes)
+    with pytest.raises(ValueError, match=message):
+        plot_predicted.compared(figures.read(run), plot_predicted.read_predicted(swept))
+    if "batch_size" in changes:
+        finished = program("experiments.plot", "speedup", run, "--predicted", swept[0])
+        assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+        assert not (tmp_path / "m.png").exists()
+
+
+def test_predictions_that_do_not_compare_are_refused(swept, tmp_path):
+    text = swept[0].read_text()
+    for name, content, message in (
+        ("batch", text + text.replace('"batch_size": 100', '"batch_size": 50'), "differ in batch size"),
+        ("machine", text + swept[1].read_text().replace("Cori Haswell", "another"), "draw one machine"),
+        ("serial", "".join(line for line in text.splitlines(keepends=True) if '"P": 1,' not in line), "add 1 to --predict"),
+        ("empty", "", "nothing"),
+        ("other", "{}\n", "line 1 is not a report of sweep --predict"),
+    ):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            plot_predicted.read_predicted([path])
+    for arguments in (["speedup"], ["breakdown", "--predicted", swept[0]]):
+        finished = program("experiments.plot", *arguments)
+        assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("width", "batch_size"), [(32, 8), (64, 65536), (1024, 100), (2048, 16)])
+def test_a_thresholds_winner_is_the_cheapest_of_all_and_what_the_planner_takes(width, batch_size):
+    net = laugier2018_predicted.network(width, "float32")
+    point = thresholds.point(net, width, 8, batch_size, CORI)
+    for scheme, grid in point.grids.items():
+        cost = Cost(net, busiest(parse_grid(grid), 32), point.plans[scheme], batch_size, CORI)
+        assert point.seconds[scheme] == pytest.approx(cost.seconds) and point.seconds[point.winner] <= cost.seconds
+    chosen, _ = Planner(net, 8, batch_size, CORI).best()
+    parallel = min(seconds for scheme, seconds in point.seconds.items() if scheme != "serial")
+    assert parallel == pytest.approx(chosen.seconds, rel=2e-3)
+    assert point.speedup == pytest.approx(point.seconds["serial"] / min(point.seconds.values()))
+
+
+def test_the_map_of_thresholds(tmp_path):
+    arguments = ["--ranks", 8, "--widths", "32,512,2048", "--batch-sizes", "8,256,65536", "--out", tmp_path / "t.png"]
+    finished = program("experiments.thresholds", *arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "t.png").read_bytes()[:4] == b"\x89PNG"
+    result = json.loads((tmp_path / "t.json").read_text())
+    winners = {(p["width"], p["batch_size"]): p["winner"] for p in result["points"]}
+    assert result["predicted"] and winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"
+    for bad in (["--machine", "none"], ["--out", tmp_path / "t.json"]):
+        finished = program("experiments.thresholds", *bad)
+        assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+
+
+def test_the_smallest_batch_that_is_fast_enough_is_and_its_half_is_not():
+    net = laugier2018_predicted.network(1024, "float64")
+    batch_size, chosen, speedup = laugier2018_predicted.smallest_batch(net, CORI)
+    assert speedup >= 20 and log2(batch_size) % 1 == 0
+    serial = Cost(net, busiest({}, 32), "out", batch_size, CORI).seconds
+    cost = Cost(net, busiest(chosen.sizes, 32), chosen.plan, batch_size, CORI)
+    assert serial / cost.seconds == pytest.approx(speedup) and cost.outline.size == 32
+    half, _ = Planner(net, 32, batch_size // 2, CORI).best()
+    assert Cost(net, busiest({}, 32), "out", batch_size // 2, CORI).seconds / half.seconds < 20
+    *_, little = laugier2018_predicted.smallest_batch(net, CORI, ranks=2)
+    assert little < 20  # two ranks never are: the answer says so
+
+
+def test_the_tables_of_the_papers_set_up():
+    tables = laugier2018_predicted.tables()
+    assert [row["published"] for row in tables["claims"]] == [5.8, 5.8, 1.2, 0.99]
+    for row in tables["predicted"]:
+        parts = sum(row[f"{part} ms"] for part in ("compute", "update", "gradients", "activations"))
+        assert parts == pytest.approx(row["1 node ms"]) and row["1 rank ms"] / parts == pytest.approx(row["speedup on 1 node"])
+    assert all(row["speedup"] >= 20 for row in tables["fast_enough"])
