@@ -5,16 +5,20 @@
 
 For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and what the
 planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
-a machine whose speed drifts drifts for all alike; a round counts by its median step, a plan by the lower quartile of its
-rounds, as in the calibration.
+a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/pace.py`; on ranks
+that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
+median step, a plan by the median of its rounds, of several passes over all problems.
 """
 
 import time
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 
 import numpy as np
 from mpi4py import MPI
+from tqdm import tqdm
 
 from experiments import report
 from experiments.bench_rounds import minibatch, own_block
@@ -24,6 +28,7 @@ from parallel import ProcessGrid, machine, parallelize, train_step
 from parallel.cost import Cost, busiest
 from parallel.grid import AXES
 from parallel.job import on_root, run
+from parallel.pace import Paced
 from parallel.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
@@ -60,36 +65,42 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: as of `parallelize`. seconds: of the steps so far, a list a round.
+    sizes: of the grid. plan: as of `parallelize`. paced: a Paced. rounds: (seconds of a step at the calm pace, as they were).
     """
 
-    def __init__(self, problem, comm, sizes, plan):
-        self.problem, self.sizes, self.plan = problem, sizes, plan
-        self.grid = ProcessGrid(comm, **sizes)
+    def __init__(self, problem, sizes, plan, paced):
+        self.problem, self.sizes, self.plan, self.paced = problem, sizes, plan, paced
+        self.grid = ProcessGrid(paced.comm, **sizes)
         self.net = parallelize(problem.serial(), self.grid, plan)
         self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
         self.x, self.y = own_block(self.net, *minibatch(problem.serial().input_shape, problem.outputs, problem.batch_size))
-        self.seconds = []
-        self.steps = 1
+        self.steps, self.rounds = 1, []
         for _ in range(WARM_UP):
             self.turn()
-        took = self.grid.max(np.array([min(self.seconds[-1])]))[0]
-        self.steps = int(min(MOST, max(1, round(LEAST / took))))
-        self.seconds.clear()
+        self.steps = int(min(MOST, max(1, round(LEAST / self.rounds[-1][1]))))
+        self.rounds.clear()
 
     def turn(self):
-        """Some steps, each as long as its slowest rank."""
+        """Some steps, each as long as its slowest rank; the median counts."""
         found = []
         self.grid.comm.Barrier()
-        for _ in range(self.steps):
-            start = time.perf_counter()
-            train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.problem.batch_size)
-            found.append(time.perf_counter() - start)
-        self.seconds.append(self.grid.max(np.array(found)).tolist())
+        with self.paced:
+            for _ in range(self.steps):
+                start = time.perf_counter()
+                train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.problem.batch_size)
+                found.append(time.perf_counter() - start)
+        *found, slowness = self.grid.max(np.array([*found, self.paced.slowness])).tolist()
+        self.rounds.append((median(found) / slowness, median(found)))
 
-    @property
-    def measured(self):
-        return float(np.quantile([median(turn) for turn in self.seconds], 0.25))
+    def row(self, described, planned):
+        """Predicted for a Machine, as a dict. planned: whether this is the planner's choice."""
+        problem, ranks_per_node = self.problem, described.node["ranks"]
+        plan = ",".join(self.net.plan)
+        cost = Cost(problem.serial(), busiest(self.sizes, ranks_per_node), plan, problem.batch_size, described)
+        return {
+            "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": self.grid.size,
+            "grid": str(self.grid), "plan": self.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,
+        }  # fmt: skip
 
 
 def plans(problem, ranks):
@@ -103,31 +114,45 @@ def plans(problem, ranks):
             yield sizes, "conv=height,linear=fewest-bytes"
 
 
-def measure(problem, comm, described, rounds):
-    """Rows of all plans of a problem. Collective."""
-    chosen, _ = Planner(problem.serial(), comm.size, problem.batch_size, described).best()
+def sides_of(problem, described, paced):
+    """The Sides of a problem, the planner's choice first. Collective."""
+    chosen, _ = Planner(problem.serial(), paced.comm.size, problem.batch_size, described).best()
     words = ",".join(chosen.cost.placed.plan)
     sides = []
-    for sizes, plan in [(chosen.sizes, words), *plans(problem, comm.size)]:
-        side = Side(problem, comm, {axis: sizes.get(axis, 1) for axis in AXES}, plan)
-        if any((side.sizes, side.net.plan) == (other.sizes, other.net.plan) for other in sides):
+    for sizes, plan in [(chosen.sizes, words), *plans(problem, paced.comm.size)]:
+        side = Side(problem, {axis: sizes.get(axis, 1) for axis in AXES}, plan, paced)
+        if any(same(side, other) for other in sides):
             side.grid.free()
         else:
             sides.append(side)
-    for _ in range(rounds):
+    return sides
+
+
+def measure(problems, described, paced, passes, rounds, progress=iter):
+    """Rows of all plans of all problems. Collective.
+
+    A problem is set up anew in every pass, for a network that trains is alone in its process.
+    """
+    rows, found = {}, defaultdict(list)
+    for _, number in progress(list(product(range(passes), range(len(problems))))):
+        sides = sides_of(problems[number], described, paced)
+        for _ in range(rounds):
+            for side in sides:
+                side.turn()
         for side in sides:
-            side.turn()
-    rows = []
-    for number, side in enumerate(sides):
-        cost = Cost(problem.serial(), busiest(side.sizes, described.node["ranks"]), ",".join(side.net.plan),
-                    problem.batch_size, described)  # fmt: skip
-        rows.append({
-            "net": problem.net, "batch_size": problem.batch_size, "ranks": comm.size, "grid": str(side.grid),
-            "plan": side.net.plan, "planned": number == 0, "measured": side.measured, "predicted": cost.seconds,
-            "error": cost.seconds / side.measured - 1, "parts": cost.parts,
-        })  # fmt: skip
-        side.grid.free()
-    return rows
+            key = number, str(side.grid), tuple(side.net.plan)
+            rows[key] = side.row(described, side is sides[0])
+            found[key] += side.rounds
+            side.grid.free()
+    for key, row in rows.items():
+        row["measured"], row["as_it_was"] = (median(seconds) for seconds in zip(*found[key]))
+        row["error"] = row["predicted"] / row["measured"] - 1
+    return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
+
+
+def same(side, other):
+    """Whether two Sides are one: on a model axis of one rank all plans are."""
+    return side.sizes == other.sizes and (side.sizes["model"] == 1 or side.net.plan == other.net.plan)
 
 
 def summary(rows):
@@ -148,7 +173,7 @@ def summary(rows):
 
 
 def problem_of(row):
-    return row.get("machine"), row["net"], row["batch_size"], row["ranks"]
+    return row["machine"], row["net"], row["batch_size"], row["ranks"]
 
 
 def table(rows):
@@ -159,14 +184,16 @@ def table(rows):
         yield (f"{row['net']:28}{row['batch_size']:6d}  {row['grid']:26}{row['measured'] * 1e3:12.3f}"
                f"{row['predicted'] * 1e3:11.3f}{100 * row['error']:+7.1f}%{mark}  {','.join(row['plan'])}")  # fmt: skip
     told = summary(rows)
-    yield (f"{told['points']} points: median error {100 * told['median_error']:.1f} %, worst {100 * told['worst_error']:.1f} %; "
-           f"{told['good_choices']} of {told['choices']} choices within 5 % of the fastest plan measured")  # fmt: skip
+    errors = f"median error {100 * told['median_error']:.1f} %, worst {100 * told['worst_error']:.1f} %"
+    choices = f"{told['good_choices']} of {told['choices']} choices within 5 % of the fastest plan measured"
+    yield f"{told['points']} points: {errors}; {choices}"
 
 
 def main():
     parser = Parser(prog="predictions", description="Hold the predictions of the cost model against measured training steps.")
     parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
-    parser.add_argument("--rounds", type=whole(1), default=9, help="in which each plan has its turn")
+    parser.add_argument("--passes", type=whole(1), default=3, help="over all problems")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="of a pass, in which each plan has its turn")
     parser.add_argument("--net", help="only the problems of this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
@@ -176,9 +203,9 @@ def main():
         problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
-    rows = []
-    for problem in problems:
-        rows += [{"machine": described.name} | row for row in measure(problem, comm, described, args.rounds)]
+    progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
+    paced = Paced(comm, described.core.get("calm"))
+    rows = measure(problems, described, paced, args.passes, args.rounds, progress)
     on_root(comm, lambda: report.write_json(args.out, {"versions": report.versions(), **summary(rows), "rows": rows}))
     if comm.rank == 0:
         print("\n".join([*table(rows), f"written to {args.out}"]))

@@ -47,10 +47,9 @@ def algorithm(window, channels, filters, rows, columns, dtype):
     can = kh == kw and kh in (3, 5) and window.stride == (1, 1) and dtype == np.float32
     if can and device.is_cpu() and min(channels, filters) >= WINOGRAD_CHANNELS:
         # Outputs are computed in whole tiles: the size of which the least is cut off.
-        products = {m: -(-rows // m) * -(-columns // m) * (m + kh - 1) ** 2 for m in (4, 3)}
-        m = min(products, key=products.get)
-        if 2 * products[m] <= rows * columns * kh * kw:  # else the transforms cost more than is won
-            return Winograd(window, m)
+        best = min((Winograd(window, m) for m in (4, 3)), key=lambda one: one.tiles(rows, columns) * one.n**2)
+        if 2 * best.tiles(rows, columns) * best.n**2 <= rows * columns * kh * kw:  # else the transforms cost more than is won
+            return best
     return Patches(window)
 
 
@@ -244,6 +243,10 @@ class Winograd:
     def __init__(self, window, m=4):
         self.window, self.m, self.r = window, m, window.kernel[0]
         self.n = m + self.r - 1
+
+    def tiles(self, rows, columns):
+        """Of an output of so many pixels."""
+        return -(-rows // self.m) * -(-columns // self.m)
 
     def forward(self, x, w, b, y):
         """Write the convolution into y."""

@@ -1,6 +1,8 @@
 """Measuring what a machine takes: the numbers of a machine file (`parallel/machine.py`), by running the code that they are for.
 
-All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network.
+All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
+others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace (`parallel/pace.py`), in
+several passes of which the fastest one counts, and a small operation counts no more than a larger one of its kind.
 """
 
 import time
@@ -15,15 +17,15 @@ from parallel.grid import ProcessGrid
 from parallel.split import size, split
 from parallel.walk import KERNELS
 
-SAMPLE = 0.002  # seconds that a timed run of an operation lasts at least
-RUNS = 5
-MOST = 2.5e9  # operations of a product that is measured; larger ones are in proportion
-RESIDENT = 16 << 20  # bytes of weights among which products take turns: more than a core's own cache holds
-WIDTHS = [8, 64, 256, 1024, 4096]
-LINEAR = [1, 4, 16, 64, 256, 1024, 4096], WIDTHS, WIDTHS  # samples, inputs, outputs
-CHANNELS, FILTERS = [1, 3, 16, 32, 64, 128, 256], [8, 16, 32, 64, 128, 256]
+SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
+RUNS, PASSES = 3, 2
+MOST = 2.5e9  # operations of a convolution that is measured, a quarter of a product; larger ones are in proportion
+RESIDENT = 12 << 20  # bytes of arrays that take turns: more than a core's own cache holds, as those of a network
+WIDTHS = [8, 64, 256, 512, 1024, 2048, 4096]
+LINEAR = [1, 4, 16, 64, 256, 1024], WIDTHS, WIDTHS  # samples, inputs, outputs
+CHANNELS, FILTERS = [1, 3, 6, 16, 32, 64, 128, 256], [4, 8, 16, 32, 64, 128, 256]
 CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixels of one that comes out, channels in, out
-ELEMENTS = [1 << k for k in (5, 8, 12, 15, 18, 21, 23)]
+ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
 LAYERS = {
     "relu": nn.ReLU,
@@ -32,80 +34,90 @@ LAYERS = {
     "sigmoid": nn.Sigmoid,
     "dropout": lambda: nn.Dropout(0.5),
     "maxpool2d": lambda: nn.MaxPool2d(2),
+    "pooled": lambda: nn.MaxPool2d(2),
     "avgpool2d": lambda: nn.AvgPool2d(2),
-    "batchnorm": lambda: nn.BatchNorm(8),
+    "batchnorm": lambda: nn.BatchNorm(32),
     "localresponsenorm": lambda: nn.LocalResponseNorm(5),
+    "flatten": nn.Flatten,
 }
 
 
-def seconds(comm, action, *arguments):
-    """Of one call of an action that all ranks run at the same time: the lower quartile of some runs, the mean of the ranks.
+def seconds(paced, action, *arguments):
+    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, the mean of
+    the ranks.
 
     A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
     """
+    comm = paced.comm
     comm.Barrier()
     start = time.perf_counter()
     action(*arguments)
     first = comm.allreduce(time.perf_counter() - start) / comm.size
     times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
-    for _ in range(RUNS if first < 0.1 else 3):
+    for _ in range(RUNS if first < 0.1 else 1):
         comm.Barrier()
-        start = time.perf_counter()
-        for _ in range(times):
-            action(*arguments)
-        found.append((time.perf_counter() - start) / times)
+        with paced:
+            for _ in range(times):
+                action(*arguments)
+        found.append(paced.seconds / times)
     found = np.array(found)
     comm.Allreduce(MPI.IN_PLACE, found)
-    return float(np.quantile(found / comm.size, 0.25))
+    return float(np.median(found) / comm.size)
 
 
 def random(*shape):
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def core(comm):
+def core(paced):
     """{"flops", "bandwidth", "call"} of a rank while all are at work."""
     a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
-    x, y, one = np.ones(1 << 23, np.float32), np.ones(1 << 23, np.float32), np.ones(1, np.float32)
+    x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
     return {
-        "flops": 2 * 512**3 / seconds(comm, np.matmul, a, b, c),
-        "bandwidth": 3 * x.nbytes / seconds(comm, np.add, x, y, y),
-        "call": seconds(comm, np.add, one, one, one),
+        "flops": 2 * 512**3 / seconds(paced, np.matmul, a, b, c),
+        "bandwidth": 3 * x.nbytes / seconds(paced, np.add, x, y, y),
+        "call": seconds(paced, np.add, one, one, z),
     }
 
 
 # ----- tables
 
 
-def tables(comm, progress=iter):
-    """All tables of a machine file. progress: around what is gone through."""
+def tables(paced, progress=iter):
+    """All tables of a machine file. paced: a Paced. progress: around what is gone through."""
     found = {}
     kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
     points += [(layer, [ELEMENTS], (name, elements)) for name in LAYERS for elements in ELEMENTS]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
-    for measure, axes, sizes in progress(points):
-        for name, value in measure(comm, *sizes).items():
+    for measure, axes, sizes in progress(points * PASSES):
+        for name, value in measure(paced, *sizes).items():
             table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
-            table["seconds"][tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))] = value
+            where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
+            table["seconds"][where] = np.fmin(table["seconds"][where], value)
     return {name: completed(table) for name, table in found.items()}
 
 
-def linear(comm, samples, inputs, outputs):
+def linear(paced, samples, inputs, outputs):
     """The three products of a Linear layer."""
-    if samples > 1 and 2 * samples * inputs * outputs > MOST:
+    if samples > 1 and 2 * samples * inputs * outputs > 4 * MOST:
         return {}
-    layers = [Linear(inputs, outputs) for _ in range(max(1, min(8, RESIDENT // (8 * inputs * outputs))))]
+    layers = [Linear(inputs, outputs) for _ in range(turns(8 * inputs * outputs))]
     x, dy = random(samples, inputs), random(samples, outputs)
     nets = [Sequential([layer]) for layer in layers]
     for net in nets:
         net.forward(x, training=True)
     return {
-        "linear.forward": seconds(comm, in_turn([layer.forward for layer in layers]), x),
-        "linear.gradients": seconds(comm, in_turn([layer.gradients for layer in layers]), dy),
-        "linear.input_gradient": seconds(comm, in_turn([layer.input_gradient for layer in layers]), dy),
+        "linear.forward": seconds(paced, in_turn([layer.forward for layer in layers]), x),
+        "linear.gradients": seconds(paced, in_turn([layer.gradients for layer in layers]), dy),
+        "linear.input_gradient": seconds(paced, in_turn([layer.input_gradient for layer in layers]), dy),
     }
+
+
+def turns(nbytes):
+    """Among how many arrays of so many bytes a measurement goes round."""
+    return max(1, min(8, RESIDENT // nbytes))
 
 
 def in_turn(functions):
@@ -114,7 +126,7 @@ def in_turn(functions):
     return lambda argument: next(turn)(argument)
 
 
-def convolution(comm, kernel, images, pixels, inputs, outputs):
+def convolution(paced, kernel, images, pixels, inputs, outputs):
     """The passes of a Conv2d with a square kernel, square images and stride 1."""
     if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
         return {}
@@ -122,25 +134,34 @@ def convolution(comm, kernel, images, pixels, inputs, outputs):
     x, dy = random(images, side, side, inputs), random(images, side, side, outputs)
     Sequential([conv]).forward(x, training=True)
     passes = {"forward": (conv.forward, x), "gradients": (conv.gradients, dy), "backward": (conv.backward, dy)}
-    return {f"conv{kernel}.{name}": seconds(comm, *call) for name, call in passes.items()}
+    return {f"conv{kernel}.{name}": seconds(paced, *call) for name, call in passes.items()}
 
 
-def layer(comm, name, elements):
+def layer(paced, name, elements):
     """Both passes of a layer that goes through its elements."""
     one = LAYERS[name]()
-    x = random(1, 2, elements // 16, 8)
     net = Sequential([one])
     one.in_place = True  # as behind a Linear or a convolution
-    dy = np.zeros_like(net.forward(x, training=True))  # which stay what they are, however often they are overwritten
+    copies = turns(4 * elements) if name != "pooled" else 1  # that one reads what a convolution has just written
+    shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
+    inputs = cycle([random(*shape) for _ in range(copies)])
+    dy = cycle([np.zeros_like(net.forward(next(inputs), training=True)) for _ in range(copies)])  # which stay zeros
+
+    def forward():
+        one.begin(0, 0, shape[0])
+        one.forward(next(inputs), True)
+
     with np.errstate(over="ignore"):
-        return {f"{name}.forward": seconds(comm, one.forward, x, True), f"{name}.backward": seconds(comm, one.backward, dy)}
+        found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy)))
+    return dict(zip((f"{name}.forward", f"{name}.backward"), found))
 
 
-def rest(comm, elements):
+def rest(paced, elements):
     """What else a step does with so many numbers: copies, sums, the update of parameters, the loss of outputs."""
     x, y = random(elements), random(elements)
-    copied, added = seconds(comm, np.copyto, y, x), seconds(comm, np.add, x, y, np.empty_like(x))
-    net = Sequential([Linear(1, elements // 2)])
+    copied, added = seconds(paced, np.copyto, y, x), seconds(paced, np.add, x, y, np.empty_like(x))
+    updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
+    update = cycle(updates)
     samples = max(1, elements // 10)
     loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
 
@@ -151,36 +172,41 @@ def rest(comm, elements):
     return {
         **dict.fromkeys(("copy.forward", "copy.backward"), copied),
         **dict.fromkeys(("add.forward", "add.backward"), added),
-        "update": seconds(comm, SGD(net, lr=1e-9, momentum=0.9).step),
-        "loss": seconds(comm, of_loss),
+        "update": seconds(paced, lambda: next(update)()),
+        "loss": seconds(paced, of_loss),
     }
 
 
 def completed(table):
-    """What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis."""
+    """What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis;
+    and no time is longer than that of a larger size."""
     values = table["seconds"]
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
         values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
+    for axis in range(values.ndim):
+        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
     return table | {"seconds": values.tolist()}
 
 
 # ----- collectives
 
 
-def collectives(comm, lengths=LENGTHS, progress=iter):
+def collectives(paced, lengths=LENGTHS, progress=iter):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks."""
-    curves = {}
+    curves, comm = {}, paced.comm
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            for kind, length in progress(list(product(ACTIONS, lengths))):
+            for kind, length in progress(list(product(ACTIONS, lengths)) * PASSES):
                 grid.tally.clear()
                 action = ACTIONS[kind](grid.group("model"), length)
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values())) / grid.size
-                curve = curves.setdefault(kind, {}).setdefault(str(members), [])
-                if not curve or sent > curve[-1][0]:
-                    curve.append([sent, seconds(comm, action)])
-    return curves
+                curve = curves.setdefault(kind, {}).setdefault(str(members), {})
+                curve[sent] = min(curve.get(sent, np.inf), seconds(paced, action))
+    return {
+        kind: {p: sorted([sent, s] for sent, s in curve.items() if sent) for p, curve in of.items()}
+        for kind, of in curves.items()
+    }
 
 
 def all_reduce(group, length):

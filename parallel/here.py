@@ -9,12 +9,12 @@ import os
 import platform
 import tempfile
 import zlib
-from pathlib import Path
 
 from mpi4py import MPI
 
 from parallel import calibration, machine
 from parallel.grid import ProcessGrid
+from parallel.pace import Paced, on_machine
 from parallel.probe import cache, transport
 
 SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
@@ -25,7 +25,7 @@ def here(comm):
     path = place(comm)
     content = comm.bcast(path.read_text() if comm.rank == 0 and path.is_file() else None)
     if content is None:
-        content = json.dumps(quick(comm))
+        content = comm.bcast(json.dumps(quick(comm)))
         if comm.rank == 0:
             keep(content, path)
     try:
@@ -50,41 +50,31 @@ def ranks_of_node(comm):
 
 def quick(comm):
     """The content of a machine file without tables, measured in seconds. Collective."""
-    return described(comm, {}, calibration.collectives(comm, SOME), "measured in a few seconds")
+    paced = Paced(comm)
+    return described(paced, {}, calibration.collectives(paced, SOME), "measured in a few seconds")
 
 
 def thorough(comm, progress=iter):
     """The content of a whole machine file, measured in minutes. Collective."""
-    tables = calibration.tables(comm, progress)
-    return described(comm, tables, calibration.collectives(comm, progress=progress), "measured")
+    paced = Paced(comm)
+    tables = calibration.tables(paced, progress)
+    return described(paced, tables, calibration.collectives(paced, progress=progress), "measured")
 
 
-def described(comm, tables, curves, how):
+def described(paced, tables, curves, how):
     """The content of a machine file for this job. Collective."""
-    core, ranks = calibration.core(comm), ranks_of_node(comm)
-    link = calibration.link(curves, comm.size, core)
+    comm, core = paced.comm, calibration.core(paced)
+    link, ranks = calibration.link(curves, comm.size, core), ranks_of_node(comm)
+    memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
         "name": f"{platform.node()}, {comm.size} ranks, {ranks} a node",
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core,
-        "node": {
-            "ranks": ranks,
-            "bandwidth": core["bandwidth"] * ranks,
-            "memory": memory_of_machine() * ranks / on_machine(comm),
-        },
+        "core": core | {"calm": paced.calm},
+        "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
         "links": {"node": link, "network": link},
         "tables": tables,
         "collectives": curves,
     }
-
-
-def on_machine(comm):
-    """How many ranks share this machine's memory; hosts that it plays count as one. Collective."""
-    try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        name = platform.node()
-    return comm.allgather(name).count(name)
 
 
 def memory_of_machine():

@@ -5,6 +5,7 @@ A machine file is JSON. `name` and `source` say what it is of and where its numb
 | entry                                          | what it says                                                      |
 |------------------------------------------------|-------------------------------------------------------------------|
 | `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
+|       and `calm`                               | of a measured one: the pace of its times, see `parallel/pace.py`  |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
 | `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of one rank within a node, |
 |                                                | of all that a node sends to others                                |

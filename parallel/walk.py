@@ -9,10 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
+import numpy as np
+
+from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
 from nn.chain import leaves
+from nn.convolution import Patches, Winograd, algorithm
 from nn.pool import Pool2d
+from nn.pooled import LARGE
+from nn.workspace import BLOCK_BYTES
 from parallel.gathered import GatheredLinear
 from parallel.group import MAX_ELEMENTS
 from parallel.halo import Halo, HaloConv2d
@@ -64,6 +69,7 @@ class Walk:
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
         self.works, self.elements, self.parameters = [], prod(shape), 0
         self.layer, self.of = None, defaultdict(list)
+        self.before, self.streams = None, False  # the layer before; whether its outputs never leave the cache
         self.first = True  # no layer so far had parameters, so nothing goes backward any further
 
     def go(self, layers):
@@ -74,7 +80,7 @@ class Walk:
             self.elements += prod(self.shape)
             if self.first and any(leaf.parameters for leaf in leaves([layer])):
                 self.first = False
-            self.layer, self.name = outer, outer and outer.name
+            self.layer, self.name, self.before = outer, outer and outer.name, layer
 
     def loss(self, outline):
         """Behind the layers of a network."""
@@ -105,11 +111,12 @@ class Walk:
             nbytes = round(elements * self.itemsize)
             self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, behind=behind))
 
-    def both(self, name, elements, arrays=2):
-        """A layer that goes through so many elements each way."""
-        self.compute("forward", f"{name}.forward", (elements,), 0, arrays * elements)
+    def both(self, name, elements, arrays=2, block=None):
+        """A layer that goes through so many elements each way, in blocks of so many of them."""
+        sizes, scale = (block or elements,), elements / block if block else 1.0
+        self.compute("forward", f"{name}.forward", sizes, 0, arrays * elements, scale)
         if not self.first:
-            self.compute("backward", f"{name}.backward", (elements,), 0, (arrays + 1) * elements)
+            self.compute("backward", f"{name}.backward", sizes, 0, (arrays + 1) * elements, scale)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
         self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize, behind)
@@ -135,6 +142,10 @@ class Walk:
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
         phases = "forward", "gradients" if self.first else "backward"
+        chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
+        self.streams = isinstance(chosen, Patches) and n * pixels * outputs * self.itemsize >= LARGE
+        if isinstance(chosen, Winograd):  # as many pixels as have its products in tiles of 4 x 4, which the tables are of
+            pixels = chosen.tiles(rows, columns) * 16 * (chosen.n / (3 + kh)) ** 2
         works = []
         for phase in phases:
             times = 2 if phase == "backward" else 1
@@ -150,7 +161,12 @@ class Walk:
 
     def pool(self, layer):
         rows, columns = layer.window.output(*self.shape[1:3])
-        self.both(type(layer).__name__.lower(), self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel))
+        joined = self.streams and isinstance(layer, MaxPool2d) and type(self.before) is Conv2d  # see `nn/pooled.py`
+        elements = self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel)
+        if joined:
+            self.both("pooled", elements, block=BLOCK_BYTES // self.itemsize)
+        else:
+            self.both(type(layer).__name__.lower(), elements)
         self.shape = self.shape[0], rows, columns, self.shape[3]
 
     def elementwise(self, layer):
@@ -165,7 +181,7 @@ class Walk:
 
     def flatten(self, layer):
         if len(self.shape) > 2:
-            self.both("copy", prod(self.shape))
+            self.both("flatten", prod(self.shape))
             self.shape = self.shape[0], prod(self.shape[1:])
 
     def residual(self, layer):

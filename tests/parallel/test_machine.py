@@ -101,10 +101,10 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
 
 @mpi(1, 2)
 def test_all_tables_of_a_calibration(comm):
-    calibration.SAMPLE, calibration.MOST, calibration.RUNS = 1e-6, 1e3, 1
+    calibration.SAMPLE, calibration.RUNS, calibration.PASSES = 1e-6, 1, 1
     calibration.LINEAR = [1, 4], [8, 16], [8, 16]
     calibration.CONVOLUTION = [1, 2], [16], [1, 3], [8]
-    calibration.ELEMENTS = [32, 64]
+    calibration.ELEMENTS = [128, 4096]
     described = machine.checked(here.thorough(comm))
     assert described.operation_seconds("linear.forward", (4, 16, 16), 0, 0, 4, 1) > 0
     assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)

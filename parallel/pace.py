@@ -1,0 +1,60 @@
+"""How fast a core is at the moment: what else runs on a machine, or on its host, slows it for moments or minutes.
+
+A time is *at the calm pace* when it is multiplied by what a small product of matrices took while the machine was calm, and
+divided by what it takes now. Times of different moments then compare.
+"""
+
+import os
+import platform
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+SIDE, PROBES = 128, 10
+_A, _B, _C = (np.ones((SIDE, SIDE), np.float32) for _ in range(3))
+
+
+def pace(probes=PROBES):
+    """Seconds of a product of two matrices of 128 x 128 that lie in the core's own cache: the median of some."""
+    found = []
+    for _ in range(probes):
+        start = time.perf_counter()
+        np.matmul(_A, _B, out=_C)
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+class Paced:
+    """Turns times into those at the calm pace, where each rank has a core of its own; else it leaves them alone.
+
+    comm: of all ranks. calm: seconds of the product while the machine was calm; by default the fastest of a hundred probes.
+    seconds, raw: of what was last within `with`, at the calm pace and as they were. slowness: their ratio.
+    """
+
+    def __init__(self, comm, calm=None):
+        self.comm = comm
+        self.crowded = max(on_machine(comm)) > (os.cpu_count() or 1)
+        self.calm = calm or comm.allreduce(min(pace() for _ in range(100)), MPI.MIN)
+
+    def __enter__(self):
+        self.before = pace()
+        self.start = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception):
+        self.raw = time.perf_counter() - self.start
+        self.slowness = 1.0 if self.crowded else (self.before + pace()) / 2 / self.calm
+        self.seconds = self.raw / self.slowness
+
+
+def on_machine(comm):
+    """For each rank, how many ranks share its machine; hosts that one machine plays are one. Collective."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        name = platform.node()
+    names = comm.allgather(name)
+    return [names.count(name) for name in names]
