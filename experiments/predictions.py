@@ -7,7 +7,7 @@ For each problem (a network and a global batch) all grids of the ranks are measu
 planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
 a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/pace.py`; on ranks
 that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
-median step, a plan by the median of its rounds, of several passes over all problems.
+median step, a pass over all problems by the median of its rounds, and of several passes the fastest one: as in the calibration.
 """
 
 import time
@@ -142,10 +142,10 @@ def measure(problems, described, paced, passes, rounds, progress=iter):
         for side in sides:
             key = number, str(side.grid), tuple(side.net.plan)
             rows[key] = side.row(described, side is sides[0])
-            found[key] += side.rounds
+            found[key].append([median(seconds) for seconds in zip(*side.rounds)])
             side.grid.free()
     for key, row in rows.items():
-        row["measured"], row["as_it_was"] = (median(seconds) for seconds in zip(*found[key]))
+        row["measured"], row["as_it_was"] = min(found[key])
         row["error"] = row["predicted"] / row["measured"] - 1
     return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
 
@@ -192,7 +192,7 @@ def table(rows):
 def main():
     parser = Parser(prog="predictions", description="Hold the predictions of the cost model against measured training steps.")
     parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
-    parser.add_argument("--passes", type=whole(1), default=3, help="over all problems")
+    parser.add_argument("--passes", type=whole(1), default=4, help="over all problems")
     parser.add_argument("--rounds", type=whole(1), default=3, help="of a pass, in which each plan has its turn")
     parser.add_argument("--net", help="only the problems of this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")

@@ -26,25 +26,26 @@ LINEAR = [1, 4, 16, 64, 256, 1024], WIDTHS, WIDTHS  # samples, inputs, outputs
 CHANNELS, FILTERS = [1, 3, 6, 16, 32, 64, 128, 256], [4, 8, 16, 32, 64, 128, 256]
 CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixels of one that comes out, channels in, out
 ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
+RUN_LENGTHS = [4, 16, 64, 256, 1024]  # numbers that lie side by side in what is packed for a message
+POOLED_CHANNELS = [6, 32]
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
+LONGEST = 1 << 24  # of an all-reduce, in which the gradients of a network travel
 LAYERS = {
     "relu": nn.ReLU,
     "leakyrelu": nn.LeakyReLU,
     "tanh": nn.Tanh,
     "sigmoid": nn.Sigmoid,
     "dropout": lambda: nn.Dropout(0.5),
-    "maxpool2d": lambda: nn.MaxPool2d(2),
-    "pooled": lambda: nn.MaxPool2d(2),
-    "avgpool2d": lambda: nn.AvgPool2d(2),
     "batchnorm": lambda: nn.BatchNorm(32),
     "localresponsenorm": lambda: nn.LocalResponseNorm(5),
     "flatten": nn.Flatten,
 }
+POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
 
 
 def seconds(paced, action, *arguments):
-    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, the mean of
-    the ranks.
+    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, each as long as
+    its slowest rank, for whom the others wait in training.
 
     A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
     """
@@ -61,8 +62,8 @@ def seconds(paced, action, *arguments):
                 action(*arguments)
         found.append(paced.seconds / times)
     found = np.array(found)
-    comm.Allreduce(MPI.IN_PLACE, found)
-    return float(np.median(found) / comm.size)
+    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return float(np.median(found))
 
 
 def random(*shape):
@@ -90,6 +91,12 @@ def tables(paced, progress=iter):
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
     points += [(layer, [ELEMENTS], (name, elements)) for name in LAYERS for elements in ELEMENTS]
+    points += [
+        (pooling, [ELEMENTS, POOLED_CHANNELS], (name, *sizes))
+        for name in POOLINGS
+        for sizes in product(ELEMENTS, POOLED_CHANNELS)
+    ]
+    points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
     for measure, axes, sizes in progress(points * PASSES):
         for name, value in measure(paced, *sizes).items():
@@ -142,7 +149,7 @@ def layer(paced, name, elements):
     one = LAYERS[name]()
     net = Sequential([one])
     one.in_place = True  # as behind a Linear or a convolution
-    copies = turns(4 * elements) if name != "pooled" else 1  # that one reads what a convolution has just written
+    copies = turns(4 * elements)
     shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
     inputs = cycle([random(*shape) for _ in range(copies)])
     dy = cycle([np.zeros_like(net.forward(next(inputs), training=True)) for _ in range(copies)])  # which stay zeros
@@ -154,6 +161,32 @@ def layer(paced, name, elements):
     with np.errstate(over="ignore"):
         found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy)))
     return dict(zip((f"{name}.forward", f"{name}.backward"), found))
+
+
+def pooling(paced, name, elements, channels):
+    """Both passes of a pooling under windows of 2 x 2. "pooled" is one that reads what a convolution has just written."""
+    one = POOLINGS[name](2)
+    copies = turns(4 * elements) if name != "pooled" else 1
+    pixels = elements // channels
+    shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
+    inputs = cycle([random(*shape) for _ in range(copies)])
+    dy = cycle([np.zeros_like(one.forward(next(inputs), training=True)) for _ in range(copies)])
+    return {
+        f"{name}.forward": seconds(paced, lambda: one.forward(next(inputs), True)),
+        f"{name}.backward": seconds(paced, lambda: one.backward(next(dy))),
+    }
+
+
+def packing(paced, elements, run):
+    """Copying every other run of so many numbers to where they lie side by side."""
+    copies = range(turns(12 * elements))
+    pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
+
+    def pack():
+        x, flat = next(pairs)
+        flat[...] = x[:, 0]
+
+    return {"pack": seconds(paced, pack)}
 
 
 def rest(paced, elements):
@@ -196,7 +229,8 @@ def collectives(paced, lengths=LENGTHS, progress=iter):
     curves, comm = {}, paced.comm
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            for kind, length in progress(list(product(ACTIONS, lengths)) * PASSES):
+            points = [*product(ACTIONS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
+            for kind, length in progress(points * PASSES):
                 grid.tally.clear()
                 action = ACTIONS[kind](grid.group("model"), length)
                 action()

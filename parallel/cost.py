@@ -65,6 +65,11 @@ class Cost:
         return self.itemsize * (self.parameters * (2 + STATE) + 2 * self.outputs)
 
     @property
+    def collectives(self):
+        """How many this rank takes part in, in a step."""
+        return sum(work.group is not None for work in self.works)
+
+    @property
     def bytes_sent(self):
         """By this rank, in a step."""
         return sum(work.nbytes for work in self.works if work.group is not None)

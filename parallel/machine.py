@@ -7,8 +7,8 @@ A machine file is JSON. `name` and `source` say what it is of and where its numb
 | `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
 |       and `calm`                               | of a measured one: the pace of its times, see `parallel/pace.py`  |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
-| `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of one rank within a node, |
-|                                                | of all that a node sends to others                                |
+| `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of a rank within a node   |
+|                                                | (if memory is no slower), of all that a node sends to others      |
 | `tables`: operation: `axes`, `seconds`         | measured: the seconds of an operation on a lattice of its sizes   |
 | `collectives`: kind: ranks: [[bytes, seconds]] | measured: of a collective in groups of so many ranks, all at once |
 
@@ -27,6 +27,7 @@ from math import prod
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "machines"
+ACCESSES = 3  # of a byte that goes from rank to rank through the memory of a node: read, written, read again
 KINDS = "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "halo"
 
 
@@ -90,12 +91,13 @@ class Machine:
         if kind in self._curves:
             return self._measured(self._curves[kind], group.size, sent)
         within, between = self.links["node"], self.links["network"]
+        through_memory = max(within["beta"], ACCESSES / self.bandwidth(ranks))
         if group.size <= group.on_node:
-            return rounds(kind, group.size) * within["alpha"] + sent * within["beta"]
+            return rounds(kind, group.size) * within["alpha"] + sent * through_memory
         # What the groups of a node send goes through its one connection; what they send each other, through its memory.
         beta = between["beta"] * min(self.node["ranks"], ranks) / group.on_node
         if group.on_node > 1:
-            beta = max(beta, within["beta"])
+            beta = max(beta, through_memory)
         return rounds(kind, group.size) * between["alpha"] + sent * beta
 
     def _measured(self, curves, ranks, sent):

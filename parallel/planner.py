@@ -28,6 +28,7 @@ from parallel.placements import N, Replicate, Shard
 from parallel.plan import FEWEST, INPUT, along_height
 from parallel.walk import Walk, all_reduce_elements
 
+TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # seconds for each byte of memory, to be tried in turn
 
@@ -79,7 +80,10 @@ class Planner:
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
 
     def best(self, shown=5):
-        """(the fastest Candidate, the others in order, up to `shown` of them looked at to the end).
+        """(the Candidate that is chosen, the others in order, up to `shown` of them looked at to the end).
+
+        Of those that are about as fast as the fastest one, the one with the fewest collectives is chosen: ranks wait for
+        each other in each of them, which the model does not know.
 
         NoRoom if there is none that fits the memory.
         """
@@ -96,8 +100,9 @@ class Planner:
         good = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
         if not good:
             raise NoRoom(self._no_room(candidates))
-        chosen, *others = good
-        others += [c for c in candidates if c.cost and c.reason]
+        alike = [candidate for candidate in good if candidate.seconds <= (1 + TIE) * good[0].seconds]
+        chosen = min(alike, key=lambda candidate: candidate.cost.collectives)
+        others = [c for c in good if c is not chosen] + [c for c in candidates if c.cost and c.reason]
         return chosen, others + [c for c in candidates if not c.cost]
 
     # ----- grids
@@ -205,6 +210,9 @@ def why_lost(other, chosen):
     """In words, what makes one Candidate slower than another."""
     if other.reason:
         return other.reason
+    if other.seconds < chosen.seconds:
+        counts = f"{other.cost.collectives} collectives instead of {chosen.cost.collectives}"
+        return f"{counts}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
     mine, theirs = other.cost.parts, chosen.cost.parts
     names = {
         "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations"

@@ -27,6 +27,7 @@ from parallel.reduction import replicated
 from parallel.split import resized, size, split
 
 KERNELS = 3, 5  # of the tables of convolutions
+LONGEST_RUN, MOST_CHANNELS = 1024, 32  # from which on copies and poolings go no faster
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,16 @@ class Walk:
             nbytes = round(elements * self.itemsize)
             self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, behind=behind))
 
-    def both(self, name, elements, arrays=2, block=None):
-        """A layer that goes through so many elements each way, in blocks of so many of them."""
-        sizes, scale = (block or elements,), elements / block if block else 1.0
+    def both(self, name, elements, arrays=2, block=None, more=()):
+        """A layer that goes through so many elements each way, in blocks of so many of them. more: sizes of its table."""
+        sizes, scale = (block or elements, *more), elements / block if block else 1.0
         self.compute("forward", f"{name}.forward", sizes, 0, arrays * elements, scale)
         if not self.first:
             self.compute("backward", f"{name}.backward", sizes, 0, (arrays + 1) * elements, scale)
+
+    def pack(self, phase, elements, run):
+        """Copy elements of which so many lie side by side."""
+        self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
         self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize, behind)
@@ -155,6 +160,8 @@ class Walk:
                 kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
                 name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
                 scale = kh * kw / kernel**2
+                if phase == "backward" and isinstance(chosen, Patches):  # half of it is for the pixels that went in
+                    scale *= (1 + height * width / max(pixels, 1)) / 2
             works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
         self.shape = n, rows, columns, outputs
         return works
@@ -163,10 +170,8 @@ class Walk:
         rows, columns = layer.window.output(*self.shape[1:3])
         joined = self.streams and isinstance(layer, MaxPool2d) and type(self.before) is Conv2d  # see `nn/pooled.py`
         elements = self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel)
-        if joined:
-            self.both("pooled", elements, block=BLOCK_BYTES // self.itemsize)
-        else:
-            self.both(type(layer).__name__.lower(), elements)
+        name, block = ("pooled", BLOCK_BYTES // self.itemsize) if joined else (type(layer).__name__.lower(), None)
+        self.both(name, elements, block=block, more=(min(self.shape[3], MOST_CHANNELS),))
         self.shape = self.shape[0], rows, columns, self.shape[3]
 
     def elementwise(self, layer):
@@ -232,10 +237,10 @@ class Walk:
         else:
             return there
         self.communicate(phase, kind, group, sent)
-        packed = prod(here) * (isinstance(target, Shard) and target.dim != 0)
-        packed += prod(there) * (isinstance(source, Shard) and source.dim != 0)
-        if packed:
-            self.compute(phase, "copy.forward", (packed,), 0, 2 * packed)
+        for shard, shape in ((target, here), (source, there)):  # packed for the message, unpacked behind it
+            if isinstance(shard, Shard) and shard.dim != 0:
+                inside = prod(shape[shard.dim :]) if shard.dim > 0 else shape[-1]
+                self.pack(phase, prod(shape), inside // group.size)
         return there
 
     def halo(self, layer, behind=((), ())):
@@ -244,10 +249,10 @@ class Walk:
         row = prod(self.shape) // max(self.shape[layer.dim], 1)
         self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
         self.communicate("forward", "halo", layer.group, sent * row, behind[0])
-        self.compute("forward", "copy.forward", (prod(self.shape),), 0, 2 * prod(self.shape))
+        self.pack("forward", prod(self.shape), row)
         if not self.first:
             self.communicate("backward", "halo", layer.group, received * row, behind[1])
-            self.compute("backward", "copy.forward", (prod(self.shape),), 0, 2 * prod(self.shape))
+            self.pack("backward", prod(self.shape), row)
 
     def halo_convolution(self, layer):
         before = self.shape
@@ -255,7 +260,15 @@ class Walk:
         self.shape = resized(before, layer.halo.dim, needed)
         forward, backward = self.convolution(layer.conv)
         after, self.shape = self.shape, before
-        inner = replace(forward, scale=forward.scale * size(layer.inner) / max(after[1], 1))
+        share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
+        inner = replace(forward, scale=forward.scale * share)
+        if 0 < share < 1 and len(forward.sizes) == 4:
+            n, pixels, *channels = forward.sizes
+            parts = [replace(forward, sizes=(n, pixels * part, *channels)) for part in (share, 1 - share)]
+            inner = parts[0]
+            self.works[self.works.index(forward)] = inner
+            self.works.append(parts[1])
+            self.of[self.layer] = [work for work in self.of[self.layer] if work is not forward] + parts
         self.halo(layer.halo, ((inner,), (replace(backward, scale=backward.scale / 2),)))
         self.shape = after
 
