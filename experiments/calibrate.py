@@ -11,8 +11,9 @@ from tqdm import tqdm
 
 from experiments.options import Parser, check_writable
 from experiments.report import write_json
-from parallel import here, machine
+from parallel import here, machine, references
 from parallel.job import on_root, run
+from parallel.pace import Paced
 
 
 def options():
@@ -22,13 +23,20 @@ def options():
     return parser
 
 
+def whole(comm, progress):
+    """The content of a whole machine file. Collective."""
+    content = comm.bcast(here.thorough(comm, progress))
+    described = machine.checked(content)
+    content["core"] |= references.beyond(Paced(comm, described.core["calm"]), described)
+    return content
+
+
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
     path = args.out or here.place(comm)
     on_root(comm, lambda: check_writable(path) if args.out else path.parent.mkdir(parents=True, exist_ok=True))
     progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
-    content = here.quick(comm) if args.quick else here.thorough(comm, progress)
-    machine.checked(content)
+    content = here.quick(comm) if args.quick else whole(comm, progress)
     on_root(comm, lambda: write_json(path, content, indent=None))
     if comm.rank == 0:
         core, link = content["core"], content["links"]["network"]

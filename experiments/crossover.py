@@ -22,12 +22,12 @@ from mpi4py import MPI
 
 from experiments import report
 from experiments.bench_rounds import minibatch, own_block
-from experiments.hosts import LINK
 from experiments.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, specs
 from parallel import ProcessGrid, parallelize, train_step, volume
 from parallel.here import memory_of_machine
 from parallel.job import UserError, on_root, run
+from parallel.launch import LINK
 from parallel.plan import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed

@@ -31,11 +31,10 @@ from experiments import shaper
 from experiments.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
 from experiments.options import Parser, number, user_input, whole
 from parallel.job import UserError, one_line, run_launcher
-from parallel.launch import cores, environment, find_mpiexec, is_open_mpi
+from parallel.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
 
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is
-LINK = "GRIDGRAD_LINK"  # the environment variable that tells programs on what network they run
 SHARED_MEMORY = Path("/dev/shm")  # a file system of each host's own
 SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done  # its options

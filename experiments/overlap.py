@@ -23,11 +23,11 @@ from mpi4py import MPI
 
 from experiments import report
 from experiments.bench_rounds import minibatch, own_block
-from experiments.hosts import LINK
 from experiments.options import Parser, add_problem, check_writable, user_input, whole
 from nn import LOSSES, SGD, specs
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.job import UserError, on_root, run
+from parallel.launch import LINK
 from parallel.trace import Trace
 
 WARM_UP = 2

@@ -19,6 +19,7 @@ from parallel.walk import KERNELS
 
 SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
 RUNS, PASSES = 3, 2
+LONG = 1.0  # seconds that the runs of one collective last at the most
 MOST = 2.5e9  # operations of a convolution that is measured, a quarter of a product; larger ones are in proportion
 RESIDENT = 12 << 20  # bytes of arrays that take turns: more than a core's own cache holds, as those of a network
 WIDTHS = [8, 64, 256, 512, 1024, 2048, 4096]
@@ -64,6 +65,24 @@ def seconds(paced, action, *arguments):
     found = np.array(found)
     comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
     return float(np.median(found))
+
+
+def seconds_between(paced, action):
+    """Of one call of a collective between products, from which the ranks come at different times, as in training: the mean of
+    the ranks, since what one waits for the others is lost."""
+    comm, found = paced.comm, []
+    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
+    comm.Barrier()
+    for _ in range(4 * RUNS):
+        np.matmul(a, b, out=c)
+        with paced:
+            action()
+        found.append(paced.seconds)
+        if comm.allreduce(sum(found)) > comm.size * LONG:
+            break
+    found = np.array(found[1:] or found)
+    comm.Allreduce(MPI.IN_PLACE, found)
+    return float(np.median(found) / comm.size)
 
 
 def random(*shape):
@@ -236,7 +255,7 @@ def collectives(paced, lengths=LENGTHS, progress=iter):
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values())) / grid.size
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})
-                curve[sent] = min(curve.get(sent, np.inf), seconds(paced, action))
+                curve[sent] = min(curve.get(sent, np.inf), seconds_between(paced, action))
     return {
         kind: {p: sorted([sent, s] for sent, s in curve.items() if sent) for p, curve in of.items()}
         for kind, of in curves.items()

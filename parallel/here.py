@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from parallel import calibration, machine
 from parallel.grid import ProcessGrid
+from parallel.launch import LINK
 from parallel.pace import Paced, on_machine
 from parallel.probe import cache, transport
 
@@ -55,7 +56,7 @@ def quick(comm):
 
 
 def thorough(comm, progress=iter):
-    """The content of a whole machine file, measured in minutes. Collective."""
+    """The content of a machine file with all its tables, measured in minutes. Collective."""
     paced = Paced(comm)
     tables = calibration.tables(paced, progress)
     return described(paced, tables, calibration.collectives(paced, progress=progress), "measured")
@@ -67,7 +68,9 @@ def described(paced, tables, curves, how):
     link, ranks = calibration.link(curves, comm.size, core), ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
-        "name": f"{platform.node()}, {comm.size} ranks, {ranks} a node",
+        "name": ", ".join(
+            [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
+        ),
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
         "core": core | {"calm": paced.calm},
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},

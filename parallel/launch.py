@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 MARK = "GRIDGRAD_JOB"  # an environment variable by which the processes of a job are found again
+LINK = "GRIDGRAD_LINK"  # an environment variable that says, in words, what network joins the hosts
 SHARED_MEMORY = Path("/dev/shm")
 
 

@@ -5,7 +5,8 @@ A machine file is JSON. `name` and `source` say what it is of and where its numb
 | entry                                          | what it says                                                      |
 |------------------------------------------------|-------------------------------------------------------------------|
 | `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
-|       and `calm`                               | of a measured one: the pace of its times, see `parallel/pace.py`  |
+|       `calm`                                   | measured: the pace of its times, see `parallel/pace.py`           |
+|       `step`, `wait`                           | measured: what steps take beyond, see `parallel/references.py`    |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
 | `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of a rank within a node   |
 |                                                | (if memory is no slower), of all that a node sends to others      |
@@ -202,6 +203,7 @@ def checked(content):
             numbers += [int(ranks) - 1, *(number for point in curve for number in point)]
             if not all(a[0] < b[0] for a, b in zip(curve, curve[1:])):
                 raise ValueError("bytes must increase along a curve")
+    numbers += [content["core"][name] for name in ("calm", "step", "wait") if name in content["core"]]
     if not all(isinstance(n, int | float) and n > 0 and math.isfinite(n) for n in numbers):
         raise ValueError("numbers must be finite and above 0")
     return Machine(**content)

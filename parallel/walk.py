@@ -37,7 +37,7 @@ class Work:
     layer, phase: of what: "forward", "backward", "gradients", "update" or "loss". name: the operation of a machine's
     table, with its `sizes`; or the kind of a collective of `group`, of which this rank sends `nbytes`.
     flops: its arithmetic. nbytes: its traffic with memory. scale: how many times the seconds of the table.
-    behind: the Works that go on at the same time as a collective.
+    behind: the Works that a collective goes on behind, where someone calls the MPI library meanwhile: else little moves.
     """
 
     layer: str
@@ -53,9 +53,11 @@ class Work:
     def seconds(self, machine, ranks, itemsize=4):
         """On a machine of which so many ranks are in use."""
         if self.group is None:
-            return self.scale * machine.operation_seconds(self.name, self.sizes, self.flops, self.nbytes, itemsize, ranks)
+            seconds = machine.operation_seconds(self.name, self.sizes, self.flops, self.nbytes, itemsize, ranks)
+            return self.scale * seconds + machine.core.get("step", 0.0) * (self.name == "loss")
         hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.behind)
-        return max(0.0, machine.collective_seconds(self.name, self.group, ranks, self.nbytes) - hidden)
+        seconds = machine.collective_seconds(self.name, self.group, ranks, self.nbytes) + machine.core.get("wait", 0.0)
+        return max(0.0, seconds - hidden)
 
 
 class Walk:
@@ -243,33 +245,31 @@ class Walk:
                 self.pack(phase, prod(shape), inside // group.size)
         return there
 
-    def halo(self, layer, behind=((), ())):
+    def halo(self, layer):
         sent, received = (sum(size(part) for rank, part in enumerate(parts) if rank != layer.group.rank)
                           for parts in (layer.sent, layer.received))  # fmt: skip
         row = prod(self.shape) // max(self.shape[layer.dim], 1)
         self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
-        self.communicate("forward", "halo", layer.group, sent * row, behind[0])
+        self.communicate("forward", "halo", layer.group, sent * row)
         self.pack("forward", prod(self.shape), row)
         if not self.first:
-            self.communicate("backward", "halo", layer.group, received * row, behind[1])
+            self.communicate("backward", "halo", layer.group, received * row)
             self.pack("backward", prod(self.shape), row)
 
     def halo_convolution(self, layer):
         before = self.shape
         needed = size(layer.halo.needed[layer.halo.group.rank])
         self.shape = resized(before, layer.halo.dim, needed)
-        forward, backward = self.convolution(layer.conv)
+        forward, _ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
         share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
-        inner = replace(forward, scale=forward.scale * share)
         if 0 < share < 1 and len(forward.sizes) == 4:
             n, pixels, *channels = forward.sizes
             parts = [replace(forward, sizes=(n, pixels * part, *channels)) for part in (share, 1 - share)]
-            inner = parts[0]
-            self.works[self.works.index(forward)] = inner
-            self.works.append(parts[1])
-            self.of[self.layer] = [work for work in self.of[self.layer] if work is not forward] + parts
-        self.halo(layer.halo, ((inner,), (replace(backward, scale=backward.scale / 2),)))
+            for works in (self.works, self.of[self.layer]):
+                works[works.index(forward)] = parts[0]
+                works.append(parts[1])
+        self.halo(layer.halo)
         self.shape = after
 
     def gathered(self, layer):
@@ -278,9 +278,8 @@ class Walk:
         group, whole = move.group, move.parts(move.source)[-1].stop
         self.shape = n, whole
         self.elements += n * whole  # the gathered blocks
-        forward, *back = self.linear(layer.linear)
-        own = replace(forward, scale=width / max(whole, 1))
-        self.communicate("forward", "all-gather", group, n * width * (group.size - 1), (own,))
+        _, *back = self.linear(layer.linear)
+        self.communicate("forward", "all-gather", group, n * width * (group.size - 1))
         self.communicate("backward", "reduce-scatter", group, n * (whole - width), tuple(back[:1]))
 
 

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
-from parallel import calibration, here, machine
+from parallel import calibration, here, machine, references
+from parallel.cost import Cost
 from parallel.machine import Table, checked, names, on_curve, read
 from parallel.outline import Outline, Ranks
+from parallel.pace import Paced
 from tests.mpi import mpi
 
 GOOD = {
@@ -97,6 +99,19 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
     assert machine.checked(json.loads(here.place(comm).read_text())).core == first.core == here.here(comm).core
     if comm.size > 1:
         assert set(first.collectives) == set(machine.KINDS)
+
+
+@mpi(1, 2)
+def test_what_steps_take_beyond_their_parts(comm):
+    calibration.SAMPLE, references.STEPS, references.ROUNDS = 1e-5, 1, 1
+    first = here.here(comm)
+    found = references.beyond(Paced(comm), first)
+    again = machine.checked(json.loads(here.place(comm).read_text()) | {"core": first.core | found})
+    assert found["step"] > 0 and found["wait"] > 0
+    assert comm.allgather(found) == [found] * comm.size
+    net = references.dense(64)
+    costs = [Cost(net, Outline({"batch": comm.size}), "out", 16, one) for one in (first, again)]
+    assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
 
 
 @mpi(1, 2)
