@@ -39,6 +39,8 @@ def read(path, may_differ=()):
                 _at(report, place)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: line {number} is not a report of sweep ({error!r}); run sweep again") from None
+        if report.get("simulated"):
+            raise ValueError(f"{path}: line {number} is of a simulation: it was not measured")
         reports.append(report)
     if not reports:
         raise ValueError(f"{path}: no reports; run sweep first")

@@ -36,6 +36,8 @@ def complete(args):
             setattr(args, option, defaults.get(option))
         elif option not in defaults:
             raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
+    if args.memory and "auto" not in (args.grid, args.plan):
+        raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
     if args.patience and not args.validation:
         raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
     if args.profile and not args.report:

@@ -109,7 +109,9 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         limit = args.memory and args.memory * 2**30
-        net = parallelize(serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=limit)
+        net = parallelize(
+            serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=limit, machine=model
+        )
         grid = net.grid
         check_memory(args, serial, net)
         optimizer = make_optimizer(args, net, steps)

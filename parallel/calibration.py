@@ -243,13 +243,13 @@ def completed(table):
 # ----- collectives
 
 
-def collectives(paced, lengths=LENGTHS, progress=iter):
+def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks."""
     curves, comm = {}, paced.comm
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
             points = [*product(ACTIONS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
-            for kind, length in progress(points * PASSES):
+            for kind, length in progress(points * passes):
                 grid.tally.clear()
                 action = ACTIONS[kind](grid.group("model"), length)
                 action()

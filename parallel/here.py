@@ -24,7 +24,7 @@ SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of t
 def here(comm):
     """The Machine of a job. Collective."""
     path = place(comm)
-    content = comm.bcast(path.read_text() if comm.rank == 0 and path.is_file() else None)
+    content = comm.bcast(remembered(path) if comm.rank == 0 else None)
     if content is None:
         content = comm.bcast(json.dumps(quick(comm)))
         if comm.rank == 0:
@@ -35,10 +35,19 @@ def here(comm):
         raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
 
 
+def remembered(path):
+    """The text of the file, None where it can not be read."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return None
+
+
 def place(comm):
     """Where the machine file of a job like this one belongs. Collective."""
     ranks_per_node = ranks_of_node(comm)
-    what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count(), *transport()]
+    what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
+    what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
     digest = zlib.crc32(repr(what).encode())
     return cache().parent / f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json"
 
@@ -52,7 +61,7 @@ def ranks_of_node(comm):
 def quick(comm):
     """The content of a machine file without tables, measured in seconds. Collective."""
     paced = Paced(comm)
-    return described(paced, {}, calibration.collectives(paced, SOME), "measured in a few seconds")
+    return described(paced, {}, calibration.collectives(paced, SOME, passes=1), "measured in a few seconds")
 
 
 def thorough(comm, progress=iter):

@@ -142,11 +142,15 @@ def run_launcher(main):
         if promised > 1:
             raise UserError("not a parallel program: run it without mpiexec")
         main()
+        sys.stdout.flush()
     except UserError as error:
         _say(error)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
 
 
 def end_job_early():

@@ -31,6 +31,8 @@ class Replicas:
     """
 
     def __init__(self, serial, grid, **options):
+        if "auto" in options.values():
+            raise ValueError("replicas must be alike: name the plan")
         others = [axis for axis in grid.sizes if axis != "batch"]
         sizes = {axis: grid.sizes[axis] for axis in others}
         self.net = parallelize(serial, ProcessGrid(grid.group(*others).comm, **sizes), **options)

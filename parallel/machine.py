@@ -20,6 +20,7 @@ sends (Thakur et al. 2005; Gholami et al. 2018).
 
 import json
 import math
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -29,6 +30,9 @@ from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "machines"
 ACCESSES = 3  # of a byte that goes from rank to rank through the memory of a node: read, written, read again
+TABLES = re.compile(
+    r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
+)
 KINDS = "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "halo"
 
 
@@ -73,15 +77,15 @@ class Machine:
         """Bytes of memory for each of so many ranks."""
         return self.node["memory"] / min(ranks, self.node["ranks"])
 
-    def _operation_seconds(self, operation, sizes, flops, nbytes, itemsize, ranks):
+    def _operation_seconds(self, operation, sizes, scale, flops, nbytes, itemsize, ranks):
         """Of one operation on a rank while `ranks` are at work.
 
-        operation, sizes: of a table. flops, nbytes: its arithmetic and its traffic, in bytes.
+        operation, sizes: of a table, and how many times what it says. flops, nbytes: its arithmetic, and its traffic in bytes.
         """
         if not all(sizes):
             return self.core["call"]
         if operation in self._tables:
-            return self._tables[operation].seconds(sizes) * itemsize / 4
+            return scale * self._tables[operation].seconds(sizes) * itemsize / 4
         rate = self.core["flops"] * 4 / itemsize
         return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
 
@@ -107,11 +111,6 @@ class Machine:
         known = max((p for p in curves if p <= ranks), default=min(curves))
         latency = curves[known][0][1]
         return latency * math.log2(ranks) / math.log2(known) + on_curve(curves[known], sent) - latency
-
-    def save(self, path):
-        """Write the file; the caller sees to it that it appears whole."""
-        names = "name", "source", "core", "node", "links", "tables", "collectives"
-        Path(path).write_text(json.dumps({name: getattr(self, name) for name in names}) + "\n")
 
 
 def rounds(kind, ranks):
@@ -192,21 +191,38 @@ def read(name):
 def checked(content):
     """A Machine of what a file holds; raises one of many errors if it is none."""
     numbers = [content["core"][name] for name in ("flops", "bandwidth", "call")]
+    numbers += [content["core"][name] for name in ("calm", "step", "wait") if name in content["core"]]
     numbers += [content["node"][name] for name in ("ranks", "bandwidth", "memory")]
     numbers += [content["links"][link][name] for link in ("node", "network") for name in ("alpha", "beta")]
-    for table in content.get("tables", {}).values():
-        if not all(a < b for axis in table["axes"] for a, b in zip(axis, axis[1:])):
-            raise ValueError("sizes must increase along an axis")
-        numbers += list(values(table["seconds"], [len(axis) for axis in table["axes"]]))
-    for curves in content.get("collectives", {}).values():
+    for name, table in content.get("tables", {}).items():
+        if not TABLES.fullmatch(name) or len(table["axes"]) != dimensions(name):
+            raise ValueError(f"there is no table {name} of {len(table['axes'])} axes")
+        for axis in table["axes"]:
+            numbers += increasing(axis)
+        numbers += values(table["seconds"], [len(axis) for axis in table["axes"]])
+    for kind, curves in content.get("collectives", {}).items():
+        if not curves:
+            raise ValueError(f"no number of ranks has a curve of {kind}")
         for ranks, curve in curves.items():
-            numbers += [int(ranks) - 1, *(number for point in curve for number in point)]
-            if not all(a[0] < b[0] for a, b in zip(curve, curve[1:])):
-                raise ValueError("bytes must increase along a curve")
-    numbers += [content["core"][name] for name in ("calm", "step", "wait") if name in content["core"]]
-    if not all(isinstance(n, int | float) and n > 0 and math.isfinite(n) for n in numbers):
+            numbers += [int(ranks) - 1, *(seconds for _, seconds in curve), *increasing([sent for sent, _ in curve])]
+    if not all(type(n) in (int, float) and n > 0 and math.isfinite(n) for n in numbers):
         raise ValueError("numbers must be finite and above 0")
+    if type(content["node"]["ranks"]) is not int or not all(isinstance(content[name], str) for name in ("name", "source")):
+        raise ValueError("ranks are a whole number, name and source are texts")
     return Machine(**content)
+
+
+def increasing(numbers):
+    """The numbers; ValueError if there are none, or they do not increase."""
+    if not numbers or not all(a < b for a, b in zip(numbers, numbers[1:])):
+        raise ValueError("sizes and bytes must increase")
+    return numbers
+
+
+def dimensions(name):
+    """How many axes the table of an operation has."""
+    kind = name.partition(".")[0]
+    return {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}.get(kind, 1)
 
 
 def values(nested, shape):

@@ -20,7 +20,9 @@ from parallel.split import size
 from parallel.training import train_step
 
 
-def parallelize(net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None):
+def parallelize(
+    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None
+):
     """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
 
         net = parallelize(net)                     # the planner chooses
@@ -30,14 +32,15 @@ def parallelize(net, grid="auto", plan=None, reduction="plain", sharded=None, ha
     net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
     Images need its `input_shape`.
     grid: a ProcessGrid; or a text such as "batch=4,model=2", of all ranks; or "auto": `parallel/planner.py` chooses for
-    global minibatches of `batch_size` samples, and no more than `memory` bytes a rank (by default what the machine has).
+    global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
+    machine that this is, or another Machine.
     plan: see `parallel/plan.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
     reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
     gradients travel in float16; see `parallel/choice.py`.
     ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
     """
     if grid == "auto" or plan == "auto":
-        grid, plan = planned(net, grid, plan, batch_size, memory)
+        grid, plan = planned(net, grid, plan, batch_size, memory, machine)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
     placed = place(net, grid, "fewest-bytes" if plan is None else plan)

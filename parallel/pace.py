@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from mpi4py import MPI
 
 SIDE, PROBES = 128, 10
 _A, _B, _C = (np.ones((SIDE, SIDE), np.float32) for _ in range(3))
@@ -30,14 +29,14 @@ def pace(probes=PROBES):
 class Paced:
     """Turns times into those at the calm pace, where each rank has a core of its own; else it leaves them alone.
 
-    comm: of all ranks. calm: seconds of the product while the machine was calm; by default the fastest of a hundred probes.
+    comm: of all ranks. calm: seconds of the product while this rank's core was calm; by default the fastest of a hundred.
     seconds, raw: of what was last within `with`, at the calm pace and as they were. slowness: their ratio.
     """
 
     def __init__(self, comm, calm=None):
         self.comm = comm
         self.crowded = max(on_machine(comm)) > (os.cpu_count() or 1)
-        self.calm = calm or comm.allreduce(min(pace() for _ in range(100)), MPI.MIN)
+        self.calm = calm or min(pace() for _ in range(100))
 
     def __enter__(self):
         self.before = pace()

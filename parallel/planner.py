@@ -13,11 +13,13 @@ Where a plan needs more memory than a rank may have, bytes are given a price, wh
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from mpi4py import MPI
 
 from nn import Conv2d, Linear
 from nn.chain import leaves
+from nn.device import is_cpu
 from nn.summary import rows
 from parallel.cost import STATE, Cost, busiest, local_shape
 from parallel.grid import AXES, parse_grid
@@ -66,7 +68,8 @@ class Candidate:
 class Planner:
     """net: a serial Sequential. ranks: how many. batch_size: of the global minibatch. machine: a Machine.
 
-    memory: bytes that a rank may use, by default its share of a node's. grid, plan: where they are given, sizes by axis and a
+    memory: bytes that a rank may use, by default its share of a node's; counted for SGD with momentum, every rank updating all
+    of its parameters. grid, plan: where they are given, sizes by axis and a
     text as of `parallelize`.
     Raises ValueError as `parallelize` does.
     """
@@ -90,7 +93,7 @@ class Planner:
         candidates = sorted((Candidate(sizes, self._bound(sizes)) for sizes in self.grids), key=lambda c: c.bound)
         best, looked_at = math.inf, 0
         for candidate in candidates:
-            if candidate.bound >= best and looked_at > shown:
+            if candidate.bound > (1 + TIE) * best and looked_at > shown:
                 candidate.reason = "its products and sums alone take longer"
                 continue
             looked_at += 1
@@ -115,6 +118,8 @@ class Planner:
         every = list(factors(self.ranks, 3 if has_images else 2))
         useful = [(b, m, h) for b, m, h in every if b <= self.batch_size and h <= height and m <= max(width, self.batch_size)]
         for b, m, h in useful or every:
+            if h > 1 and "height" in (self.plan or ""):
+                continue  # images are cut along one axis alone
             yield {"batch": b, "height": h, "model": m}
 
     def _bound(self, sizes):
@@ -125,7 +130,7 @@ class Planner:
         group = busiest(sizes, self.ranks_per_node).group("batch", "height")
         products = 2 * self._flops * samples / (self.machine.peak * 4 / itemsize)
         sums = self.machine.collective_seconds("all-reduce", group, self.ranks, all_reduce_elements(held, group) * itemsize)
-        update = self.machine.operation_seconds("update", (held,), 0, 5 * held * itemsize, itemsize, self.ranks)
+        update = self.machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, self.ranks)
         return products + sums + update
 
     @cached_property
@@ -140,13 +145,23 @@ class Planner:
     # ----- one grid
 
     def _look_at(self, candidate):
-        """Find the best plan for a grid that fits the memory."""
-        for price in PRICES:
-            words = self.plan or self._shortest_path(candidate.sizes, price)
-            candidate.cost = Cost(self.net, busiest(candidate.sizes, self.ranks_per_node), words, self.batch_size, self.machine)
+        """Find the best plan for a grid that fits the memory: the dearest bytes say at once whether there is any."""
+        free, *between, dearest = PRICES
+        for price in (free, dearest):
+            candidate.cost = self._best_plan(candidate.sizes, price)
             if candidate.cost.memory <= self.memory:
-                return
-        candidate.reason = f"needs {candidate.cost.memory / 2**30:.2f} GiB a rank, of {self.memory / 2**30:.2f}"
+                break
+        else:
+            candidate.reason = f"needs {candidate.cost.memory / 2**30:.2f} GiB a rank, of {self.memory / 2**30:.2f}"
+            return
+        if price == dearest:
+            costs = (self._best_plan(candidate.sizes, price) for price in between)
+            candidate.cost = next((cost for cost in costs if cost.memory <= self.memory), candidate.cost)
+
+    def _best_plan(self, sizes, price):
+        """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
+        words = self.plan or self._shortest_path(sizes, price)
+        return Cost(self.net, busiest(sizes, self.ranks_per_node), words, self.batch_size, self.machine)
 
     def _shortest_path(self, sizes, price):
         """The text of the plan whose seconds, and bytes of memory times their price, are the fewest."""
@@ -242,7 +257,7 @@ def weighted_in(layers):
 
 
 def factors(n, count):
-    """All (f1, .., f_count, 1, ..) of three whole numbers whose product is n, the last ones 1 beyond `count`."""
+    """All three whole numbers whose product is n; the last one is 1 where `count` is 2."""
     divisors = [d for d in range(1, n + 1) if n % d == 0]
     for first in divisors:
         if count == 2:
@@ -251,15 +266,19 @@ def factors(n, count):
             yield from ((first, second, n // first // second) for second in divisors if (n // first) % second == 0)
 
 
-def planned(net, grid, plan, batch_size, memory, comm=MPI.COMM_WORLD):
+def planned(net, grid, plan, batch_size, memory, machine=None, comm=MPI.COMM_WORLD):
     """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
 
-    grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen.
+    grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
     """
+    if not is_cpu():
+        raise ValueError("the planner knows no GPU: name the grid and the plan")
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
     else:
         sizes = None if grid == "auto" else parse_grid(grid)
-    planner = Planner(net, comm.size, batch_size, here(comm), memory, sizes, None if plan == "auto" else plan)
+    if sizes and prod(sizes.values()) != comm.size:
+        raise ValueError(f"the grid {grid} has {prod(sizes.values())} places but there are {comm.size} ranks: change one")
+    planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, None if plan == "auto" else plan)
     chosen, _ = planner.best()
     return (chosen.grid if grid == "auto" else grid), chosen.plan

@@ -6,10 +6,12 @@ last rank has come, and lasts as long as the model says. Those that do not block
 need to be tested, as where the network has a processor of its own; one that blocks goes ahead of them. So stragglers, waiting
 and overlap are simulated and not only added up, while the numbers that are trained are real.
 
-Not simulated: reading the data, evaluations, sums in shared memory and in float16, and several nodes' messages in each other's
-way. Reports and traces of such a run are in virtual time.
+Not simulated: reading the data, evaluations, sums in shared memory and in float16, several nodes' messages in each other's
+way, and the seconds that a calibrated machine waits in each collective for no reason of the model's. Reports and traces of
+such a run are in virtual time.
 """
 
+from collections import Counter
 from functools import cached_property
 
 import numpy as np
@@ -179,8 +181,8 @@ class VirtualTime:
     def _ranks(self, group):
         """The group as the machine file's nodes hold it."""
         if group not in self.groups:
-            nodes = [rank // self.machine.node["ranks"] for rank in group.ranks]
-            self.groups[group] = Ranks(group.size, group.rank, nodes.count(nodes[group.rank]))
+            nodes = Counter(rank // self.machine.node["ranks"] for rank in group.ranks)
+            self.groups[group] = Ranks(group.size, group.rank, min(nodes.values()))  # the same on all of its ranks
         return self.groups[group]
 
 

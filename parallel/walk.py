@@ -53,8 +53,8 @@ class Work:
     def seconds(self, machine, ranks, itemsize=4):
         """On a machine of which so many ranks are in use."""
         if self.group is None:
-            seconds = machine.operation_seconds(self.name, self.sizes, self.flops, self.nbytes, itemsize, ranks)
-            return self.scale * seconds + machine.core.get("step", 0.0) * (self.name == "loss")
+            seconds = machine.operation_seconds(self.name, self.sizes, self.scale, self.flops, self.nbytes, itemsize, ranks)
+            return seconds + machine.core.get("step", 0.0) * (self.name == "loss")
         hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.behind)
         seconds = machine.collective_seconds(self.name, self.group, ranks, self.nbytes) + machine.core.get("wait", 0.0)
         return max(0.0, seconds - hidden)
@@ -265,7 +265,10 @@ class Walk:
         share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
         if 0 < share < 1 and len(forward.sizes) == 4:
             n, pixels, *channels = forward.sizes
-            parts = [replace(forward, sizes=(n, pixels * part, *channels)) for part in (share, 1 - share)]
+            parts = [
+                replace(forward, sizes=(n, pixels * p, *channels), flops=forward.flops * p, nbytes=forward.nbytes * p)
+                for p in (share, 1 - share)
+            ]
             for works in (self.works, self.of[self.layer]):
                 works[works.index(forward)] = parts[0]
                 works.append(parts[1])

@@ -111,6 +111,8 @@ def main():
     )
     args = parser.parse_args()
     path = Path(args.json)
+    if path.suffix != ".json":
+        raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")
     with user_input():
         check_writable(path)
     try:

@@ -36,9 +36,11 @@ def test_tables_are_exact_where_measured_and_follow_powers_between():
 
 def test_constants_where_nothing_was_measured():
     one = checked(GOOD)
-    assert one.operation_seconds("product", (1,), 2e10, 0, 4, 1) == pytest.approx(2 + 1e-6)
-    assert one.operation_seconds("product", (1,), 0, 1e10, 4, 4) == pytest.approx(2 + 1e-6)  # four share 2e10 bytes a second
-    assert one.operation_seconds("product", (0,), 9, 9, 4, 1) == 1e-6
+    assert one.operation_seconds("product", (1,), 1.0, 2e10, 0, 4, 1) == pytest.approx(2 + 1e-6)
+    assert one.operation_seconds("product", (1,), 1.0, 0, 1e10, 4, 4) == pytest.approx(
+        2 + 1e-6
+    )  # four share 2e10 bytes a second
+    assert one.operation_seconds("product", (0,), 1.0, 9, 9, 4, 1) == 1e-6
     inside, across = Ranks(4, 0, 4), Ranks(4, 0, 1)
     assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
     assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
@@ -77,6 +79,16 @@ def test_groups_of_an_outline():
         {"tables": {"relu.forward": {"axes": [[1, 2]], "seconds": [1.0, float("nan")]}}},
         {"collectives": {"all-reduce": {"2": [[8, 1.0], [8, 2.0]]}}},
         {"collectives": {"all-reduce": {"1": [[8, 1.0]]}}},
+        {"collectives": {"all-reduce": {}}},
+        {"collectives": {"all-reduce": {"2": []}}},
+        {"collectives": {"all-reduce": {"2": [[8, 1.0, 2.0]]}}},
+        {"tables": {"relu.forward": {"axes": [[0, 1]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"relu.forward": {"axes": [[]], "seconds": []}}},
+        {"tables": {"relu.forward": {"axes": [["a", "b"]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"linear.forward": {"axes": [[1, 2]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"convx.forward": {"axes": [[1, 2]] * 4, "seconds": [[[[1.0] * 2] * 2] * 2] * 2}}},
+        {"node": {"ranks": 1.5, "bandwidth": 1, "memory": 1}},
+        {"name": ["a"]},
         {"surprise": 1},
     ],
 )
@@ -93,7 +105,7 @@ def test_a_machine_that_is_not_there_is_said_with_those_that_are():
 
 @mpi(1, 2, 3)
 def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
-    calibration.SAMPLE = 1e-5  # the numbers do not matter here
+    calibration.SAMPLE, calibration.RUNS = 1e-6, 1  # the numbers do not matter here
     first = here.here(comm)
     assert here.place(comm).is_file() and first.node["ranks"] == comm.size
     assert machine.checked(json.loads(here.place(comm).read_text())).core == first.core == here.here(comm).core
@@ -103,7 +115,7 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
 
 @mpi(1, 2)
 def test_what_steps_take_beyond_their_parts(comm):
-    calibration.SAMPLE, references.STEPS, references.ROUNDS = 1e-5, 1, 1
+    calibration.SAMPLE, calibration.RUNS, references.STEPS, references.ROUNDS = 1e-6, 1, 1, 1
     first = here.here(comm)
     found = references.beyond(Paced(comm), first)
     again = machine.checked(json.loads(here.place(comm).read_text()) | {"core": first.core | found})
@@ -121,6 +133,6 @@ def test_all_tables_of_a_calibration(comm):
     calibration.CONVOLUTION = [1, 2], [16], [1, 3], [8]
     calibration.ELEMENTS = [128, 4096]
     described = machine.checked(here.thorough(comm))
-    assert described.operation_seconds("linear.forward", (4, 16, 16), 0, 0, 4, 1) > 0
+    assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
     assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)
     assert described.peak >= described.core["flops"]
