@@ -113,7 +113,8 @@ def test_ten_steps_equal_serial(comm):
         layers, dtype, _ = case
         losses, expected = on_one_rank(*case)
         tolerance = 1e-10 if dtype == np.float64 else 1e-4
-        for sizes, plan in cases(comm.size, PLANS[layers]):
+        plans = PLANS[layers] if dtype == np.float64 else PLANS[layers][:2]  # the same code, and looser bounds
+        for sizes, plan in cases(comm.size, plans):
             with ProcessGrid(comm, **sizes) as grid:
                 parallel_losses, state = on_grid(grid, plan, *case)
             words = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"

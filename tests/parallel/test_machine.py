@@ -131,7 +131,7 @@ def test_all_tables_of_a_calibration(comm):
     calibration.SAMPLE, calibration.RUNS, calibration.PASSES = 1e-6, 1, 1
     calibration.LINEAR = [1, 4], [8, 16], [8, 16]
     calibration.CONVOLUTION = [1, 2], [16], [1, 3], [8]
-    calibration.ELEMENTS = [128, 4096]
+    calibration.ELEMENTS, calibration.LONGEST = [128, 4096], 64
     described = machine.checked(here.thorough(comm))
     assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
     assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)
