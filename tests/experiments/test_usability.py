@@ -166,6 +166,7 @@ def test_the_command_writes_what_is_kept(tmp_path):
 
 
 def test_a_file_that_can_not_be_written_ends_with_one_line(tmp_path):
-    arguments = [sys.executable, "-m", "experiments.usability", "--json", tmp_path]
+    (tmp_path / "a.json").mkdir()
+    arguments = [sys.executable, "-m", "experiments.usability", "--json", tmp_path / "a.json"]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1 and "no ordinary file" in finished.stderr
