@@ -12,8 +12,12 @@ class WallClock:
     """What `time.perf_counter` shows. A tally asks it what time it is, and tells it of communication: `parallel/virtual.py`
     has another one, whose time passes as a model says."""
 
-    now = staticmethod(time.perf_counter)
     progresses = True  # whether it is worth testing what is under way
+
+    @property
+    def now(self):
+        """A function that gives the time in seconds."""
+        return time.perf_counter
 
     def blocked(self, group, kind, sent):
         """A blocking collective of which this rank sent so many bytes is over."""

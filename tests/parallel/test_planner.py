@@ -97,7 +97,7 @@ def test_a_large_network_on_many_ranks():
 
 
 @mpi(1, 2, 3, 5, 6)
-def test_one_call_parallelizes_any_network(comm):
+def test_one_call_parallelizes_whatever_layers(comm):
     rng = np.random.default_rng(0)
     for make in (dense, small_cnn, images):
         whole = make()
