@@ -19,6 +19,8 @@ from pathlib import Path
 MARK = "GRIDGRAD_JOB"  # an environment variable by which the processes of a job are found again
 LINK = "GRIDGRAD_LINK"  # an environment variable that says, in words, what network joins the hosts
 SHARED_MEMORY = Path("/dev/shm")
+FALSE_START = "The PMIx server's listener thread failed to start"  # Open MPI's mpiexec, now and then
+STARTS = 3
 
 
 @dataclass
@@ -97,8 +99,18 @@ def mpiexec(ranks, arguments, timeout, env=None):
     """Run `python ARGUMENTS` on `ranks` ranks; returns a Finished.
 
     timeout: seconds until the watchdog ends the job. However the job ends (by itself, killed, hung, or by an
-    exception here such as Ctrl-C), no process and no shared-memory segment of it remains.
+    exception here such as Ctrl-C), no process and no shared-memory segment of it remains. A launcher that fails
+    before it has started any rank is started again.
     """
+    for _ in range(STARTS):
+        finished = _job(ranks, arguments, timeout, env)
+        if finished.status == 0 or FALSE_START not in finished.stderr:
+            break
+    return finished
+
+
+def _job(ranks, arguments, timeout, env):
+    """One start of mpiexec, to its end."""
     launcher = find_mpiexec()
     mark, started = uuid.uuid4().hex, time.time()
     process = subprocess.Popen(

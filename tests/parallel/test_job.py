@@ -13,7 +13,9 @@ import pytest
 
 from parallel.job import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 from parallel.launch import (
+    FALSE_START,
     MARK,
+    STARTS,
     environment,
     find_mpiexec,
     is_open_mpi,
@@ -61,6 +63,19 @@ def job(way, ranks=3, timeout=60):
 def test_a_job_that_goes_well():
     finished, _ = job("well")
     assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("false_starts, status", [(2, 0), (3, 213)])
+def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, status):
+    launcher, starts = tmp_path / "mpiexec", tmp_path / "starts"
+    launcher.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {starts}\n'
+        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; exit 213; fi\n'
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setenv("MPIEXEC", str(launcher))
+    assert mpiexec(2, ["-c", ""], 10).status == status
+    assert len(starts.read_text()) == STARTS
 
 
 def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
