@@ -15,7 +15,6 @@ import math
 import os
 import platform
 import time
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
@@ -28,6 +27,7 @@ from parallel import ProcessGrid, parallelize, train_step, volume
 from parallel.here import memory_of_machine
 from parallel.job import UserError, on_root, run
 from parallel.launch import LINK
+from parallel.pace import machine
 from parallel.plan import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
@@ -138,14 +138,6 @@ def check_memory(comm, sides):
     share = comm.allreduce(here / memory_of_machine(), MPI.MAX)
     if share > 1:
         raise UserError(f"the networks of all grids need {share:.1f} times the memory of a machine: use a smaller --net")
-
-
-def machine():
-    """What tells this machine from others; the hosts that one machine plays have it in common."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return platform.node()
 
 
 def describe(args, comm, rows):

@@ -5,13 +5,11 @@
 All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/machine.py`, `experiments.calibrate`).
 """
 
-from math import prod
-
 from experiments.options import Parser, number, user_input, whole, whole_list
 from experiments.summary import published
 from nn import specs
 from parallel import machine
-from parallel.grid import parse_grid
+from parallel.grid import check_places, parse_grid
 from parallel.job import run_launcher
 from parallel.plan import HELP
 from parallel.planner import BATCH_SIZE, Planner, why_lost
@@ -43,8 +41,8 @@ def planner(args):
     """The Planner that the options name. ValueError for what does not fit."""
     net = published(args.net, args.shape, args.outputs, args.dtype)
     grid = parse_grid(args.grid) if args.grid else None
-    if grid and prod(grid.values()) != args.ranks:
-        raise ValueError(f"the grid {args.grid} has {prod(grid.values())} places but there are {args.ranks} ranks: change one")
+    if grid:
+        check_places(args.grid, grid, args.ranks)
     memory = args.memory and args.memory * 2**30
     return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, args.plan)
 

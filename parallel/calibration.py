@@ -14,6 +14,7 @@ from mpi4py import MPI
 import nn
 from nn import SGD, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
 from parallel.grid import ProcessGrid
+from parallel.machine import rounds
 from parallel.split import size, split
 from parallel.walk import KERNELS
 
@@ -311,4 +312,4 @@ def link(curves, ranks, core):
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     curve = curves["all-reduce"][str(ranks)]
     (_, least), (sent, most) = curve[0], curve[-1]
-    return {"alpha": least / (2 * (ranks - 1).bit_length()), "beta": max(most - least, 1e-9) / sent}
+    return {"alpha": least / rounds("all-reduce", ranks), "beta": max(most - least, 1e-9) / sent}

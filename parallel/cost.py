@@ -9,8 +9,6 @@ from parallel.plan import weighted
 from parallel.split import size
 from parallel.walk import Walk
 
-STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
-
 
 class Cost:
     """The price of a training step on one rank.
@@ -18,7 +16,7 @@ class Cost:
     net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid, by one of its ranks: the
     one that has most to do. plan: as of `parallelize`. batch_size: of the global minibatch. machine: a Machine.
 
-    works: all that the rank does, see `Work`.
+    works: all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
     """
 
     def __init__(self, net, outline, plan, batch_size, machine):
@@ -26,10 +24,8 @@ class Cost:
         self.placed = place(net, outline, plan)
         self.itemsize = net.dtype.itemsize
         walk = Walk(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
-        walk.go(self.placed.layers)
-        walk.loss(outline)
-        walk.update(self.placed.layers, outline)
-        self.works, self.outputs, self.parameters = walk.works, walk.elements, walk.parameters
+        walk.step(self.placed.layers, outline)
+        self.works, self.memory = walk.works, walk.memory
 
     @cached_property
     def seconds(self):
@@ -58,11 +54,6 @@ class Cost:
                 part = "gradients" if work.layer == "gradients" else "activations"
             parts[part] += self.seconds_of(work)
         return parts
-
-    @property
-    def memory(self):
-        """Bytes that the rank needs: parameters, gradients, the optimizer's state, and the arrays of its layers, each way."""
-        return self.itemsize * (self.parameters * (2 + STATE) + 2 * self.outputs)
 
     @property
     def collectives(self):

@@ -31,6 +31,15 @@ def parse_grid(text):
     return sizes
 
 
+def check_places(grid, sizes, ranks):
+    """Raise ValueError if a grid, of these sizes by axis, does not have as many places as there are ranks."""
+    if prod(sizes.values()) != ranks:
+        raise ValueError(
+            f"the grid {grid} has {prod(sizes.values())} places but there are {ranks} ranks: "
+            f"start as many ranks as the grid has places, or change the grid"
+        )
+
+
 def ranks_per_node(most, environ=os.environ):
     """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no number above 0."""
     text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
@@ -65,11 +74,7 @@ class ProcessGrid:
         if unknown := sizes.keys() - set(AXES):
             raise ValueError(f"grid: unknown axes {sorted(unknown)}; there are {', '.join(AXES)}")
         self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
-        if prod(self.sizes.values()) != comm.size:
-            raise ValueError(
-                f"the grid {self} has {prod(self.sizes.values())} places but there are {comm.size} ranks: "
-                f"start as many ranks as the grid has places, or change the grid"
-            )
+        check_places(self, self.sizes, comm.size)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))

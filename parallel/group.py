@@ -16,9 +16,9 @@ from mpi4py import MPI
 
 from nn import device
 from parallel.clock import WallClock
-from parallel.split import size, split
 from parallel.staging import staging
 from parallel.transfer import Nothing, Requests, Transfer
+from parallel.volume import all_reduce_of_rank
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
 
@@ -131,8 +131,7 @@ class Group:
 
     def all_reduce_bytes(self, array):
         """What this rank sends in an all-reduce of `array`."""
-        own = size(split(array.size, self.size)[self.rank])
-        return (array.size - own + own * (self.size - 1)) * array.itemsize
+        return all_reduce_of_rank(array.size, self.size, self.rank) * array.itemsize
 
     def all_gather(self, block, out, counts, layer):
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""

@@ -4,19 +4,19 @@ Either is kept as a machine file in GRIDGRAD_CACHE, else in the user's cache dir
 whoever deletes it has it measured anew. So the planner answers alike when a run is repeated.
 """
 
+import contextlib
 import json
 import os
 import platform
-import tempfile
 import zlib
 
 from mpi4py import MPI
 
-from parallel import calibration, machine
+from parallel import cache, calibration, machine
 from parallel.grid import ProcessGrid
 from parallel.launch import LINK
 from parallel.pace import Paced, on_machine
-from parallel.probe import cache, transport
+from parallel.probe import transport
 
 SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
 
@@ -28,7 +28,8 @@ def here(comm):
     if content is None:
         content = comm.bcast(json.dumps(quick(comm)))
         if comm.rank == 0:
-            keep(content, path)
+            with contextlib.suppress(OSError):  # then it is measured again the next time
+                cache.write(path, content)
     try:
         return machine.checked(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
@@ -49,7 +50,7 @@ def place(comm):
     what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
     what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
     digest = zlib.crc32(repr(what).encode())
-    return cache().parent / f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json"
+    return cache.place(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
 
 
 def ranks_of_node(comm):
@@ -92,14 +93,3 @@ def described(paced, tables, curves, how):
 def memory_of_machine():
     """Bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def keep(content, path):
-    """Write a file whole or not at all; where that is not possible, it is measured again the next time."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
-            beside.write(content)
-        os.replace(beside.name, path)
-    except OSError:
-        pass

@@ -117,11 +117,7 @@ def rounds(kind, ranks):
     """After one another, of the algorithms of least latency (Thakur et al. 2005); of a halo the two neighbours."""
     if kind == "halo":
         return min(2, ranks - 1)
-    return ceil_log2(ranks) * (2 if kind == "all-reduce" else 1)
-
-
-def ceil_log2(n):
-    return (n - 1).bit_length()
+    return (ranks - 1).bit_length() * (2 if kind == "all-reduce" else 1)  # the logarithm of base 2, rounded up
 
 
 def on_curve(points, x):

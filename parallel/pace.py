@@ -50,10 +50,14 @@ class Paced:
 
 
 def on_machine(comm):
-    """For each rank, how many ranks share its machine; hosts that one machine plays are one. Collective."""
-    try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        name = platform.node()
-    names = comm.allgather(name)
+    """For each rank, how many ranks share its machine. Collective."""
+    names = comm.allgather(machine())
     return [names.count(name) for name in names]
+
+
+def machine():
+    """What tells this machine from others; the hosts that one machine plays have it in common."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()

@@ -46,6 +46,12 @@ class Placer:
             PLACES[kind](self, layer)
             self.shape = layer.output_shape(self.shape)
 
+    def finish(self):
+        """Bring the outputs to where the loss is computed: each rank has samples of its own."""
+        for axis, placement in self.at.items():
+            if placement != Replicate():
+                self.move(axis, Shard(N), "output")
+
     def move(self, axis, target, name):
         """Append what brings the activations to `target` along an axis."""
         source = self.at[axis]

@@ -6,7 +6,6 @@ from nn import Conv2d, Flatten
 from nn.pool import Pool2d
 from parallel.layout import Layout
 from parallel.place import Placer
-from parallel.placements import N, Replicate, Shard
 from parallel.plan import INPUT, along_height, feature_sizes, parse_plan, weighted
 
 
@@ -40,9 +39,7 @@ def place(net, grid, plan):
     placer = Placer(grid, choices, shape, start)
     input = placer.layout
     placer.place(net.layers)
-    for axis, placement in placer.at.items():
-        if placement != Replicate():
-            placer.move(axis, Shard(N), "output")
+    placer.finish()
     return Placed(placer.layers, model, input, placer.layout)
 
 

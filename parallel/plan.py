@@ -19,7 +19,7 @@ Along the axis `height` convolutions are "height" and Linear layers "replicate",
 from math import prod
 
 from nn import Conv2d, Linear
-from nn.chain import shapes
+from nn.chain import leaves, shapes
 from parallel.placements import C, H, N, Partial, Replicate, Shard
 from parallel.volume import redistribution
 
@@ -34,7 +34,12 @@ HELP = (
 
 def weighted(net):
     """The layers of a network that a plan has a choice for, in the order in which they run."""
-    return [layer for layer in net.leaves() if isinstance(layer, Conv2d | Linear)]
+    return weighted_in(net.layers)
+
+
+def weighted_in(layers):
+    """The same of a list of layers."""
+    return [leaf for leaf in leaves(layers) if isinstance(leaf, Conv2d | Linear)]
 
 
 def along_height(layers):

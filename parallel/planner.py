@@ -13,22 +13,19 @@ Where a plan needs more memory than a rank may have, bytes are given a price, wh
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from mpi4py import MPI
 
-from nn import Conv2d, Linear
-from nn.chain import leaves
+from nn import Conv2d
 from nn.device import is_cpu
 from nn.summary import rows
-from parallel.cost import STATE, Cost, busiest, local_shape
-from parallel.grid import AXES, parse_grid
+from parallel.cost import Cost, busiest, local_shape
+from parallel.grid import AXES, check_places, parse_grid
 from parallel.here import here
 from parallel.place import Placer
 from parallel.placed import checked
-from parallel.placements import N, Replicate, Shard
-from parallel.plan import FEWEST, INPUT, along_height
-from parallel.walk import Walk, all_reduce_elements
+from parallel.plan import FEWEST, INPUT, along_height, weighted_in
+from parallel.walk import STATE, Walk, all_reduce_elements
 
 TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -69,8 +66,7 @@ class Planner:
     """net: a serial Sequential. ranks: how many. batch_size: of the global minibatch. machine: a Machine.
 
     memory: bytes that a rank may use, by default its share of a node's; counted for SGD with momentum, every rank updating all
-    of its parameters. grid, plan: where they are given, sizes by axis and a
-    text as of `parallelize`.
+    of its parameters. grid, plan: where they are given, sizes by axis and a text as of `parallelize`.
     Raises ValueError as `parallelize` does.
     """
 
@@ -200,14 +196,11 @@ class Planner:
         walk.first = state is None
         placer.place(segment)
         if not segment:
-            for axis, placement in placer.at.items():
-                if placement != Replicate():
-                    placer.move(axis, Shard(N), "output")
+            placer.finish()
         walk.go(placer.layers)
         walk.update(placer.layers, outline)
         seconds = sum(work.seconds(self.machine, outline.size, walk.itemsize) for work in walk.works)
-        memory = walk.itemsize * (walk.parameters * (2 + STATE) + 2 * walk.elements)
-        return seconds + price * memory, (placer.shape, tuple(placer.at.items()), placer.unit, placer.order)
+        return seconds + price * walk.memory, (placer.shape, tuple(placer.at.items()), placer.unit, placer.order)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""
@@ -252,10 +245,6 @@ def segments(layers):
     return runs
 
 
-def weighted_in(layers):
-    return [leaf for leaf in leaves(layers) if isinstance(leaf, Conv2d | Linear)]
-
-
 def factors(n, count):
     """All three whole numbers whose product is n; the last one is 1 where `count` is 2."""
     divisors = [d for d in range(1, n + 1) if n % d == 0]
@@ -266,7 +255,7 @@ def factors(n, count):
             yield from ((first, second, n // first // second) for second in divisors if (n // first) % second == 0)
 
 
-def planned(net, grid, plan, batch_size, memory, machine=None, comm=MPI.COMM_WORLD):
+def planned(net, grid, plan, batch_size, memory, machine=None):
     """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
 
     grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
@@ -276,9 +265,9 @@ def planned(net, grid, plan, batch_size, memory, machine=None, comm=MPI.COMM_WOR
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
     else:
-        sizes = None if grid == "auto" else parse_grid(grid)
-    if sizes and prod(sizes.values()) != comm.size:
-        raise ValueError(f"the grid {grid} has {prod(sizes.values())} places but there are {comm.size} ranks: change one")
+        comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
+    if sizes:
+        check_places(grid, sizes, comm.size)
     planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, None if plan == "auto" else plan)
     chosen, _ = planner.best()
     return (chosen.grid if grid == "auto" else grid), chosen.plan

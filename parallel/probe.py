@@ -10,15 +10,13 @@ import os
 import platform
 import re
 import sys
-import tempfile
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 from mpi4py import MPI
-from platformdirs import user_cache_path
 
+from parallel.cache import place, write
 from parallel.reduction import replicated
 from parallel.shared import NoSharedMemory, SharedRun, shared_arrays
 
@@ -111,7 +109,7 @@ def seconds(grid, action, rounds=ROUNDS):
 
 
 def cache():
-    return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / "reductions.json"
+    return place("reductions.json")
 
 
 def remembered():
@@ -126,10 +124,7 @@ def remembered():
 def remember(key, answer):
     """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
     try:
-        cache().parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache().parent, delete=False) as beside:
-            beside.write(json.dumps(remembered() | {key: answer}, indent=1))
-        os.replace(beside.name, cache())
+        write(cache(), json.dumps(remembered() | {key: answer}, indent=1))
     except OSError as error:
         print(f"can not remember in {cache()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
               f"bit by bit, name it", file=sys.stderr)  # fmt: skip

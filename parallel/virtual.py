@@ -85,9 +85,7 @@ class VirtualTime:
         if batch_size not in self.prices:
             grid, net = self.net.grid, self.net
             walk = Walk(local_shape(net.input, batch_size, grid), batch_size, net.dtype.itemsize)
-            walk.go(net.layers)
-            walk.loss(grid)
-            walk.update(net.layers, grid)
+            walk.step(net.layers, grid)
             self.prices[batch_size] = walk
         return self.prices[batch_size]
 

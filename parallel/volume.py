@@ -39,6 +39,12 @@ def all_reduce(elements, ranks):
     return reduce_scatter(elements, ranks) + all_gather(elements, ranks)
 
 
+def all_reduce_of_rank(elements, ranks, rank):
+    """Elements that one rank sends of an all-reduce: those of the others' blocks, and its own block to each of them."""
+    own = size(split(elements, ranks)[rank])
+    return elements - own + own * (ranks - 1)
+
+
 def all_to_all(samples, shape, source, target, ranks, unit=1):
     """Elements sent by all ranks together to turn a split of one dimension into one of another."""
     lengths = {N: samples, H: shape[0] if len(shape) > 1 else 1, C: shape[-1]}

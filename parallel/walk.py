@@ -24,8 +24,10 @@ from parallel.halo import Halo, HaloConv2d
 from parallel.placements import Partial, Replicate, Shard
 from parallel.redistribute import Redistribute
 from parallel.reduction import replicated
-from parallel.split import resized, size, split
+from parallel.split import resized, size
+from parallel.volume import all_reduce_of_rank
 
+STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
 KERNELS = 3, 5  # of the tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # from which on copies and poolings go no faster
 
@@ -84,6 +86,17 @@ class Walk:
             if self.first and any(leaf.parameters for leaf in leaves([layer])):
                 self.first = False
             self.layer, self.name, self.before = outer, outer and outer.name, layer
+
+    def step(self, layers, outline):
+        """All layers of a network, and what comes behind them in a step."""
+        self.go(layers)
+        self.loss(outline)
+        self.update(layers, outline)
+
+    @property
+    def memory(self):
+        """Bytes that the rank needs: parameters, gradients, the optimizer's state, and the arrays of its layers, each way."""
+        return self.itemsize * (self.parameters * (2 + STATE) + 2 * self.elements)
 
     def loss(self, outline):
         """Behind the layers of a network."""
@@ -220,12 +233,11 @@ class Walk:
     def _move(self, phase, move, source, target):
         """Note one direction; returns the shape behind it. In a backward pass `shape` is of the gradient that comes in."""
         group, here = move.group, self.shape
-        part = lambda shard: move.parts(shard)  # noqa: E731
         there = here
         if isinstance(source, Shard):
-            there = resized(there, source.dim, part(source)[-1].stop)
+            there = resized(there, source.dim, move.parts(source)[-1].stop)
         if isinstance(target, Shard):
-            there = resized(there, target.dim, size(part(target)[group.rank]))
+            there = resized(there, target.dim, size(move.part(target)))
         kinds = type(source), type(target)
         if kinds == (Shard, Replicate):
             kind, sent = "all-gather", prod(here) * (group.size - 1)
@@ -234,7 +246,7 @@ class Walk:
         elif kinds == (Partial, Replicate):
             kind, sent = "all-reduce", all_reduce_elements(prod(here), group)
         elif kinds == (Shard, Shard):
-            kept = size(part(target)[group.rank]) / max(part(target)[-1].stop, 1)
+            kept = size(move.part(target)) / max(move.parts(target)[-1].stop, 1)
             kind, sent = "all-to-all", prod(here) * (1 - kept)
         else:
             return there
@@ -306,8 +318,7 @@ RULES = {
 
 def all_reduce_elements(elements, group):
     """What this rank sends in an all-reduce."""
-    own = size(split(elements, group.size)[group.rank])
-    return elements - own + own * (group.size - 1)
+    return all_reduce_of_rank(elements, group.size, group.rank)
 
 
 def gradient_sums(layers, outline):
