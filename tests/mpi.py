@@ -1,7 +1,8 @@
 """Tests that run on several ranks: `@mpi(1, 2, 5)` runs the body once on 1, once on 2 and once on 5 ranks.
 
 Each is a job of its own with a time limit; the body gets the communicator, and fails on any rank that raises. It runs on
-the device that GRIDGRAD_TEST_DEVICE names: see `tests/standin.py`.
+the device that GRIDGRAD_TEST_DEVICE names: see `tests/standin.py`. On the sizes in `long` it is marked so: `-m "not long"`
+leaves them out.
 """
 
 import importlib
@@ -12,9 +13,11 @@ import pytest
 from parallel.launch import mpiexec
 
 
-def mpi(*sizes, timeout=120):
+def mpi(*sizes, long=(), timeout=120):
+    cases = [pytest.param(ranks, marks=pytest.mark.long if ranks in long else ()) for ranks in sizes]
+
     def decorate(body):
-        @pytest.mark.parametrize("ranks", sizes)
+        @pytest.mark.parametrize("ranks", cases)
         def test(ranks):
             finished = mpiexec(ranks, ["-m", "tests.mpi", f"{body.__module__}:{body.__name__}"], timeout)
             assert finished.status == 0, f"status {finished.status}\n{finished.stdout}\n{finished.stderr}"

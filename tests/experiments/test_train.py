@@ -356,7 +356,9 @@ def accuracies():
     return {}
 
 
-@pytest.mark.parametrize("grid", ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2", "batch=2,model=2"])
+@pytest.mark.parametrize(
+    "grid", ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2", pytest.param("batch=2,model=2", marks=pytest.mark.long)]
+)
 def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
     """Ten epochs with default settings; all grids within 0.1 points of each other."""
     directory = datasets.data_directory()

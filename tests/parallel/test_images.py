@@ -107,7 +107,7 @@ def on_grid(grid, plan, layers, dtype, batch_sizes):
     return parallel(network(layers, dtype), grid, plan, sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
 
 
-@mpi(*RANKS, timeout=300)
+@mpi(*RANKS, long=(5, 6, 7, 8), timeout=300)
 def test_ten_steps_equal_serial(comm):
     for case in CASES:
         layers, dtype, _ = case
@@ -140,7 +140,7 @@ def test_blocks_of_many_channels_equal_serial(comm):
         assert error(state, expected) < 1e-4, (sizes, plan)
 
 
-@mpi(3, 4, 8)
+@mpi(3, 4, 8, long=(8,))
 def test_same_grid_twice_is_bitwise_equal(comm):
     for sizes, plan in product(grids(comm.size, AXES)[:4], ("fewest-bytes", "conv=replicate,linear=out")):
         runs = []
@@ -234,7 +234,7 @@ FLAT = {
 NETS |= {layers: (shape, 3) for layers, (shape, _) in FLAT.items()}
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_branches_of_features_and_sliced_inputs_equal_serial(comm):
     for layers, (_, plans) in FLAT.items():
         losses, expected = on_one_rank(layers, np.float64, (5,))

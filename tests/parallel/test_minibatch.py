@@ -84,7 +84,7 @@ def test_scatters_send_the_bytes_of_the_paper(comm):
             assert [comm.allreduce(records["minibatch", kind].bytes) for kind in kinds] == expected
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7))
 def test_evaluation_and_prediction_equal_serial(comm):
     for regression, sizes, plan in product((True, False), grids(comm.size), PLANS):
         part, loss = samples(regression), "mse" if regression else "cross-entropy"
