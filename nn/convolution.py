@@ -22,6 +22,7 @@ goes through `Patches`.
 
 from fractions import Fraction
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -35,6 +36,7 @@ FEW_CHANNELS = 4  # up to so many input channels the patches are unrolled channe
 WINOGRAD_CHANNELS = 24  # in and out, from which fewer products outweigh the transforms
 WINOGRAD_BYTES = 1 << 21  # of each buffer of a block
 FEWEST_TILES = 112
+ADDITION, RUN = 100, 1500  # scattering gradients: operations of a product in the time of an addition, and of a run of them
 
 
 def algorithm(window, channels, filters, rows, columns, dtype):
@@ -119,18 +121,32 @@ class Patches:
 
     def input_gradient(self, dy, w, dx):
         """Write the gradient of the input."""
-        (kh, kw), (ph, pw) = self.window.kernel, self.window.padding
-        after = [k - 1 - p for k, pair in zip((kh, kw), (ph, pw)) for p in pair]
-        if self.window.stride == (1, 1) and min(after) >= 0:
-            # The correlation with the kernel turned by half a turn, inputs and outputs exchanged.
-            turned = scratch("turned", (kh, kw, w.shape[3], w.shape[2]), w.dtype)
+        window = self._turned(*dx.shape[1:3], *w.shape[2:])
+        if window:
+            turned = scratch("turned", (*window.kernel, w.shape[3], w.shape[2]), w.dtype)
             turned[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
-            window = Window((kh, kw), (1, 1), ((after[0], after[1]), (after[2], after[3])))
-            if window.output(*dy.shape[1:3]) == dx.shape[1:3]:
-                Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx)
-                return
-        dx.fill(0)
-        self._scatter(dy, w.reshape(-1, w.shape[3]), dx)
+            Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx)
+        else:
+            dx.fill(0)
+            self._scatter(dy, w.reshape(-1, w.shape[3]), dx)
+
+    def _turned(self, height, width, channels, filters):
+        """The window of the correlation of the output's gradient with the kernel turned by half a turn, inputs and outputs
+        exchanged: that is the gradient of an input of this size. None where there is none, or scattering takes less."""
+        (kh, kw), (ph, pw), outputs = self.window.kernel, self.window.padding, self.window.output(height, width)
+        (top, bottom), (left, right) = [[k - 1 - p for p in pair] for k, pair in zip((kh, kw), (ph, pw))]
+        window = Window((kh, kw), (1, 1), ((top, bottom), (left, right)))
+        if self.window.stride != (1, 1) or min(top, bottom, left, right) < 0 or window.output(*outputs) != (height, width):
+            return None
+        if device.is_cpu() and prod(outputs) * scattering(channels, filters) < height * width:
+            return None
+        return window
+
+    def input_gradient_cost(self, height, width, channels, filters):
+        """Of an input of this size, in units of the forward pass."""
+        if self._turned(height, width, channels, filters):
+            return height * width / max(1, prod(self.window.output(height, width)))
+        return scattering(channels, filters)
 
     def _scatter(self, dy, kernel, dx):
         """Add each window's share of the gradient to the pixels under it."""
@@ -180,6 +196,11 @@ class Patches:
         xp.copyto(target, windows)
         unrolled[:, pixels:] = 1
         return unrolled
+
+
+def scattering(channels, filters):
+    """What it costs to add each window's share of the gradient to the pixels under it, in units of the forward pass."""
+    return 1 + (RUN + ADDITION * channels) / max(1, 2 * channels * filters)
 
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))

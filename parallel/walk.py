@@ -24,7 +24,7 @@ from parallel.halo import Halo, HaloConv2d
 from parallel.placements import Partial, Replicate, Shard
 from parallel.redistribute import Redistribute
 from parallel.reduction import replicated
-from parallel.split import resized, size
+from parallel.split import common, resized, size
 from parallel.volume import all_reduce_of_rank
 
 STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
@@ -37,7 +37,8 @@ class Work:
     """One thing that a rank does in a step.
 
     layer, phase: of what: "forward", "backward", "gradients", "update" or "loss". name: the operation of a machine's
-    table, with its `sizes`; or the kind of a collective of `group`, of which this rank sends `nbytes`.
+    table, with its `sizes`; or the kind of a collective of `group`, of which this rank sends `nbytes`, and the rank for whom
+    the others wait `most`, if that is more.
     flops: its arithmetic. nbytes: its traffic with memory. scale: how many times the seconds of the table.
     behind: the Works that a collective goes on behind, where someone calls the MPI library meanwhile: else little moves.
     """
@@ -50,6 +51,7 @@ class Work:
     nbytes: float = 0.0
     scale: float = 1.0
     group: object = None
+    most: float = 0.0
     behind: tuple = ()
 
     def seconds(self, machine, ranks, itemsize=4):
@@ -58,7 +60,8 @@ class Work:
             seconds = machine.operation_seconds(self.name, self.sizes, self.scale, self.flops, self.nbytes, itemsize, ranks)
             return seconds + machine.core.get("step", 0.0) * (self.name == "loss")
         hidden = sum(work.seconds(machine, ranks, itemsize) for work in self.behind)
-        seconds = machine.collective_seconds(self.name, self.group, ranks, self.nbytes) + machine.core.get("wait", 0.0)
+        nbytes = max(self.nbytes, self.most)
+        seconds = machine.collective_seconds(self.name, self.group, ranks, nbytes) + machine.core.get("wait", 0.0)
         return max(0.0, seconds - hidden)
 
 
@@ -122,10 +125,10 @@ class Walk:
         self.of[self.layer].append(self.works[-1])
         return self.works[-1]
 
-    def communicate(self, phase, kind, group, elements, behind=()):
+    def communicate(self, phase, kind, group, elements, behind=(), most=0):
         if group.size > 1:
-            nbytes = round(elements * self.itemsize)
-            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, behind=behind))
+            nbytes, most = round(elements * self.itemsize), most * self.itemsize
+            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, behind=behind))
 
     def both(self, name, elements, arrays=2, block=None, more=()):
         """A layer that goes through so many elements each way, in blocks of so many of them. more: sizes of its table."""
@@ -175,8 +178,8 @@ class Walk:
                 kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
                 name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
                 scale = kh * kw / kernel**2
-                if phase == "backward" and isinstance(chosen, Patches):  # half of it is for the pixels that went in
-                    scale *= (1 + height * width / max(pixels, 1)) / 2
+                if phase == "backward" and isinstance(chosen, Patches):  # half of it is for the kernel
+                    scale *= (1 + chosen.input_gradient_cost(height, width, inputs, outputs)) / 2
             works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
         self.shape = n, rows, columns, outputs
         return works
@@ -261,11 +264,12 @@ class Walk:
         sent, received = (sum(size(part) for rank, part in enumerate(parts) if rank != layer.group.rank)
                           for parts in (layer.sent, layer.received))  # fmt: skip
         row = prod(self.shape) // max(self.shape[layer.dim], 1)
+        most = row * max(size(needed) - size(common(needed, owned)) for needed, owned in zip(layer.needed, layer.owned))
         self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
-        self.communicate("forward", "halo", layer.group, sent * row)
+        self.communicate("forward", "halo", layer.group, sent * row, most=most)
         self.pack("forward", prod(self.shape), row)
         if not self.first:
-            self.communicate("backward", "halo", layer.group, received * row)
+            self.communicate("backward", "halo", layer.group, received * row, most=most)
             self.pack("backward", prod(self.shape), row)
 
     def halo_convolution(self, layer):

@@ -66,7 +66,7 @@ SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
     (2, 7, 13, 1, 5, 3, 1, 0), (3, 13, 7, 3, 4, 5, 1, 2), (2, 17, 17, 3, 7, 5, 3, 1), (2, 13, 13, 5, 3, 1, 2, 0),
     (1, 9, 8, 7, 6, (3, 5), (2, 1), (1, 2)), (2, 11, 11, 2, 3, 11, 4, 2), (4, 6, 6, 6, 2, 3, 1, 3), (0, 6, 6, 2, 2, 3, 1, 1),
     (2, 13, 17, 24, 32, 3, 1, 1), (1, 18, 10, 25, 31, 5, 1, 2), (3, 8, 8, 33, 24, 5, 1, 0), (70, 8, 8, 24, 24, 3, 1, 0),
-    (2, 9, 10, 25, 26, 5, 1, 0),
+    (2, 9, 10, 25, 26, 5, 1, 0), (3, 5, 9, 16, 20, 5, 1, 0),
 ]  # fmt: skip
 
 
@@ -129,6 +129,21 @@ def test_arrays_that_are_not_contiguous(kernel, stride):
         dxs = [to_host(net.backward(to_device(d), input_gradient=True)).copy() for net, d in zip(nets, (dy.copy(), dy))]
         assert np.allclose(*dxs, rtol=1e-12)
         assert np.allclose(to_host(nets[0].grads), to_host(nets[1].grads), rtol=1e-12)
+
+
+@pytest.mark.parametrize("channels, height, cheaper", [(16, 5, True), (1, 5, False), (16, 20, False)])
+def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, height, cheaper):
+    calls, scatter = [], Patches._scatter
+    monkeypatch.setattr(Patches, "_scatter", lambda *arguments: (calls.append(1), scatter(*arguments)))
+    net = Sequential([Conv2d(channels, 20, 5, bias=False)], seed=1, dtype=np.float64)
+    x = to_device(np.random.default_rng(0).standard_normal((2, height, 9, channels)))
+    y = net.forward(x, training=True).copy()
+    dx = net.backward(y.copy(), input_gradient=True)
+    assert float((dx * x).sum()) == pytest.approx(float((y * y).sum()))  # the adjoint
+    scattered = cheaper and is_cpu()  # a GPU prefers one large product
+    assert bool(calls) == scattered
+    turned = height * 9 / ((height - 4) * 5)
+    assert (Patches(Window((5, 5))).input_gradient_cost(height, 9, channels, 20) < turned) == scattered
 
 
 @pytest.mark.parametrize("m", [3, 4])
