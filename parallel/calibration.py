@@ -254,7 +254,7 @@ def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
                 grid.tally.clear()
                 action = ACTIONS[kind](grid.group("model"), length)
                 action()
-                sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values())) / grid.size
+                sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})
                 curve[sent] = min(curve.get(sent, np.inf), seconds_between(paced, action))
     return {

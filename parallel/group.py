@@ -22,6 +22,7 @@ from parallel.volume import all_reduce_of_rank
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
 
+LONG_GATHER = 1 << 19  # bytes, from which MPICH's blocking all-gather goes in pieces of 32 KiB and takes twice as long
 TAGS = 1 << 14  # any MPI library has as many
 
 
@@ -137,8 +138,14 @@ class Group:
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""
         with self.tally.measure(self, layer, "all-gather", block.nbytes * (self.size - 1)):
             received = staging.incoming(out)
-            self.comm.Allgatherv(staging.outgoing(block), [received, counts])
+            self._all_gather(staging.outgoing(block), received, counts)
             staging.arrived(received, out)
+
+    def _all_gather(self, block, out, counts):
+        if out.nbytes > LONG_GATHER and MPI.get_vendor()[0] == "MPICH":
+            self.comm.Iallgatherv(block, [out, counts]).Wait()
+        else:
+            self.comm.Allgatherv(block, [out, counts])
 
     def reduce_scatter(self, blocks, out, counts, layer):
         """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
@@ -161,7 +168,7 @@ class Group:
         """`counts` elements of each rank, which has its own at their place in `array` already."""
         with self.tally.measure(self, layer, "all-gather", counts[self.rank] * array.itemsize * (self.size - 1)):
             reached = staging.outgoing(array)
-            self.comm.Allgatherv(MPI.IN_PLACE, [reached, counts])
+            self._all_gather(MPI.IN_PLACE, reached, counts)
             staging.arrived(reached, array)
 
     def start_exchange(self, outgoing, incoming, layer, kind):

@@ -116,6 +116,7 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
 @mpi(1, 2)
 def test_what_steps_take_beyond_their_parts(comm):
     calibration.SAMPLE, calibration.RUNS, references.STEPS, references.ROUNDS = 1e-6, 1, 1, 1
+    references.PASSES = 2
     first = here.here(comm)
     found = references.beyond(Paced(comm), first)
     again = machine.checked(json.loads(here.place(comm).read_text()) | {"core": first.core | found})

@@ -6,9 +6,11 @@ import numpy as np
 
 from nn.device import to_device, to_host
 from parallel import C, H, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
+from parallel.group import LONG_GATHER
 from parallel.laugier import CopyThenReduce, GatherThenSlice
 from parallel.layout import parts_of_features
 from parallel.redistribute import MOVES
+from parallel.split import size
 from parallel.volume import redistribution
 from tests.mpi import mpi
 
@@ -66,6 +68,22 @@ def test_every_move_gives_the_target_placement(comm):
         else:
             expected = place(whole, target, comm.rank, comm.size, layer.unit)
             assert np.allclose(moved, expected, atol=1e-12), (source, target, whole.shape)
+
+
+@mpi(2, 3)
+def test_long_gathers_give_what_short_ones_do(comm):
+    """MPICH's own is slow with long ones: they go another way."""
+    rows = LONG_GATHER // 8 + 3
+    with ProcessGrid(comm, model=comm.size) as grid:
+        layer = Redistribute(grid.group("model"), Shard(C), Replicate(), (7,))
+        layer.begin(0, 0, rows)
+        whole = np.random.default_rng(1).standard_normal((rows, 7))
+        assert whole.nbytes > LONG_GATHER
+        assert np.array_equal(forward(layer, place(whole, Shard(C), comm.rank, comm.size)), whole)
+        array, counts = np.zeros(rows), [size(part) for part in split(rows, comm.size)]
+        array[split(rows, comm.size)[comm.rank]] = comm.rank
+        grid.group("model").all_gather_in_place(array, counts, "test")
+        assert np.array_equal(array, np.repeat(np.arange(comm.size), counts))
 
 
 @mpi(*RANKS)
