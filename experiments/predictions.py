@@ -7,7 +7,8 @@ For each problem (a network and a global batch) all grids of the ranks are measu
 planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
 a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/pace.py`; on ranks
 that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
-median step, a pass over all problems by the median of its rounds, and of several passes the fastest one: as in the calibration.
+median step, a pass over all problems by the median of its rounds, and of several passes the fastest one, before it is scaled:
+what is scaled the least is known the best.
 """
 
 import time
@@ -145,7 +146,7 @@ def measure(problems, described, paced, passes, rounds, progress=iter):
             found[key].append([median(seconds) for seconds in zip(*side.rounds)])
             side.grid.free()
     for key, row in rows.items():
-        row["measured"], row["as_it_was"] = min(found[key])
+        row["measured"], row["as_it_was"] = min(found[key], key=lambda seconds: seconds[1])
         row["error"] = row["predicted"] / row["measured"] - 1
     return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
 

@@ -24,7 +24,7 @@ from parallel.halo import Halo, HaloConv2d
 from parallel.placements import Partial, Replicate, Shard
 from parallel.redistribute import Redistribute
 from parallel.reduction import replicated
-from parallel.split import common, resized, size
+from parallel.split import resized, size
 from parallel.volume import all_reduce_of_rank
 
 STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
@@ -263,8 +263,8 @@ class Walk:
     def halo(self, layer):
         sent, received = (sum(size(part) for rank, part in enumerate(parts) if rank != layer.group.rank)
                           for parts in (layer.sent, layer.received))  # fmt: skip
-        row = prod(self.shape) // max(self.shape[layer.dim], 1)
-        most = row * max(size(needed) - size(common(needed, owned)) for needed, owned in zip(layer.needed, layer.owned))
+        row = prod(resized(self.shape, layer.dim, 1))
+        most = row * most_of_halo(layer.owned, layer.needed)
         self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
         self.communicate("forward", "halo", layer.group, sent * row, most=most)
         self.pack("forward", prod(self.shape), row)
@@ -318,6 +318,16 @@ RULES = {
     HaloConv2d: Walk.halo_convolution,
     GatheredLinear: Walk.gathered,
 }
+
+
+def most_of_halo(owned, needed):
+    """How much of the dimension the rank sends, or receives, that has most to do in a `Halo`."""
+    blocks = [[(part.start, part.stop) for part in pair] for pair in zip(owned, needed) if any(map(size, pair))]
+    (own_start, own_stop), (start, stop) = np.array(blocks).reshape(-1, 2, 2).transpose(1, 2, 0)
+    between = np.minimum.outer(own_stop, stop) - np.maximum.outer(own_start, start)  # from each rank to each
+    np.fill_diagonal(between, 0)
+    sent = np.maximum(between, 0)
+    return max(sent.sum(0).max(initial=0), sent.sum(1).max(initial=0))
 
 
 def all_reduce_elements(elements, group):

@@ -124,3 +124,19 @@ def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traf
 @mpi(*RANKS)
 def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     compare(comm, images, ("batch", "height", "model"), ("fewest-bytes", "out", "conv=height,linear=in"), (5,))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5])
+def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
+    machine, net, sent, seconds = read("ethernet-1g"), images(), {}, {}
+    for rank in range(ranks):
+        cost = Cost(net, Outline({"height": ranks}, {"height": rank}), "fewest-bytes", 12, machine)
+        halos = [work for work in cost.works if work.name == "halo"]
+        for number, work in enumerate(halos):  # the same ones, in the same order, on all ranks
+            sent.setdefault(number, []).append(work.nbytes)
+            seconds.setdefault(number, []).append(cost.seconds_of(work))
+    assert len(sent) >= 4 and any(len(set(nbytes)) > 1 for nbytes in sent.values())
+    for number, nbytes in sent.items():
+        group = Outline({"height": ranks}).group("height")
+        assert len(set(seconds[number])) == 1
+        assert seconds[number][0] >= machine.collective_seconds("halo", group, ranks, max(nbytes))
