@@ -357,7 +357,8 @@ def accuracies():
 
 
 @pytest.mark.parametrize(
-    "grid", ["batch=1,model=1", "batch=2,model=1", "batch=1,model=2", pytest.param("batch=2,model=2", marks=pytest.mark.long)]
+    "grid",
+    ["batch=1,model=1", "batch=2,model=1", *(pytest.param(f"batch={b},model=2", marks=pytest.mark.long) for b in (1, 2))],
 )
 def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
     """Ten epochs with default settings; all grids within 0.1 points of each other."""

@@ -152,7 +152,7 @@ def test_same_grid_twice_is_bitwise_equal(comm):
             assert np.array_equal(value, runs[1][1][name]), name
 
 
-@mpi(2, 4, 6)
+@mpi(2, 4, 6, long=(6,))
 def test_weights_and_running_statistics_move_in_and_out(comm):
     shape, _ = NETS[everything]
     trained = Sequential(everything(), seed=8, dtype=np.float64, input_shape=shape)

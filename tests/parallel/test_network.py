@@ -58,7 +58,7 @@ def on_grid(grid, plan, layers, loss, dtype, batch_sizes, optimizer=sgd):
     return parallel(net, grid, plan, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
 
 
-@mpi(*RANKS, long=(7,))
+@mpi(*RANKS, long=(6, 7))
 def test_ten_steps_equal_serial(comm):
     for case in CASES:
         layers, _, dtype, _ = case

@@ -91,7 +91,7 @@ def test_every_reduction_equals_serial(comm):
     check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes", "out,replicate,in,replicate"), adam)
 
 
-@mpi(*RANKS, long=(7, 8))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_every_reduction_of_image_networks_equals_serial(comm):
     check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
