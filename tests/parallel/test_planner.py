@@ -96,7 +96,7 @@ def test_a_large_network_on_many_ranks():
     assert chosen.cost.memory < 4e9 and len(chosen.cost.placed.plan) == 16
 
 
-@mpi(1, 2, 3, 5, 6, long=(6,))
+@mpi(1, 2, 3, 4, 5, 6, 7, long=(4, 6, 7))
 def test_one_call_parallelizes_whatever_layers(comm):
     rng = np.random.default_rng(0)
     for make in (dense, small_cnn, images):
