@@ -9,15 +9,15 @@ import mpi4py
 # a core both slow down many times. It must be said before NumPy is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Programs that are ranks of a job enter MPI in `parallel.job.run`, once they know that the launcher and the library
+# Programs that are ranks of a job enter MPI in `parallel.job.run.run`, once they know that the launcher and the library
 # belong together; programs that start jobs never do.
 mpi4py.rc.initialize = False
 
 
 def _end_job(kind, value, traceback):
-    """What fails before `parallel.job.run` takes over, such as an import on one node, ends the whole job as well."""
+    """What fails before `parallel.job.run.run` takes over, such as an import on one node, ends the whole job as well."""
     sys.__excepthook__(kind, value, traceback)
-    from parallel.job import end_job_early
+    from parallel.job.run import end_job_early
 
     end_job_early()
 

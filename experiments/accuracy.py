@@ -14,11 +14,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from datasets.files import written_whole
-from experiments import report
-from experiments.options import Parser, check_writable, user_input
-from parallel.grid import parse_grid
-from parallel.job import UserError, run_launcher
-from parallel.launch import mpiexec
+from experiments.common import report
+from experiments.common.options import Parser, check_writable, user_input
+from parallel.grid.process_grid import parse_grid
+from parallel.job.run import UserError, run_launcher
+from parallel.job.launch import mpiexec
 
 # network: (options of train, test accuracy in percent to reach)
 CASES = {

@@ -4,12 +4,12 @@
 
 | part                          | what                                                                             |
 |-------------------------------|----------------------------------------------------------------------------------|
-| `experiments/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
-| `experiments/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
-| `experiments/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
-| `experiments/bench_sums.py`   | sums in shared memory against the MPI library's all-reduce and the limit of memory |
-| `experiments/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
-| `experiments/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
+| `experiments/benchmarks/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
+| `experiments/benchmarks/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
+| `experiments/benchmarks/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
+| `experiments/benchmarks/bench_sums.py`   | sums in shared memory against the MPI library's all-reduce and the limit of memory |
+| `experiments/benchmarks/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
+| `experiments/benchmarks/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
 
 Every figure is a ratio of what was measured side by side, as the median and the spread over the rounds. Writes
 DIR/bench.json and DIR/bench.md.
@@ -23,16 +23,17 @@ from pathlib import Path
 from statistics import median
 
 from datasets.files import written_whole
-from experiments import bench_pydtnn, report
-from experiments.bench_conv import SHAPES
-from experiments.bench_pydtnn import pydtnn_ratios
-from experiments.bench_ranks import TWO_RANKS, two_rank_ratios
-from experiments.bench_rounds import add_only, selected
-from experiments.bench_serial import SERIAL, Case
-from experiments.bench_sums import CASES
-from experiments.options import Parser, check_writable, user_input, whole
-from parallel.job import UserError, run_launcher
-from parallel.launch import mpiexec, slots
+from experiments.benchmarks import bench_pydtnn
+from experiments.common import report
+from experiments.benchmarks.bench_conv import SHAPES
+from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
+from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
+from experiments.benchmarks.bench_rounds import add_only, selected
+from experiments.benchmarks.bench_serial import SERIAL, Case
+from experiments.benchmarks.bench_sums import CASES
+from experiments.common.options import Parser, check_writable, user_input, whole
+from parallel.job.run import UserError, run_launcher
+from parallel.job.launch import mpiexec, slots
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
@@ -72,7 +73,7 @@ def rank_rows(only, rounds):
 
 def sum_rows(only, rounds):
     selected(CASES, only)
-    finished = mpiexec(2, ["-m", "experiments.bench_sums", "--rounds", str(rounds)], timeout=300)
+    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=300)
     if finished.status:
         raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
     found = json.loads(finished.stdout.strip().splitlines()[-1])

@@ -3,17 +3,19 @@
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
 
 On as many ranks as will be trained on, placed alike: they share caches, memory and the network. Without --out the file goes
-where `--grid auto` and `parallelize(net)` look for the machine they run on. The contents: `parallel/machine.py`.
+where `--grid auto` and `parallelize(net)` look for the machine they run on. The contents: `parallel/performance/machine.py`.
 """
 
 from mpi4py import MPI
 from tqdm import tqdm
 
-from experiments.options import Parser, check_writable
-from experiments.report import write_json
-from parallel import here, machine, references
-from parallel.job import on_root, run
-from parallel.pace import Paced
+from experiments.common.options import Parser, check_writable
+from experiments.common.report import write_json
+from parallel.auto import this_machine
+from parallel.performance import machine
+from parallel.calibration import step_overhead
+from parallel.job.run import on_root, run
+from parallel.calibration.core_speed import Paced
 
 
 def options():
@@ -25,18 +27,18 @@ def options():
 
 def whole(comm, progress):
     """The content of a whole machine file. Collective."""
-    content = comm.bcast(here.thorough(comm, progress))
+    content = comm.bcast(this_machine.thorough(comm, progress))
     described = machine.checked(content)
-    content["core"] |= references.beyond(Paced(comm, described.core["calm"]), described)
+    content["core"] |= step_overhead.beyond(Paced(comm, described.core["calm"]), described)
     return content
 
 
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
-    path = args.out or here.place(comm)
+    path = args.out or this_machine.place(comm)
     on_root(comm, lambda: check_writable(path) if args.out else path.parent.mkdir(parents=True, exist_ok=True))
     progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
-    content = here.quick(comm) if args.quick else whole(comm, progress)
+    content = this_machine.quick(comm) if args.quick else whole(comm, progress)
     on_root(comm, lambda: write_json(path, content, indent=None))
     if comm.rank == 0:
         core, link = content["core"], content["links"]["network"]

@@ -10,10 +10,10 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
-from experiments import report
-from experiments.options import Parser, whole
-from parallel.job import UserError, check_size, library_name, promised_ranks, run
-from parallel.launch import cores
+from experiments.common import report
+from experiments.common.options import Parser, whole
+from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
+from parallel.job.launch import cores
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {

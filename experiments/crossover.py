@@ -19,16 +19,18 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from experiments import report
-from experiments.bench_rounds import minibatch, own_block
-from experiments.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
-from nn import SGD, SoftmaxCrossEntropy, specs
-from parallel import ProcessGrid, parallelize, train_step, volume
-from parallel.here import memory_of_machine
-from parallel.job import UserError, on_root, run
-from parallel.launch import LINK
-from parallel.pace import machine
-from parallel.plan import feature_sizes
+from experiments.common import report
+from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
+from nn import SGD, SoftmaxCrossEntropy
+from nn import network_names
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.placement import volume
+from parallel.auto.this_machine import memory_of_machine
+from parallel.job.run import UserError, on_root, run
+from parallel.job.launch import LINK
+from parallel.calibration.core_speed import machine
+from parallel.placement.plans import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
 COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum
@@ -173,7 +175,7 @@ def table(result):
 
 def main():
     parser = Parser(prog="crossover", description="Time a training step on every grid of the ranks, for several batch sizes.")
-    parser.add_argument("--net", default="mlp:2048,2048,2048,relu", help=f"of Linear layers alone; {specs.HELP}")
+    parser.add_argument("--net", default="mlp:2048,2048,2048,relu", help=f"of Linear layers alone; {network_names.HELP}")
     parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
     parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
     parser.add_argument("--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="of the global minibatch")
@@ -186,7 +188,7 @@ def main():
     comm = MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out))
     with user_input():
-        serial = specs.build(args.net, args.features, args.outputs)
+        serial = network_names.build(args.net, args.features, args.outputs)
         sides = [Side(serial, comm, sizes, reduction_of(args)) for sizes in grids(comm.size)]
     check_memory(comm, sides)
     rows = measure(sides, serial, sorted(set(args.batch_sizes)), args.outputs, args.rounds, args.steps)

@@ -12,10 +12,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator
 
-from experiments.figures import save
-from experiments.options import Parser, check_writable, user_input, whole
-from parallel.grid import parse_grid
-from parallel.job import run_launcher
+from experiments.common.figures import save
+from experiments.common.options import Parser, check_writable, user_input, whole
+from parallel.grid.process_grid import parse_grid
+from parallel.job.run import run_launcher
 
 PARTS = {"compute": "#31688e", "wait": "#b5b5b5", "communicate": "#e08214"}
 SECONDS, MEGABYTES = "seconds a step (median, min to max of rounds)", "MB that a rank sends in a step"

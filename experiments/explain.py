@@ -2,23 +2,23 @@
 
     python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
 
-All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/machine.py`, `experiments.calibrate`).
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`, `experiments.calibrate`).
 """
 
-from experiments.options import Parser, number, user_input, whole, whole_list
+from experiments.common.options import Parser, number, user_input, whole, whole_list
 from experiments.summary import published
-from nn import specs
-from parallel import machine
-from parallel.grid import check_places, parse_grid
-from parallel.job import run_launcher
-from parallel.plan import HELP
-from parallel.planner import BATCH_SIZE, Planner, why_lost
+from nn import network_names
+from parallel.performance import machine
+from parallel.grid.process_grid import check_places, parse_grid
+from parallel.job.run import run_launcher
+from parallel.placement.plans import HELP
+from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
 
 
 def options():
     parser = Parser(prog="explain", description="Print the plan that the planner chooses, what it costs, and why others lost.")
     add = parser.add_argument
-    add("--net", default="vgg16", help=specs.HELP)
+    add("--net", default="vgg16", help=network_names.HELP)
     add(
         "--shape",
         type=whole_list,

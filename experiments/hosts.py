@@ -10,11 +10,11 @@ memory and the disk. It is a launcher like another, for every program that start
 | process                  | what it does                                                                                 |
 |--------------------------|----------------------------------------------------------------------------------------------|
 | this program             | waits, and passes the status on                                                              |
-| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/shaper.py`            |
+| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py`            |
 | one a host               | keeps the host's namespaces; sleeps                                                          |
 | mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
 
-Nothing of it has a name or a file outside, and all of it ends with process 1: `experiments/namespaces.py`.
+Nothing of it has a name or a file outside, and all of it ends with process 1: `experiments/emulation/namespaces.py`.
 """
 
 import argparse
@@ -27,11 +27,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from experiments import shaper
-from experiments.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
-from experiments.options import Parser, number, user_input, whole
-from parallel.job import UserError, one_line, run_launcher
-from parallel.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
+from experiments.emulation import shaper
+from experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
+from experiments.common.options import Parser, number, user_input, whole
+from parallel.job.run import UserError, one_line, run_launcher
+from parallel.job.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
 
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from datasets.files import written_whole
-from experiments import forecast
-from experiments.markdown import table
-from experiments.options import Parser, check_writable, user_input
+from experiments.common import forecast
+from experiments.common.markdown import table
+from experiments.common.options import Parser, check_writable, user_input
 from experiments.summary import published
-from parallel import machine as machines
-from parallel.job import run_launcher
-from parallel.planner import Planner
+from parallel.performance import machine as machines
+from parallel.job.run import run_launcher
+from parallel.performance.planner import Planner
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
 SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene

@@ -10,9 +10,9 @@ import argparse
 import os
 import sys
 
-from experiments.options import Parser, user_input, whole
-from parallel.job import run_launcher
-from parallel.launch import environment, find_mpiexec
+from experiments.common.options import Parser, user_input, whole
+from parallel.job.run import run_launcher
+from parallel.job.launch import environment, find_mpiexec
 
 
 def main():

@@ -21,14 +21,15 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from experiments import report
-from experiments.bench_rounds import minibatch, own_block
-from experiments.options import Parser, add_problem, check_writable, user_input, whole
-from nn import LOSSES, SGD, specs
+from experiments.common import report
+from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.options import Parser, add_problem, check_writable, user_input, whole
+from nn import LOSSES, SGD
+from nn import network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.job import UserError, on_root, run
-from parallel.launch import LINK
-from parallel.trace import Trace
+from parallel.job.run import UserError, on_root, run
+from parallel.job.launch import LINK
+from parallel.observe.trace import Trace
 
 WARM_UP = 2
 PROBLEM = "net", "batch_size", "P", "link"  # what tells results apart
@@ -38,7 +39,7 @@ class Side:
     """A network whose gradients are summed in one way, and its steps on a minibatch of its own."""
 
     def __init__(self, args, comm, reduction):
-        serial = specs.build(args.net, args.shape, args.outputs)
+        serial = network_names.build(args.net, args.shape, args.outputs)
         self.grid = ProcessGrid(comm, batch=comm.size)
         self.net = parallelize(serial, self.grid, reduction=reduction)
         self.optimizer, self.loss = SGD(self.net, lr=0.001, momentum=0.9), LOSSES["cross-entropy"]()

@@ -5,7 +5,7 @@
 
 For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and what the
 planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
-a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/pace.py`; on ranks
+a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/calibration/core_speed.py`; on ranks
 that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
 median step, a pass over all problems by the median of its rounds, and of several passes the fastest one, before it is scaled:
 what is scaled the least is known the best.
@@ -21,16 +21,18 @@ import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
-from experiments import report
-from experiments.bench_rounds import minibatch, own_block
-from experiments.options import Parser, check_writable, user_input, whole
-from nn import SGD, Conv2d, SoftmaxCrossEntropy, specs
-from parallel import ProcessGrid, machine, parallelize, train_step
-from parallel.cost import Cost, busiest
-from parallel.grid import AXES
-from parallel.job import on_root, run
-from parallel.pace import Paced
-from parallel.planner import Planner, factors
+from experiments.common import report
+from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.options import Parser, check_writable, user_input, whole
+from nn import SGD, Conv2d, SoftmaxCrossEntropy
+from nn import network_names
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.performance import machine
+from parallel.performance.cost import Cost, busiest
+from parallel.grid.process_grid import AXES
+from parallel.job.run import on_root, run
+from parallel.calibration.core_speed import Paced
+from parallel.performance.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
 LEAST, MOST = 0.05, 40  # seconds that a turn lasts at least, and steps at most
@@ -52,7 +54,7 @@ PROBLEMS = (  # network, shape of a sample, classes, global batch
 
 @dataclass
 class Problem:
-    """A network and a global batch. net: as of `specs.build`."""
+    """A network and a global batch. net: as of `network_names.build`."""
 
     net: str
     shape: tuple
@@ -60,7 +62,7 @@ class Problem:
     batch_size: int
 
     def serial(self):
-        return specs.build(self.net, self.shape, self.outputs)
+        return network_names.build(self.net, self.shape, self.outputs)
 
 
 class Side:

@@ -2,7 +2,7 @@
 
     mpiexec -n 4 python -m experiments.scatter --grid batch=2,model=2
 
-Laugier et al. 2018, section 7: see `parallel/minibatch.py`.
+Laugier et al. 2018, section 7: see `parallel/training/readers.py`.
 """
 
 import time
@@ -12,11 +12,11 @@ import numpy as np
 from mpi4py import MPI
 
 from datasets import Part
-from experiments import report
-from experiments.options import Parser, check_writable, user_input, whole
+from experiments.common import report
+from experiments.common.options import Parser, check_writable, user_input, whole
 from nn import Linear, Sequential
 from parallel import READERS, ProcessGrid, parallelize, parse_grid
-from parallel.job import on_root, run
+from parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32
 BLOCKS = [1, 4, 16, 64, 256, 1024]  # samples of a batch block

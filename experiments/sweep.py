@@ -7,7 +7,7 @@ On one machine, or inside an allocation: each run is an mpiexec of its own. Runs
 before any is repeated, so that a machine whose speed drifts drifts for all alike. Reports gather in FILE.part, which
 becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
 
-With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/forecast.py`).
+With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/common/forecast.py`).
 """
 
 import json
@@ -20,13 +20,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments import forecast
-from experiments.options import Parser, check_writable, user_input, whole, whole_list
-from experiments.schemes import SCHEMES, grid_of
-from parallel.grid import parse_grid
-from parallel.job import UserError, run_launcher
-from parallel.launch import mpiexec, slots
-from parallel.machine import names
+from experiments.common import forecast
+from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
+from experiments.common.schemes import SCHEMES, grid_of
+from parallel.grid.process_grid import parse_grid
+from parallel.job.run import UserError, run_launcher
+from parallel.job.launch import mpiexec, slots
+from parallel.performance.machine import names
 
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],

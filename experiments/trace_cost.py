@@ -13,14 +13,15 @@ from contextlib import nullcontext
 import numpy as np
 from mpi4py import MPI
 
-from experiments.bench_rounds import minibatch, own_block
-from experiments.options import Parser, add_device, add_problem, user_input, whole
-from nn import LOSSES, SGD, device, specs
+from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.options import Parser, add_device, add_problem, user_input, whole
+from nn import LOSSES, SGD, device
+from nn import network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
-from parallel.devices import use_device
-from parallel.group import Tally
-from parallel.job import run
-from parallel.trace import Trace
+from parallel.grid.devices import use_device
+from parallel.grid.group import Tally
+from parallel.job.run import run
+from parallel.observe.trace import Trace
 
 STEPS = 5  # of one turn that are timed, after one that is not
 
@@ -64,7 +65,7 @@ def main():
     with user_input():
         use_device(comm, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
-        serial = specs.build(args.net, args.shape, args.outputs)
+        serial = network_names.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
     x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))

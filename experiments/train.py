@@ -14,20 +14,23 @@ import datasets
 from datasets import augment
 from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
-from experiments import report
-from experiments.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
-from experiments.start import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare, simulation
-from experiments.validation import Validation
-from experiments.watch import watched
-from nn import LOSSES, OPTIMIZERS, schedules, specs
-from parallel import READERS, ProcessGrid, evaluate, machine, parallelize, parse_grid, plan, predict
-from parallel.devices import use_device
-from parallel.job import UserError, on_root, run
-from parallel.minibatch import MicroBatches
-from parallel.profile import Profile
-from parallel.trace import STEPS, Trace
-from parallel.training import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
-from parallel.virtual import VirtualTime
+from experiments.common import report
+from experiments.common.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
+from experiments.common.setup import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare, simulation
+from experiments.common.validation import Validation
+from experiments.common.watch import watched
+from nn import LOSSES, OPTIMIZERS, schedules
+from nn import network_names
+from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, predict
+from parallel.performance import machine
+from parallel.placement import plans
+from parallel.grid.devices import use_device
+from parallel.job.run import UserError, on_root, run
+from parallel.training.readers import MicroBatches
+from parallel.observe.profile import Profile
+from parallel.observe.trace import STEPS, Trace
+from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.performance.simulation import VirtualTime
 
 WARM_UP = 5  # steps that are not timed
 
@@ -37,13 +40,13 @@ def options():
     add = parser.add_argument
     add("--dataset", default="airfoil", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
     add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
-    add("--net", default="mlp:128,128,relu", help=specs.HELP)
+    add("--net", default="mlp:128,128,relu", help=network_names.HELP)
     add(
         "--grid",
         help="sizes of the axes, such as batch=2,model=2; their product is the number of ranks (default: batch=RANKS); "
         "or auto: the planner chooses it, and the plan, for this machine",
     )
-    add("--plan", help=f"placement of the weights along the axis model: {plan.HELP}; or auto, as the planner chooses, which is "
+    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto, as the planner chooses, which is "
         "the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
     add("--memory", type=number(above=0), metavar="GIB", help="that the planner may use on a rank (default: its share)")
     add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
@@ -96,7 +99,7 @@ def main():
     on_root(comm, lambda: prepare(args))
     data = load(args, comm)
     with user_input():
-        serial = specs.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
+        serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
         train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
         if args.augment is not None:

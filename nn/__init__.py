@@ -11,7 +11,7 @@ from nn.norm import BatchNorm, LocalResponseNorm
 from nn.optimizers import SGD
 from nn.pool import AvgPool2d, MaxPool2d
 from nn.sequential import Sequential
-from nn.structure import Concat, Flatten, Residual
+from nn.branches import Concat, Flatten, Residual
 
 __all__ = [
     "Conv2d",

@@ -4,9 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
-from nn.chain import arranged, backward, forward, leaves, output_shape
+from nn.sequence import arranged, backward, forward, leaves, output_shape
 from nn.device import empty, to_device, to_host
-from nn.pooled import pooled
+from nn.conv_pool import pooled
 
 
 class Sequential:
@@ -26,7 +26,7 @@ class Sequential:
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):
-        """The layers, named by their positions, in the order in which they run: see `nn/chain.py`."""
+        """The layers, named by their positions, in the order in which they run: see `nn/sequence.py`."""
         return arranged(layers)
 
     @cached_property

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from nn.chain import shapes
+from nn.sequence import shapes
 from nn.conv import Conv2d
 from nn.linear import Linear
 

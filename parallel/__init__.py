@@ -1,14 +1,14 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
-from parallel.grid import ProcessGrid, parse_grid
-from parallel.minibatch import READERS
-from parallel.network import ParallelSequential, parallelize
-from parallel.placements import C, H, N, Partial, Replicate, Shard
-from parallel.profile import Profile
-from parallel.redistribute import Redistribute
-from parallel.split import split
-from parallel.trace import Trace
-from parallel.training import evaluate, predict, train_step
+from parallel.grid.process_grid import ProcessGrid, parse_grid
+from parallel.training.readers import READERS
+from parallel.training.network import ParallelSequential, parallelize
+from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from parallel.observe.profile import Profile
+from parallel.placement.redistribute import Redistribute
+from parallel.placement.partition import split
+from parallel.observe.trace import Trace
+from parallel.training.steps import evaluate, predict, train_step
 
 __all__ = [
     "READERS",

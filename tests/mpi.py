@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from parallel.launch import mpiexec
+from parallel.job.launch import mpiexec
 
 
 def mpi(*sizes, long=(), timeout=120):
@@ -32,8 +32,8 @@ def mpi(*sizes, long=(), timeout=120):
 if __name__ == "__main__":
     from mpi4py import MPI
 
-    from parallel.devices import use_device
-    from parallel.job import run
+    from parallel.grid.devices import use_device
+    from parallel.job.run import run
     from tests import standin
 
     def main():

@@ -12,7 +12,7 @@ import pytest
 
 from nn import device
 from nn.device import to_device, to_host, xp
-from parallel.staging import Staging, is_cuda_aware, staging
+from parallel.grid.staging import Staging, is_cuda_aware, staging
 from tests import standin
 from tests.mpi import mpi
 
@@ -98,7 +98,7 @@ def test_unknown_devices_and_tf32_without_a_gpu_are_refused():
 
 @mpi(2)
 def test_every_rank_gets_a_device(comm):
-    from parallel.devices import use_device
+    from parallel.grid.devices import use_device
 
     use_device(comm, "stand-in", tf32=True)
     assert device._device.local_rank == comm.rank and device._device.tf32
@@ -110,7 +110,7 @@ def test_every_rank_gets_a_device(comm):
 
 @pytest.mark.skipif(device.gpus() > 0, reason="there is a GPU")
 def test_a_program_without_its_gpu_ends_with_one_line():
-    arguments = [sys.executable, "-m", "experiments.step_time", "--device", "gpu"]
+    arguments = [sys.executable, "-m", "experiments.benchmarks.step_time", "--device", "gpu"]
     finished = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 2 and not finished.stdout
     assert finished.stderr.startswith("step_time: error: --device gpu: ") and finished.stderr.count("\n") == 1
@@ -185,7 +185,7 @@ def test_what_the_stand_in_offers_cupy_has():
         assert hasattr(cupy, name), name
 
 
-# ----- parallel/staging.py
+# ----- parallel/grid/staging.py
 
 
 @pytest.mark.parametrize(("said", "aware"), [("1", True), ("0", False)])
@@ -203,13 +203,13 @@ def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
     info.Get.return_value = kinds
     mpi_module = MagicMock()
     mpi_module.COMM_WORLD.Get_info.return_value = info
-    monkeypatch.setattr("parallel.staging.MPI", mpi_module)
+    monkeypatch.setattr("parallel.grid.staging.MPI", mpi_module)
     assert is_cuda_aware({}) == aware
     info.Free.assert_called_once_with()
 
 
 def test_host_arrays_pass_through(monkeypatch):
-    monkeypatch.setattr("parallel.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
+    monkeypatch.setattr("parallel.grid.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
     array, stage = np.ones(3), Staging()
     assert stage.outgoing(array) is array and stage.incoming(array) is array and stage.outgoing(None) is None
     stage.arrived(array, array)
@@ -217,7 +217,7 @@ def test_host_arrays_pass_through(monkeypatch):
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direct):
-    monkeypatch.setattr("parallel.staging.is_cuda_aware", lambda: direct)
+    monkeypatch.setattr("parallel.grid.staging.is_cuda_aware", lambda: direct)
     device.use("stand-in")
     array, stage = to_device(np.arange(6.0).reshape(2, 3)), Staging()
     sent, received = stage.outgoing(array), stage.incoming(array)

@@ -18,10 +18,10 @@ from pathlib import Path
 from platform import python_version
 
 from datasets.files import written_whole
-from experiments import report
-from experiments.options import Parser, check_writable, user_input
+from experiments.common import report
+from experiments.common.options import Parser, check_writable, user_input
 from experiments.usability.halstead import added, measure, radon_effort, statements
-from parallel.job import UserError, run_launcher
+from parallel.job.run import UserError, run_launcher
 
 CALL = "net = parallelize(net)"
 GRIDS = {"data": "batch=4", "model": "model=4", "2d": "batch=2,model=2"}

@@ -7,10 +7,14 @@ import time
 
 import pytest
 
-from experiments import bench, bench_conv, bench_pydtnn, bench_ranks, bench_serial
-from experiments.bench_rounds import ratios
-from nn import specs
-from parallel.job import UserError
+from experiments import bench
+from experiments.benchmarks import bench_conv
+from experiments.benchmarks import bench_pydtnn
+from experiments.benchmarks import bench_ranks
+from experiments.benchmarks import bench_serial
+from experiments.benchmarks.bench_rounds import ratios
+from nn import network_names
+from parallel.job.run import UserError
 
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"
@@ -51,7 +55,7 @@ def test_what_has_no_such_name_is_refused(name):
 
 @NEEDS_TORCH
 def test_other_networks_are_refused_in_one_line(monkeypatch):
-    from experiments import torch_peer
+    from experiments.benchmarks import torch_peer
 
     network = torch_peer.network
 
@@ -80,9 +84,9 @@ def test_both_layouts_do_what_we_do():
 
 @NEEDS_TORCH
 def test_the_check_is_made_without_dropout():
-    from experiments import torch_peer
+    from experiments.benchmarks import torch_peer
 
-    net = specs.build("mlp:8,relu,dropout=0.25", 4, 2)
+    net = network_names.build("mlp:8,relu,dropout=0.25", 4, 2)
     model = torch_peer.network(net)
     dropouts = [net.layers[2], model[2]]
     with bench_serial.without_dropout(net, [model]):
@@ -167,5 +171,5 @@ def test_each_case_has_a_name_of_its_own_and_a_bound():
     for cases in (bench_conv.SHAPES, bench_serial.SERIAL, bench_ranks.TWO_RANKS, bench_pydtnn.CASES):
         assert len({case.name for case in cases}) == len(cases)
     for case in bench_serial.SERIAL + bench_pydtnn.CASES:
-        specs.build(case.net, case.shape, case.outputs)
+        network_names.build(case.net, case.shape, case.outputs)
         assert case.bound is not None

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from experiments import plot, sweep
-from experiments.figures import read
-from experiments.plot_breakdown import PARTS, efficiencies, middle_runs, parts
-from experiments.watch import watched
-from parallel.launch import mpiexec
-from parallel.spans import METHODS
+from experiments.common.figures import read
+from experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
+from experiments.common.watch import watched
+from parallel.job.launch import mpiexec
+from parallel.observe.spans import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from experiments import crossover
-from parallel.launch import mpiexec
+from parallel.job.launch import mpiexec
 
 SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
 

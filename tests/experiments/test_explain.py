@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from parallel import machine
-from parallel.launch import mpiexec
+from parallel.performance import machine
+from parallel.job.launch import mpiexec
 
 
 def explain(*arguments):

@@ -7,12 +7,15 @@ from math import log2
 
 import pytest
 
-from experiments import figures, forecast, laugier2018_predicted, plot_predicted, thresholds
+from experiments import laugier2018_predicted, thresholds
+from experiments.common import figures
+from experiments.common import forecast
+from experiments.plots import predicted as plot_predicted
 from experiments.summary import published
-from parallel import machine
-from parallel.cost import Cost, busiest
-from parallel.grid import parse_grid
-from parallel.planner import Planner
+from parallel.performance import machine
+from parallel.performance.cost import Cost, busiest
+from parallel.grid.process_grid import parse_grid
+from parallel.performance.planner import Planner
 
 CORI = machine.read("cori-haswell")
 SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(forecast.ALL_SCHEMES), "batch_size": 32,

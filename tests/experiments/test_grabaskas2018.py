@@ -6,11 +6,12 @@ import math
 import pytest
 
 import datasets
-from experiments import grabaskas2018, grabaskas2018_lines
-from experiments.grabaskas2018_lines import Line, Run, lines, published, runs, single
-from nn import specs
-from parallel.launch import mpiexec
-from parallel.machine import read
+from experiments.papers import grabaskas2018
+from experiments.papers import grabaskas2018_lines
+from experiments.papers.grabaskas2018_lines import Line, Run, lines, published, runs, single
+from nn import network_names
+from parallel.job.launch import mpiexec
+from parallel.performance.machine import read
 from tests.experiments.test_programs import program
 
 
@@ -33,7 +34,7 @@ def test_what_was_published_agrees_with_itself():
 
 
 def test_the_nets_are_those_of_appendix_b():
-    size = lambda spec, shape: specs.build(spec, shape, 10).size  # noqa: E731
+    size = lambda spec, shape: network_names.build(spec, shape, 10).size  # noqa: E731
     assert size("mlp2", 1024) == size(lines()["D.94"].net, 1024) == 2_119_690
     assert size("mlp3", 1024) == size(lines()["D.97"].net, 1024) == 4_207_626
     assert size("mnist-cnn", (32, 32, 1)) == size("mnist-cnn", (28, 28, 1)) == 169_506
@@ -113,5 +114,5 @@ def test_runs_on_two_ranks(name, methods):
 
 def test_what_does_not_fit_is_refused():
     for options in (["--dataset", "mnist"], ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"]):
-        finished = mpiexec(1, ["-m", "experiments.grabaskas2018_job", *options], 60)
+        finished = mpiexec(1, ["-m", "experiments.papers.grabaskas2018_job", *options], 60)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

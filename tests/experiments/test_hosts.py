@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import hosts, shaper
-from parallel.launch import MARK, processes
+from experiments import hosts
+from experiments.emulation import shaper
+from parallel.job.launch import MARK, processes
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]
 HELLO = """

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import bench, bench_serial, plot, sweep
+from experiments import bench, plot, sweep
+from experiments.benchmarks import bench_serial
 from experiments.check import problems
-from parallel.launch import mpiexec
+from parallel.job.launch import mpiexec
 
 
 def program(*arguments):

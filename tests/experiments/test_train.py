@@ -12,8 +12,8 @@ import pytest
 import datasets
 from datasets import mnist
 from experiments import overlap
-from parallel.grid import parse_grid
-from parallel.launch import mpiexec
+from parallel.grid.process_grid import parse_grid
+from parallel.job.launch import mpiexec
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 
 SETTINGS = ["--net", "mlp:11,31,relu,dropout=0.1", "--batch-size", "97", "--epochs", "2", "--dtype", "float64"]

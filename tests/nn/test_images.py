@@ -245,7 +245,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     """In blocks of images, the last one smaller, as with the arrays between them whole."""
     found = {}
     for large in (1, 1 << 40):
-        monkeypatch.setattr("nn.pooled.LARGE", large)
+        monkeypatch.setattr("nn.conv_pool.LARGE", large)
         monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 14)
         monkeypatch.setattr("nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]

@@ -117,7 +117,7 @@ def test_base_layer_is_abstract():
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.8, "nesterov": True, "l2": 0.01}])
 def test_five_steps_equal_pytorch(activation, loss_name, options):
     torch = pytest.importorskip("torch")
-    from experiments import torch_peer
+    from experiments.benchmarks import torch_peer
     from nn import LOSSES
 
     net = Sequential([Linear(13, 31), activation(), Linear(31, 7)], seed=2, dtype=np.float64)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from nn import SGD, SoftmaxCrossEntropy, specs, summary
+from nn import SGD, SoftmaxCrossEntropy, summary
+from nn import network_names
 from nn.device import to_device, to_host
 
 COUNTS = [
@@ -19,18 +20,18 @@ COUNTS = [
 
 @pytest.mark.parametrize(("name", "shape", "outputs", "count"), COUNTS)
 def test_parameter_counts_are_the_published_ones(name, shape, outputs, count):
-    net = specs.build(name, shape, outputs)
+    net = network_names.build(name, shape, outputs)
     assert net.size == count
     assert net.output_shape(net.input_shape) == (outputs,)
     assert not net.allocated
 
 
 def test_every_network_is_counted_here():
-    assert {name for name, *_ in COUNTS} == set(specs.ZOO)
+    assert {name for name, *_ in COUNTS} == set(network_names.ZOO)
 
 
 def test_the_summary_of_vgg16():
-    net = specs.build("vgg16", (224, 224, 3), 1000)
+    net = network_names.build("vgg16", (224, 224, 3), 1000)
     rows = summary.rows(net, net.input_shape)
     assert sum(row.parameters for row in rows) == 138_357_544
     assert sum(row.flops for row in rows) == pytest.approx(2 * 15.47e9, rel=1e-3)  # 15.47 G multiply-adds
@@ -50,9 +51,9 @@ SMALL = {  # images small enough for a test
 def test_five_steps_equal_pytorch(name):
     """Forward, all gradients and five steps, through state_dict; in float64, and dropout as in evaluation."""
     torch = pytest.importorskip("torch")
-    from experiments import torch_peer
+    from experiments.benchmarks import torch_peer
 
-    net = specs.build(name, SMALL[name], 5, seed=4, dtype=np.float64)
+    net = network_names.build(name, SMALL[name], 5, seed=4, dtype=np.float64)
     for layer in net.leaves():
         if hasattr(layer, "p"):
             layer.p = 0.0
@@ -84,9 +85,9 @@ def test_five_steps_equal_pytorch(name):
 def test_steps_in_float32_equal_pytorch(name):
     """Where other algorithms compute than in float64."""
     torch = pytest.importorskip("torch")
-    from experiments import torch_peer
+    from experiments.benchmarks import torch_peer
 
-    net = specs.build(name.replace("cifar-cnn", "cifar-cnn,dropout=0"), (32, 32, 3), 5, seed=4)
+    net = network_names.build(name.replace("cifar-cnn", "cifar-cnn,dropout=0"), (32, 32, 3), 5, seed=4)
     model = torch_peer.network(net)
     optimizer, theirs = SGD(net, 0.01, 0.9), torch.optim.SGD(model.parameters(), 0.01, 0.9)
     loss, rng = SoftmaxCrossEntropy(), np.random.default_rng(0)
@@ -108,8 +109,8 @@ def test_steps_in_float32_equal_pytorch(name):
 
 def test_networks_that_do_not_fit_say_so():
     with pytest.raises(ValueError, match="takes images"):
-        specs.build("vgg16", 784, 10)
+        network_names.build("vgg16", 784, 10)
     with pytest.raises(ValueError, match="on images of 8x8x3"):
-        specs.build("cifar-cnn", (8, 8, 3), 10)
+        network_names.build("cifar-cnn", (8, 8, 3), 10)
     with pytest.raises(ValueError, match="unknown net 'vgg17'"):
-        specs.build("vgg17", (8, 8, 3), 10)
+        network_names.build("vgg17", (8, 8, 3), 10)

@@ -8,8 +8,8 @@ import numpy as np
 from nn import LOSSES
 from nn.device import to_device
 from parallel import parallelize
-from parallel.split import size, split
-from parallel.training import accumulated_step
+from parallel.placement.partition import size, split
+from parallel.training.steps import accumulated_step
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 

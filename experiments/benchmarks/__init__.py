@@ -1,0 +1,1 @@
+"""The comparisons that `bench` runs."""

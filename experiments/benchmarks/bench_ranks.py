@@ -1,0 +1,69 @@
+"""Two ranks of one thread against one rank and against PyTorch DistributedDataParallel with gloo, jobs in turn: for `bench`."""
+
+import json
+
+from tqdm import tqdm
+
+from experiments.benchmarks.bench_serial import Case
+from parallel.job.run import UserError
+from parallel.job.launch import mpiexec
+
+# bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
+TWO_RANKS = [
+    Case("1024-2048-1024-10 tanh, batch 128", "mlp:2048,1024,tanh", 1024, 10, 128, "cross-entropy", 1 / 1.5, 1.0),
+    Case("1024-2048-1024-10 tanh, batch 1024", "mlp:2048,1024,tanh", 1024, 10, 1024, "cross-entropy", 1 / 1.85, 1.0),
+    Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 1 / 1.85, 1.0),
+    Case("cifar-cnn, batch 128", "cifar-cnn", (32, 32, 3), 10, 128, "cross-entropy", 1 / 1.9, 1.0),
+]
+CALM = 0.92  # of the best pace seen; below, a rank had to share its core: see `step_time`
+
+
+def two_rank_ratios(case, rounds, steps):
+    """{what: ratios of time of our 2 ranks to it} and how many rounds were dropped because a rank had to share its core.
+
+    "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each and nothing to say to
+    each other, which is what these two cores can do. `rounds` are wanted, and up to twice as many more are run for them;
+    where too few are calm, the calmest count.
+    """
+    found = []
+    with tqdm(total=rounds, unit=" rounds", delay=2, disable=None) as bar:
+        while len(found) < 3 * rounds and bar.n < rounds:
+            found.append({
+                "1 rank": job(1, "step_time", case, steps),
+                "2 ranks": job(2, "step_time", case, steps),
+                "apart": job(2, "step_time", case, steps, "--apart"),
+                # mpiexec only places the two processes; they talk through gloo.
+                "DDP": job(2, "torch_peer", case, steps),
+            })  # fmt: skip
+            best = max(pace(jobs) for jobs in found)
+            bar.update(sum(pace(jobs) >= CALM * best for jobs in found) - bar.n)
+    kept = sorted(found, key=pace)[-rounds:]
+    names = [name for name in kept[0] if name != "2 ranks"]
+    ratios = {name: [jobs["2 ranks"]["seconds"] / jobs[name]["seconds"] for jobs in kept] for name in names}
+    return ratios, len(found) - len(kept)
+
+
+def pace(jobs):
+    """That of the slowest rank of one round's jobs."""
+    return min(found["pace"] for found in jobs.values() if "pace" in found)
+
+
+def job(ranks, program, case, steps, *more):
+    """What a job of `step_time` or `torch_peer` prints as JSON."""
+    finished = mpiexec(ranks, ["-m", f"experiments.{program}", *options(case, steps), *more], timeout=300)
+    if finished.status != 0:
+        raise UserError(f"{program} on {case.name} ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
+    return json.loads(finished.stdout.strip().splitlines()[-1])
+
+
+def options(case, steps):
+    """A case as the command line of the programs that time it."""
+    shape = (case.shape,) if isinstance(case.shape, int) else case.shape
+    values = {
+        "net": case.net,
+        "shape": ",".join(map(str, shape)),
+        "outputs": case.outputs,
+        "batch-size": case.batch_size,
+        "steps": steps,
+    }
+    return [word for name, value in values.items() for word in (f"--{name}", str(value))]

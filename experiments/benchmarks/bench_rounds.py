@@ -1,0 +1,62 @@
+"""Made-up minibatches, times of several sides taken next to each other, and which cases take part: what `bench` shares."""
+
+import time
+from statistics import median
+
+import numpy as np
+
+from nn.device import to_device
+from parallel.job.run import UserError
+
+
+def minibatch(shape, outputs, batch_size, loss="cross-entropy"):
+    """(x, y) of made-up samples of `shape`: y are labels below `outputs`, or for "mse" as many values."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((batch_size, *shape), np.float32)
+    if loss == "mse":
+        return x, rng.standard_normal((batch_size, outputs), np.float32)
+    return x, rng.integers(0, outputs, batch_size)
+
+
+def own_block(net, x, y):
+    """The part of a global minibatch on the host that a rank of a ParallelSequential trains on, on its device."""
+    mine, outputs = net.input_block(len(x)), net.output_rows(len(x))
+    return to_device(np.ascontiguousarray(x[mine])), to_device(y[outputs])
+
+
+def ratios(ours, theirs, rounds, seconds):
+    """Our time over theirs, round by round: of each side the median of some steps, one side after another.
+
+    ours: a function that does one step. theirs: a list of them, of which the fastest counts, in each round anew. All
+    have warmed up. seconds: how long a side runs in a round, about.
+    """
+    sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
+    found = []
+    for _ in range(rounds):
+        ours, *theirs = (_median_seconds(step, steps) for step, steps in sides)
+        found.append(ours / min(theirs))
+    return found
+
+
+def _median_seconds(step, steps):
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def add_only(parser):
+    """Add the option that `selected` takes."""
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)"
+    )
+
+
+def selected(cases, text):
+    """The cases with `text` in their names; UserError if there are none."""
+    found = [case for case in cases if text in case.name]
+    if not found:
+        raise UserError(f"--only: no comparison has '{text}' in its name; they are called such as '{cases[0].name}'")
+    return found

@@ -1,0 +1,87 @@
+"""Sums of gradients in memory that ranks share, against the MPI library's own all-reduce and what memory allows: for `bench`.
+
+    python -m experiments.launch 2 experiments.benchmarks.bench_sums --rounds 9
+
+Each size is summed in place, over what all ranks hold, three ways by turns: as `parallel/sync/shared_memory.py` does; by `MPI_Allreduce`
+in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, with no word to
+each other. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}}.
+"""
+
+import json
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments.common.options import Parser, whole
+from nn.workspace import CHUNK
+from parallel import ProcessGrid
+from parallel.job.run import run
+from parallel.auto.fastest_reduction import seconds
+from parallel.sync.shared_memory import SharedRun, shared_arrays
+
+SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
+REPEATS = 15  # of each way in a round, of which the median counts
+
+
+class Case:
+    """A size, by its name; for `bench_rounds.selected`."""
+
+    def __init__(self, name):
+        self.name = f"all-reduce of {name}, 2 ranks"
+
+
+CASES = [Case(name) for name in SIZES]
+
+
+def ways(grid, elements):
+    """{name: a function} of the three ways to sum so many float32."""
+    comm = grid.comm
+    arrays = shared_arrays(comm, elements, np.float32)
+    own, private, kept = arrays[comm.rank], np.empty(elements, np.float32), np.empty(elements, np.float32)
+    for array in (own, private, kept):
+        array.fill(1)
+    shared = SharedRun(arrays, comm.rank)
+
+    def ours():
+        comm.Barrier()
+        shared.add_up_part(shared.others)
+        comm.Barrier()
+
+    def limit():
+        for start in range(shared.part.start, shared.part.stop, CHUNK):
+            piece = slice(start, min(start + CHUNK, shared.part.stop))
+            for _ in range(comm.size - 1):
+                np.add(private[piece], kept[piece], out=private[piece])
+            for _ in range(comm.size - 1):
+                np.copyto(kept[piece], private[piece])
+
+    return {"ours": ours, "mpi": lambda: comm.Allreduce(MPI.IN_PLACE, private), "limit": limit}, own
+
+
+def check(sums, own, size):
+    """Raise AssertionError unless ours is a sum."""
+    own.fill(1)
+    sums["ours"]()
+    assert (own == size).all()
+
+
+def main():
+    parser = Parser(prog="bench_sums", description="Compare sums in shared memory with the MPI library's all-reduce.")
+    parser.add_argument("--rounds", type=whole(1), default=9, help="of times of each way")
+    args = parser.parse_args()
+    found = {}
+    np.seterr(all="ignore")  # what is summed again and again overflows
+    with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+        for case, size in zip(CASES, SIZES.values()):
+            sums, own = ways(grid, size // 4)
+            check(sums, own, grid.size)
+            rounds = [{name: seconds(grid, action, REPEATS) for name, action in sums.items()} for _ in range(args.rounds + 1)][
+                1:
+            ]
+            found[case.name] = {name: [r["ours"] / r[name] for r in rounds] for name in ("mpi", "limit")}
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,89 @@
+"""Seconds of a training step on made-up data, as one line of JSON: what `bench` runs on 1 and 2 ranks.
+
+mpiexec -n 2 python -m experiments.benchmarks.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
+mpiexec -n 2 python -m experiments.benchmarks.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
+
+"pace" is the rate of a small product, timed before each step, of the slowest rank: where it drops, the rank shares its core,
+be it with another machine that the same processor plays.
+"""
+
+import json
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments.common import report
+from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.options import Parser, add_device, add_problem, add_reduction, reduction_of, user_input, whole
+from nn import LOSSES, SGD, device
+from nn import network_names
+from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel.grid.devices import use_device
+from parallel.job.run import UserError, run
+from parallel.placement.partition import size, split
+
+
+class Pace:
+    """The rate, in GFLOP/s, of a product that stays in the cache: what nothing but the core decides."""
+
+    SIZE, REPEATS = 192, 6
+
+    def __init__(self):
+        self.factor, self.rates = np.full((self.SIZE, self.SIZE), 1e-3, np.float32), []
+        self.product = np.empty_like(self.factor)
+
+    def take(self):
+        start = time.perf_counter()
+        for _ in range(self.REPEATS):
+            np.matmul(self.factor, self.factor, out=self.product)
+        self.rates.append(2e-9 * self.SIZE**3 * self.REPEATS / (time.perf_counter() - start))
+
+
+def main():
+    parser = Parser(prog="step_time", description="Time training steps on made-up data.")
+    add_problem(parser, "mlp:2048,1024,tanh", [1024], outputs=10, batch_size=1024)
+    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    words = "each rank trains a network of its own on its part of the batch: how fast ranks are that have nothing to say"
+    parser.add_argument("--apart", action="store_true", help=words)
+    parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
+    add_device(parser)
+    add_reduction(parser)
+    args = parser.parse_args()
+    world = comm = MPI.COMM_WORLD
+    batch_size = args.batch_size
+    if args.apart:
+        if args.grid:
+            raise UserError("--apart and --grid do not go together: leave one out")
+        comm, batch_size = MPI.COMM_SELF, size(split(batch_size, world.size)[world.rank])
+    with user_input():
+        use_device(world, args.device, args.tf32)
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        serial = network_names.build(args.net, args.shape, args.outputs)
+        net = parallelize(serial, grid, **reduction_of(args))
+    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
+    x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, batch_size))
+    seconds, pace = [], Pace()
+    for step in range(args.steps + 3):
+        if step == 3:
+            grid.tally.clear()
+            net.reduction.clear()
+            pace = Pace()
+        pace.take()
+        world.Barrier()
+        start = time.perf_counter()
+        train_step(net, loss, optimizer, x, y, batch_size)
+        device.synchronise()
+        seconds.append(time.perf_counter() - start)
+    rate = world.allreduce(float(np.median(pace.rates)), MPI.MIN)
+    slowest = np.array(seconds[3:])
+    world.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+    overlap, measured = report.overlap(net), report.time_and_bytes(grid, seconds[3:], 0.0)
+    if world.rank == 0:
+        found = {"seconds": float(np.median(slowest)), "pace": rate, "time": measured["time"]}
+        print(json.dumps(found | {"reduction": str(net.reduction), "overlap": overlap}))
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,136 @@
+"""PyTorch's side of `bench`: the same network and the same step, written as a PyTorch user would.
+
+Run as a program under mpiexec it times DistributedDataParallel with gloo, one thread a rank, and prints JSON as
+`experiments.benchmarks.step_time` does.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+torch.set_num_threads(1)
+
+LOSSES = {"cross-entropy": torch.nn.CrossEntropyLoss, "mse": torch.nn.MSELoss}
+
+
+class Residual(torch.nn.Module):
+    def __init__(self, branch, shortcut):
+        super().__init__()
+        self.branch, self.shortcut = chain(branch), chain(shortcut)
+
+    def forward(self, x):
+        return self.branch(x) + self.shortcut(x)
+
+
+class Concat(torch.nn.Module):
+    def __init__(self, branches):
+        super().__init__()
+        self.branches = torch.nn.ModuleList(chain(branch) for branch in branches)
+
+    def forward(self, x):
+        return torch.cat([branch(x) for branch in self.branches], 1)
+
+
+def window(layer):
+    """Kernel, stride and padding of one of our windowed layers."""
+    return layer.window.kernel, layer.window.stride, tuple(pads[0] for pads in layer.window.padding)
+
+
+MODULES = {
+    "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs),
+    "Conv2d": lambda layer: torch.nn.Conv2d(layer.inputs, layer.outputs, *window(layer), bias=layer.has_bias),
+    "MaxPool2d": lambda layer: torch.nn.MaxPool2d(*window(layer)),
+    "AvgPool2d": lambda layer: torch.nn.AvgPool2d(*window(layer)),
+    "BatchNorm": lambda layer: torch.nn.BatchNorm2d(layer.channels, layer.eps, layer.momentum),
+    "LocalResponseNorm": lambda layer: torch.nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k),
+    "Flatten": lambda layer: torch.nn.Flatten(),
+    "Dropout": lambda layer: torch.nn.Dropout(layer.p),
+    "ReLU": lambda layer: torch.nn.ReLU(),
+    "LeakyReLU": lambda layer: torch.nn.LeakyReLU(layer.negative_slope),
+    "Tanh": lambda layer: torch.nn.Tanh(),
+    "Sigmoid": lambda layer: torch.nn.Sigmoid(),
+    "Residual": lambda layer: Residual(layer.branch, layer.shortcut),
+    "Concat": lambda layer: Concat(layer.branches),
+}
+
+
+def chain(layers):
+    """The torch.nn.Sequential of a list of our layers, in the order in which they were written: that of their names."""
+    layers = sorted(layers, key=lambda layer: int(layer.name.rpartition(".")[2]))
+    return torch.nn.Sequential(*(MODULES[type(layer).__name__](layer) for layer in layers))
+
+
+def network(net):
+    """The torch.nn.Sequential equal to one of ours, with its weights."""
+    model = chain(net.layers).to(getattr(torch, net.dtype.name))
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in net.state_dict().items()})
+    return model
+
+
+def layout(array, memory_format=torch.contiguous_format):
+    """One of our arrays as PyTorch has it: images are (samples, channels, height, width), in memory as memory_format says."""
+    if array.ndim != 4:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=memory_format)
+
+
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
+    """A function that does one step of SGD with momentum on NumPy arrays x and y and returns the loss."""
+    model = model.to(memory_format=memory_format)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    loss_function = LOSSES[loss_name]()
+    x, y = layout(x, memory_format), torch.from_numpy(y)
+
+    def one():
+        optimizer.zero_grad()
+        loss = loss_function(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return one
+
+
+def main():
+    from experiments.benchmarks.bench_rounds import minibatch
+    from experiments.common.options import whole_list
+    from nn import network_names
+    from parallel.job.run import launched_rank, promised_ranks
+
+    parser = argparse.ArgumentParser()
+    for name in ("outputs", "batch-size", "steps"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--net")
+    parser.add_argument("--shape", type=whole_list)
+    args = parser.parse_args()
+    rank, size = launched_rank(), promised_ranks(os.environ)[0]
+    # All ranks share one machine, so a file of the job's own name serves as the meeting place.
+    meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ['GRIDGRAD_JOB']}"
+    torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
+    net = network_names.build(args.net, args.shape, args.outputs)
+    model = torch.nn.parallel.DistributedDataParallel(network(net))
+    x, y = (a[rank::size].copy() for a in minibatch(net.input_shape, args.outputs, args.batch_size))
+    one = step(model, x, y, "cross-entropy")
+    seconds = []
+    for _ in range(args.steps + 3):
+        torch.distributed.barrier()
+        start = time.perf_counter()
+        one()
+        seconds.append(time.perf_counter() - start)
+    slowest = torch.tensor(seconds[3:])
+    torch.distributed.all_reduce(slowest, torch.distributed.ReduceOp.MAX)
+    if rank == 0:
+        print(json.dumps({"seconds": median(slowest.tolist())}), flush=True)
+        meeting.unlink(missing_ok=True)
+    torch.distributed.barrier()
+    os._exit(0)  # at an ordinary exit gloo's threads sometimes abort the process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What the figures of sweeps share: reports that compare, and how a figure says where they come from."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+
+from datasets.files import written_whole
+from parallel.grid.process_grid import parse_grid
+
+SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
+    "data set": ("dataset",),
+    "global batch size": ("settings", "batch_size"),
+    "threads a rank": ("versions", "threads"),
+    "type of numbers": ("settings", "dtype"),
+    "plan": ("settings", "plan"),
+    "reduction": ("settings", "reduction"),
+    "machine": ("versions", "processor"),
+    "MPI library": ("versions", "mpi"),
+    "number of cores": ("slots",),
+}
+
+
+def read(path, may_differ=()):
+    """The reports of a sweep; ValueError if a line is not one, or if runs differ in what SAME names, `may_differ` apart."""
+    reports = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            report = json.loads(line)
+            report["axes"] = parse_grid(report["grid"])
+            report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]
+            report["settings"].setdefault("reduction", "plain")  # of reports from before there was a choice
+            for place in SAME.values():
+                _at(report, place)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: line {number} is not a report of sweep ({error!r}); run sweep again") from None
+        if report.get("simulated"):
+            raise ValueError(f"{path}: line {number} is of a simulation: it was not measured")
+        reports.append(report)
+    if not reports:
+        raise ValueError(f"{path}: no reports; run sweep first")
+    for what, place in SAME.items():
+        found = sorted({str(_at(report, place)) for report in reports})
+        if len(found) > 1 and what not in may_differ:
+            raise ValueError(f"{path}: runs differ in {what} ({', '.join(found)}) and do not compare; draw them apart")
+    return reports
+
+
+def _at(report, place):
+    for key in place:
+        report = report[key]
+    return report
+
+
+def crowded(reports):
+    """The numbers of ranks that are more than the cores: times on them say nothing, and are drawn hollow."""
+    return {report["P"] for report in reports if report["oversubscribed"]}
+
+
+def starred(ranks, reports):
+    return f"{ranks}{'*' if ranks in crowded(reports) else ''}"
+
+
+def entitle(figure, reports, what, how):
+    """Say above a figure what it shows, on which data, how, and where it was measured."""
+    r = reports[0]
+    data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
+    note = f"   *\u00a0oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
+    where = f"{r['versions']['processor']}, {r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank"
+    letters = int(13 * figure.get_figwidth())  # of a line
+    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}{note}", letters), fontsize=10)
+
+
+def save(figure, out):
+    """Write a figure in the format that the name ends with."""
+    with written_whole(out) as beside:
+        figure.savefig(beside, dpi=110, format=Path(out).suffix.lstrip(".") or "png")
+    plt.close(figure)

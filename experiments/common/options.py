@@ -1,0 +1,127 @@
+"""Command lines: one clear line for what is wrong, said once however many ranks there are."""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+from nn import network_names
+from parallel.auto import reductions
+from parallel.job.run import UserError, launched_rank, one_line
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, where there are any."""
+
+    def _get_help_string(self, action):
+        hidden = action.default is None or action.default is False
+        return action.help if hidden else super()._get_help_string(action)
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone."""
+
+    def __init__(self, **keywords):
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
+
+    def error(self, message):
+        raise UserError(f"{message} (see --help)")
+
+    def print_help(self, file=None):
+        if launched_rank() == 0:
+            super().print_help(file)
+            sys.stdout.flush()
+
+
+def whole(least, most=2**63 - 1):
+    """An option type: a whole number of at least `least` and at most `most`."""
+
+    def parse(text):
+        try:
+            value = int(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            upper = "" if value is None or value < least else f" and at most {most}"
+            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}{upper}, not '{text}'")
+        return value
+
+    return parse
+
+
+def whole_list(text):
+    """An option type: whole numbers of at least 1, separated by commas."""
+    return [whole(1)(word) for word in text.split(",")]
+
+
+def number(least=None, above=None, below=None):
+    """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
+    limits = {"at least": least, "above": above, "below": below}
+    bounds = [f"{word} {bound}" for word, bound in limits.items() if bound is not None]
+
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        good = (least is None or value >= least) and (above is None or value > above) and (below is None or value < below)
+        if not good or value != value or value in (float("inf"), float("-inf")):
+            raise argparse.ArgumentTypeError(f"must be a number {' and '.join(bounds)}, not '{text}'")
+        return value
+
+    return parse
+
+
+def add_problem(parser, net, shape, outputs, batch_size):
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, of a program that trains on made-up data."""
+    parser.add_argument("--net", default=net, help=network_names.HELP)
+    words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
+    parser.add_argument("--shape", "--features", type=whole_list, default=shape, metavar="SHAPE", help=words)
+    parser.add_argument("--outputs", type=whole(1), default=outputs, help="classes")
+    parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples of the global minibatch")
+
+
+def add_reduction(parser):
+    """Add the options that say how gradients are summed: see `reduction_of`."""
+    parser.add_argument("--reduction", default="auto", help=reductions.HELP)
+    words = "each rank updates all its parameters, or only its part of them (ZeRO-1) (default: sharded if reduction is shared)"
+    parser.add_argument("--update", choices=("whole", "sharded"), help=words)
+    words = "of gradients on their way; float16 is half the bytes, rounds each by up to 2^-11 and is added in float32"
+    parser.add_argument("--reduce-dtype", choices=("same", "float16"), default="same", help=words)
+
+
+def reduction_of(args):
+    """The arguments of `parallelize` that these options name."""
+    sharded = None if args.update is None else args.update == "sharded"
+    return {"reduction": args.reduction, "sharded": sharded, "half": args.reduce_dtype == "float16"}
+
+
+def add_device(parser):
+    """Add the options that `parallel.grid.devices.use_device` takes: --device and --tf32."""
+    choices = ("cpu", "gpu", "auto")
+    parser.add_argument("--device", default="cpu", choices=choices, help="where arrays are; auto: GPUs if every rank sees one")
+    parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
+
+
+@contextlib.contextmanager
+def user_input():
+    """Around what depends on the user's input alone: a ValueError or OSError in it is the user's to mend."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise UserError(one_line(error)) from None
+
+
+def check_writable(path):
+    """Raise OSError unless a file can be written at `path`; makes its folder."""
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
+    folder = path.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"can not write to {folder}: {error.strerror}; choose another folder") from None

@@ -1,0 +1,85 @@
+"""Put the reports of `experiments.predictions` on several machines together: results/predictions.md.
+
+python -m experiments.common.predictions_table results/predictions/*.json --out results/predictions.md
+"""
+
+import json
+from pathlib import Path
+
+from datasets.files import written_whole
+from experiments.common.markdown import table
+from experiments.common.options import Parser, check_writable, user_input
+from experiments.predictions import summary
+from parallel.job.run import run_launcher
+
+TITLE = """# Predicted and measured steps
+
+Milliseconds of a training step: predicted from a machine file of `experiments.calibrate`, which knows
+none of these networks, and measured by `experiments.predictions` at the pace of the calibration (`parallel/calibration/core_speed.py`; "as it
+was": without that). A plan of the planner's choice is marked with what it takes, measured, over the fastest plan measured.
+"""
+
+
+def read(path):
+    """The rows of a report; ValueError if it is none."""
+    try:
+        rows = json.loads(Path(path).read_text())["rows"]
+        summary(rows)
+        return rows
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is no report of experiments.predictions") from None
+
+
+def totals(groups):
+    """A row for each report, and one for all. groups: lists of rows."""
+    for name, rows in [*((rows[0]["machine"], rows) for rows in groups), ("all", sum(groups, []))]:
+        told = summary(rows)
+        yield {
+            "ranks": name,
+            "points": told["points"],
+            "median error": percent(told["median_error"]),
+            "worst error": percent(told["worst_error"]),
+            "choices within 5 % of the fastest": f"{told['good_choices']} of {told['choices']}",
+            "slowest choice / fastest": f"{told['worst_choice']:.3f}",
+        }
+
+
+def points(rows):
+    """A line for each plan that was measured."""
+    for row in rows:
+        alike = [r["measured"] for r in rows if (r["net"], r["batch_size"]) == (row["net"], row["batch_size"])]
+        yield {
+            "network": row["net"],
+            "batch": row["batch_size"],
+            "grid": row["grid"],
+            "plan": ",".join(row["plan"]) if "model=1" not in row["grid"] else "",
+            "predicted": row["predicted"] * 1e3,
+            "measured": row["measured"] * 1e3,
+            "as it was": row["as_it_was"] * 1e3,
+            "error": f"{100 * row['error']:+.1f} %",
+            "chosen": f"{row['measured'] / min(alike):.3f}" if row["planned"] else "",
+        }
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def main():
+    parser = Parser(prog="predictions_table", description="Put reports of experiments.predictions together in one table.")
+    parser.add_argument("reports", nargs="+", metavar="FILE.json")
+    parser.add_argument("--out", default="results/predictions.md", metavar="FILE.md")
+    args = parser.parse_args()
+    with user_input():
+        check_writable(args.out)
+        groups = [read(path) for path in args.reports]
+    text = TITLE + table("", list(totals(groups)))
+    for rows in groups:
+        text += table(f"## {rows[0]['machine']}", list(points(rows)))
+    with written_whole(args.out) as beside:
+        beside.write_text(text)
+    print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    run_launcher(main)

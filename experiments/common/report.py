@@ -1,0 +1,169 @@
+"""What a run leaves behind: where it ran, what it did, and where its time and its bytes went."""
+
+import hashlib
+import json
+import os
+import platform
+import resource
+import sys
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from datasets.files import written_whole
+from nn import device
+from parallel.job.run import library_name
+
+
+def versions():
+    """Python, NumPy, BLAS with its threads, MPI library, machine, device."""
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "blas": blas(),
+        "threads": blas_threads(),
+        "mpi": library_name(),
+        "host": platform.node(),
+        "processor": processor(),
+        "device": device.describe(),
+    }
+
+
+def blas():
+    """Name, version and kernels of NumPy's BLAS, such as "openblas 0.3.31 SkylakeX"."""
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return ", ".join(f"{p['internal_api']} {p['version']} {p.get('architecture', '')}".strip() for p in pools) or "unknown"
+
+
+def blas_threads():
+    """How many threads NumPy's BLAS runs in this rank."""
+    return max([pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def busy_cores(seconds=2.0):
+    """How many cores were busy (or taken away by the host) while this process slept: 0 on an idle machine.
+
+    None where the system does not say.
+    """
+    try:
+        before = _core_times()
+        time.sleep(seconds)
+        after = _core_times()
+    except (OSError, ValueError, IndexError):
+        return None
+    busy, total = (b - a for a, b in zip(before, after))
+    return busy / total * (os.cpu_count() or 1)
+
+
+def _core_times():
+    """(busy, all) ticks of all cores since boot."""
+    with open("/proc/stat") as file:
+        ticks = [int(word) for word in file.readline().split()[1:9]]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def peak_memory():
+    """The most memory this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def digest(named_arrays):
+    """A hash of (name, array) pairs: names, shapes and values."""
+    sha = hashlib.sha256()
+    for name, value in named_arrays:
+        sha.update(f"{name} {value.shape} {value.dtype}".encode())
+        sha.update(np.ascontiguousarray(value).tobytes())
+    return sha.hexdigest()
+
+
+def time_and_bytes(grid, step_seconds, read_seconds):
+    """Seconds a step and communication, from what each rank measured over the same steps: a dict on rank 0.
+
+    step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches, all steps,
+    communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
+    waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
+    beyond that is waiting. These are means over the ranks; "compute_max" is what the rank that computes longest computes.
+    Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that a
+    rank reads of what others hold. Collective.
+    """
+    steps = max(len(step_seconds), 1)
+    slowest = grid.max(np.array(step_seconds, np.float64))
+    mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
+    everyone = grid.gather((mine, float(np.sum(step_seconds)), read_seconds, peak_memory()))
+    if everyone is None:
+        return None
+    keys = sorted({key for records, *_ in everyone for key in records})
+    cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
+    communicate = sum(cost[key] for records, *_ in everyone for key in records) / len(everyone)
+    spent = sum(records[key][2] for records, *_ in everyone for key in records) / len(everyone)
+    read = sum(read for *_, read, _ in everyone) / len(everyone)
+    computed = [total - read - sum(seconds for *_, seconds in records.values()) for records, total, read, _ in everyone]
+    table = [
+        {
+            "layer": layer,
+            "kind": kind,
+            "calls": sum(records.get((layer, kind), (0, 0, 0))[0] for records, *_ in everyone) / steps,
+            "bytes": sum(records.get((layer, kind), (0, 0, 0))[1] for records, *_ in everyone) / steps,
+            "seconds": cost[layer, kind] / steps,
+        }
+        for layer, kind in keys
+    ]
+    kinds = sorted({row["kind"] for row in table})
+    return {
+        "seconds_per_step": {"median": float(np.median(slowest)), "min": float(slowest.min()), "max": float(slowest.max())}
+        if len(slowest)
+        else None,
+        "timed_steps": len(step_seconds),
+        "time": {
+            "compute": sum(computed) / len(computed) / steps,
+            "read": read / steps,
+            "communicate": communicate / steps,
+            "wait": (spent - communicate) / steps,
+        },
+        "compute_max": max(computed) / steps,
+        "bytes": {kind: sum(row["bytes"] for row in table if row["kind"] == kind) for kind in kinds},
+        "communication": table,
+        "peak_memory": max(peak for *_, peak in everyone),
+    }
+
+
+def memory(net, optimizer):
+    """Bytes that a rank holds at the most: {"parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"}.
+
+    Where ranks share the memory of their parameters, those of all are counted once. Collective.
+    """
+    state = sum(array.nbytes for array in optimizer.state_arrays().values())
+    unsharded = len(optimizer.state_names) * net.params.nbytes
+    held = net.grid.max(np.array([net.params.nbytes / net.reduction.sharers, net.grads.nbytes, state, unsharded]))
+    return dict(zip(("parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"), map(int, held)))
+
+
+def overlap(net):
+    """How much of the sums of gradients was hidden, from what each rank measured: a dict, or None where nothing overlaps.
+
+    "in_flight": seconds a step in which some sum was under way; "exposed": those of them in which the rank had nothing to do
+    but wait, with backward and the update of other buckets done; both the mean over the ranks. "hidden": the share of the
+    first that the second is not. Collective.
+    """
+    seconds = net.reduction.seconds_of_step()
+    if seconds is None:
+        return None
+    in_flight, exposed = net.grid.mean(np.array(seconds, np.float64))
+    hidden = 1 - exposed / in_flight if in_flight else 0.0
+    return {"in_flight": float(in_flight), "exposed": float(exposed), "hidden": float(hidden)}
+
+
+def write_json(path, content, indent=1):
+    """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
+    with written_whole(path) as beside:
+        beside.write_text(json.dumps(content, indent=indent, allow_nan=False) + "\n")

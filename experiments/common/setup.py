@@ -1,0 +1,114 @@
+"""What `train` does between its command line and its network: options completed, files and data looked at, data loaded."""
+
+import re
+from pathlib import Path
+
+import datasets
+from experiments.common.options import check_writable, user_input
+from nn import OPTIMIZERS, schedules, summary
+from parallel.performance import machine
+from parallel.auto.this_machine import memory_of_machine
+from parallel.job.run import on_root
+
+EVALUATION_BYTES = 1 << 30
+FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+
+# The options that belong to an optimizer, with their defaults.
+DEFAULTS = {
+    "sgd": {"lr": 0.02, "momentum": 0.9, "nesterov": False},
+    "adam": {"lr": 0.001},
+    "adagrad": {"lr": 0.01},
+    "adadelta": {"lr": 1.0},
+}
+
+
+def default_of(option):
+    """The default of an option of the optimizers, in words for --help."""
+    values = {name: defaults[option] for name, defaults in DEFAULTS.items() if option in defaults}
+    return "default: " + ", ".join(f"{value} for {name}" for name, value in values.items())
+
+
+def complete(args):
+    """Set the options that were left out to the defaults of the optimizer. ValueError for options that do not go together."""
+    defaults = DEFAULTS[args.optimizer]
+    for option in {option: None for options in DEFAULTS.values() for option in options}:
+        if getattr(args, option) is None:
+            setattr(args, option, defaults.get(option))
+        elif option not in defaults:
+            raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
+    if args.memory and "auto" not in (args.grid, args.plan):
+        raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
+    if args.patience and not args.validation:
+        raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
+    if args.profile and not args.report:
+        raise ValueError("--profile needs --report FILE.json, into which it goes")
+
+
+def simulation(args, comm):
+    """(the Machine to simulate or None, how many times as long this rank computes). ValueError for what is no such thing."""
+    slow = {}
+    for word in args.slow.split(",") if args.slow else ():
+        rank, _, factor = word.partition("=")
+        if not rank.isdecimal() or int(rank) >= comm.size or not FACTOR.fullmatch(factor) or not float(factor):
+            raise ValueError(f"--slow {args.slow}: '{word}' is not RANK=FACTOR with a rank below {comm.size}, such as 0=1.5")
+        slow[int(rank)] = float(factor)
+    if slow and not args.simulate:
+        raise ValueError("--slow needs --simulate MACHINE")
+    if args.simulate and args.reduction == "auto":
+        args.reduction = "plain"
+    return args.simulate and machine.read(args.simulate), slow.get(comm.rank, 1.0)
+
+
+def make_optimizer(args, net, steps):
+    """The optimizer that the completed options name. steps: of the whole run, for its schedule."""
+    schedule = schedules.parse(args.schedule, args.lr, steps)
+    own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
+    return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
+
+
+def prepare(args):
+    """What one rank does for all before any starts: see that results can be written, and that the data are there."""
+    options = {}  # by the file that they name
+    for option in ("report", "predictions", "trace"):
+        if path := getattr(args, option):
+            first = options.setdefault(Path(path).resolve(), option)
+            if first != option:
+                raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
+            check_writable(path)
+    datasets.prepare(args.dataset, args.data_dir)
+
+
+def load(args, comm):
+    """The data set; where rank 0 reads for all, the others get its outline."""
+    if args.reader == "each":
+        with user_input():
+            return datasets.load(args.dataset, args.data_dir, args.dtype)
+    data = on_root(comm, lambda: datasets.load(args.dataset, args.data_dir, args.dtype))
+    outline = comm.bcast(data and data.outline())
+    return data or outline
+
+
+def check_memory(args, serial, net):
+    """Raise ValueError if what a step keeps on this rank can not fit the machine's memory."""
+    sharing = net.grid.sizes["batch"] * net.grid.sizes["height"] if net.reduction.sharded else 1
+    state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
+    # Parameters, gradients, and what belongs to them: the best ones so far, the gradients of earlier micro-batches.
+    kept = 2 + state + bool(args.patience) + (args.micro_batches > 1)
+    parameters = kept * net.size * net.dtype.itemsize
+    outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
+    if parameters + outputs > memory_of_machine():
+        raise ValueError(
+            f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "
+            f"the layers {outputs / 2**30:.0f}, and the machine has {memory_of_machine() / 2**30:.0f}: use more ranks, "
+            f"a smaller net, a smaller --batch-size or more --micro-batches"
+        )
+
+
+def evaluation_batch(args, serial):
+    """How many samples to evaluate at a time: no fewer than in training, and at most as many as fit EVALUATION_BYTES."""
+    return max(args.batch_size, min(1000, EVALUATION_BYTES // max(1, sample_bytes(serial))))
+
+
+def sample_bytes(net):
+    """Bytes of the outputs of all layers for one sample."""
+    return sum(row.elements for row in summary.rows(net, net.input_shape)) * net.dtype.itemsize

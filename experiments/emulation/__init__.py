@@ -1,0 +1,1 @@
+"""Several hosts that one machine plays: namespaces and a shaped network."""

@@ -1,0 +1,128 @@
+"""One run of `reproduce grabaskas2018`: a program that its launcher starts on 1, 2 or 4 ranks. One line of JSON.
+
+    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset mnist --net mnist-cnn --samples 4000 --period 100
+    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
+    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset cifar10 --read
+
+Plain SGD at a constant learning rate, as theirs; 0.01 is the default of Torch's StochasticGradient, the thesis names none.
+"""
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+from mpi4py import MPI
+
+import datasets
+from experiments.common.options import Parser, number, user_input, whole
+from nn import LOSSES, SGD
+from nn import network_names
+from nn.random import permutation
+from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
+from parallel.job.run import UserError, run
+from parallel.training.local_sgd import Replicas
+from parallel.training.readers import EachReads
+from parallel.placement.partition import size, split
+from parallel.training.steps import minibatch_indices, steps_per_epoch
+
+WARM_UP = 3  # steps that are not timed
+STANDSTILL = float(np.finfo(np.float32).tiny)  # a learning rate that changes no parameter
+READINGS = 5
+TEST_BATCH = 1000
+
+
+def main():
+    parser = Parser(prog="grabaskas2018_job", description="One run of reproduce grabaskas2018.")
+    add = parser.add_argument
+    add("--dataset", required=True, help="mnist (padded to 32x32) or cifar10")
+    add("--data-dir", metavar="DIR", help="as of train")
+    add("--read", action="store_true", help="only time reading and standardising the data, each rank its part")
+    add("--net", help=network_names.HELP)
+    add("--samples", type=whole(1), help="how many of the training samples, the first ones; default all")
+    add("--passes", type=whole(1), default=1, help="over these samples")
+    add("--batch-size", type=whole(1), default=1, help="of the global minibatch; with --period, of a replica's")
+    add("--period", type=whole(1), help="local SGD: samples of a replica between two averages")
+    add("--grid", help="default batch=RANKS")
+    add("--plan", default="fewest-bytes", help="as of train")
+    add("--lr", type=number(above=0), default=0.01, help="learning rate")
+    add("--test", action="store_true", help="also test on all test samples")
+    args = parser.parse_args()
+    if bool(args.net) == args.read:
+        raise UserError("give --net NAME to train, or --read")
+    if args.period and args.period % args.batch_size:
+        raise UserError(f"--period {args.period} is no multiple of --batch-size {args.batch_size}")
+    result = read(args, MPI.COMM_WORLD) if args.read else train(args, MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps(result))
+
+
+def read(args, comm):
+    """{"seconds", "samples"}: of reading the training data and standardising this rank's part, on the slowest; the median."""
+    seconds = []
+    for _ in range(READINGS):
+        comm.Barrier()
+        start = time.perf_counter()
+        part = load(args).train
+        mine = split(args.samples or len(part), comm.size)[comm.rank]
+        part.inputs(np.arange(mine.start, mine.stop), tuple(slice(0, length) for length in part.sample_shape))
+        seconds.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
+    return {"seconds": float(np.median(seconds)), "samples": args.samples or len(part)}
+
+
+def load(args):
+    """The data set; digits are padded with background to 32x32, as Torch's are."""
+    with user_input():
+        data = datasets.load(args.dataset, args.data_dir)
+    if args.dataset != "mnist":
+        return data
+    margins = ((0, 0), (2, 2), (2, 2), (0, 0))
+    return replace(
+        data, **{half: replace(p, x=np.pad(p.x, margins)) for half, p in (("train", data.train), ("test", data.test))}
+    )
+
+
+def train(args, comm):
+    """{"seconds", "samples", "loss"} of training, {"accuracy"} in percent with --test. Collective."""
+    data = load(args)
+    count = args.samples or len(data.train)
+    with user_input():
+        if count > len(data.train):
+            raise ValueError(f"--samples {count}: there are {len(data.train)}")
+        serial = network_names.build(args.net, data.sample_shape, data.outputs)
+        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        replicas = Replicas(serial, grid, plan=args.plan) if args.period else None
+        net = replicas.net if args.period else parallelize(serial, grid, args.plan)
+    data = data.reshaped(serial.input_shape)
+    loss, reader = LOSSES[data.loss](), EachReads(net, data.train)
+    for step in range(WARM_UP):
+        indices = np.arange(step * args.batch_size, (step + 1) * args.batch_size) % count
+        train_step(net, loss, SGD(net, STANDSTILL), *reader.load(indices), len(indices))
+    net.step = 0
+    optimizer, losses = SGD(net, args.lr), []
+    comm.Barrier()
+    start = time.perf_counter()
+    if args.period:
+        for epoch in range(args.passes):
+            order = in_stripes(count, replicas.group.size, epoch)
+            losses.append(replicas.train(loss, optimizer, reader.load, order, args.batch_size, args.period // args.batch_size))
+    else:
+        for step in range(args.passes * steps_per_epoch(count, args.batch_size)):
+            indices, _ = minibatch_indices(count, args.batch_size, 0, step)
+            losses.append(train_step(net, loss, optimizer, *reader.load(indices), len(indices)))
+    comm.Barrier()
+    result = {"seconds": comm.allreduce(time.perf_counter() - start, MPI.MAX), "samples": count * args.passes}
+    result["loss"] = float(losses[-1])
+    if args.test:
+        result["accuracy"] = evaluate(net, data.test, data.loss, EachReads(net, data.test), TEST_BATCH)["accuracy"]
+    return result
+
+
+def in_stripes(count, nodes, epoch):
+    """The order of an epoch in which each node passes through its own stripe of the samples: (count,)."""
+    stripes = enumerate(split(count, nodes))
+    return np.concatenate([part.start + permutation(0, epoch, size(part), f"stripe {i}") for i, part in stripes])
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,166 @@
+"""Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018).
+
+Tables: the volumes of sections 5 to 7 as printed and corrected, and the crossover of section 7. Experiments: Figures 5
+to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What the cost model says of the paper's 32
+ranks of Cori is predicted (`experiments/laugier2018_predicted.py`), and only what was run is called measured.
+"""
+
+import json
+import tempfile
+from pathlib import Path
+
+import datasets
+from experiments import laugier2018_predicted as predictions
+from experiments import plot
+from experiments import sweep as sweeps
+from experiments.common.markdown import table
+from parallel.placement import volume
+from parallel.grid.process_grid import parse_grid
+from parallel.job.run import UserError
+from parallel.job.launch import mpiexec, slots
+from parallel.placement.plans import fewest_bytes
+
+WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
+BATCH_SIZE = 100
+RANKS = [2, 4, 8, 16, 32]
+SCHEMES = ("batch", "model", "2d")
+CORI = {"alpha": 1e-6, "beta": 1 / 5.6e12}  # section 7: 1 us, "5.6TB/s" (that is the whole machine's, not a link's)
+PUBLISHED = [
+    ("batch", 32, 5.8, "abstract: model size 1,024; section 9.0.1: model size 512"),
+    ("model", 32, 1.2, "model size 1,024; the paper does not say at how many ranks"),
+    ("2d", 32, 0.99, "of the time of the pure batch grid, model size 512"),
+]
+
+
+def tables(measured=None):
+    """{"volumes", "crossover", "published"} from formulas, {"claims", "predicted", "fast_enough"} from the cost model, and what
+    `experiments` measured: rows."""
+    formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()} | predictions.tables()
+    return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}
+
+
+def volumes():
+    """MB that a rank sends in a step, on average: the paper's formulas as printed, corrected, and ours."""
+    weights = sum(a * b for a, b in zip(WIDTHS, WIDTHS[1:]))
+    rows = []
+    for ranks in RANKS:
+        for scheme in SCHEMES:
+            grid = sweeps.grid_of(scheme, ranks)
+            if grid is None:
+                continue
+            sizes = parse_grid(grid)
+            batch, model = sizes["batch"], sizes["model"]
+            printed = {"batch": 2 * ranks / (ranks - 1) * weights, "model": 3 * BATCH_SIZE * ranks / (ranks - 1) * sum(WIDTHS)}
+            shared = volume.gradients(WIDTHS, batch, model)
+            plan = fewest_bytes(list(zip(WIDTHS, WIDTHS[1:])), model)
+            rows.append(
+                {
+                    "ranks": ranks,
+                    "grid": grid,
+                    "printed_MB": 4 * printed[scheme] / 1e6 if scheme in printed else None,
+                    "corrected_MB": (shared + volume.laugier_activations(BATCH_SIZE, WIDTHS, batch, model)) / ranks / 1e6,
+                    "ours_MB": (shared + volume.activations(BATCH_SIZE, WIDTHS, plan, batch, model)) / ranks / 1e6,
+                }
+            )
+    return rows
+
+
+def crossovers():
+    """Below how many bytes a block one scatter is the faster way, on Cori's published constants.
+
+    alpha + n_b n_m data beta < 2 alpha + max(n_b, n_m) data beta, solved for data. The paper has the same number with
+    the inequality turned round.
+    """
+    rows = []
+    for ranks in RANKS:
+        grid = sweeps.grid_of("2d", ranks)
+        if grid:
+            sizes = parse_grid(grid)
+            extra = sizes["batch"] * sizes["model"] - max(sizes.values())
+            rows.append({"grid": grid, "scatter_faster_below_MB": CORI["alpha"] / CORI["beta"] / extra / 1e6})
+    return rows
+
+
+def published():
+    return [{"scheme": s, "ranks": p, "published": v, "remark": remark} for s, p, v, remark in PUBLISHED]
+
+
+def experiments(out, ranks, data_dir, full=True):
+    """Run all, there is no shorter way; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
+    result = {"speedups": [], "counted": [], "scatter": []}
+    for name in ("airfoil", ethylene(data_dir)):
+        settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent.parent / "settings" / "speedup.toml")
+        settings |= {"dataset": name, "ranks": ranks, "data_dir": data_dir, "reduction": "plain"}  # as theirs
+        sweeps.sweep(settings, out / f"{name}.jsonl")
+        reports = plot.read(out / f"{name}.jsonl")
+        plot.draw_speedup(reports, out / f"{name}.png")
+        for (net, (batch, _, model)), (middle, low, high) in plot.speedups(reports).items():
+            over = batch * model > slots()
+            row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
+            result["speedups"].append(row | {"oversubscribed": over})
+        result["counted"] += counted(reports)
+    for grid in dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES))):
+        result["scatter"] += scatter(grid)
+    return result
+
+
+def ethylene(data_dir):
+    """The name of the ethylene data set: the real one if its file is there, else the synthetic one."""
+    try:
+        datasets.prepare("ethylene", data_dir)
+        return "ethylene"
+    except OSError:
+        datasets.prepare("ethylene-synthetic", data_dir)
+        return "ethylene-synthetic"
+
+
+def counted(reports):
+    """Bytes of a step as counted in the runs beside the formulas, for each network and grid of a sweep."""
+    rows = []
+    for r in reports:
+        if r["repeat"] or r["P"] == 1:
+            continue
+        batch, model = (r["axes"].get(axis, 1) for axis in ("batch", "model"))
+        widths = [r["features"], *(int(w) for w in r["net"].removeprefix("mlp:").split(",")[:-1]), r["outputs"]]
+        gradients = sum(c["bytes"] for c in r["communication"] if c["layer"] == "gradients")
+        activations = sum(c["bytes"] for c in r["communication"] if c["layer"] not in ("gradients", "loss"))
+        samples = r["samples_per_step"]  # the mean: the last minibatch of an epoch is smaller
+        rows.append(
+            {
+                "data": r["dataset"], "net": r["net"], "grid": r["grid"],
+                "gradients_counted": gradients, "gradients_formula": volume.gradients(widths, batch, model),
+                "model_counted": activations, "model_formula": volume.activations(samples, widths, r["plan"], batch, model),
+                "model_laugier": volume.laugier_activations(samples, widths, batch, model),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def scatter(grid):
+    """The two scatters timed on a grid: rows."""
+    ranks = parse_grid(grid)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "scatter.json"
+        arguments = ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)]
+        job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
+        if job.status != 0:
+            raise UserError(f"experiments.scatter on {grid} ended with status {job.status}: {job.stderr.strip()[:200]}")
+        rows = json.loads(report.read_text())["rows"]
+    in_us = lambda row: {k.replace("seconds", "us"): v * 1e6 if "seconds" in k else v for k, v in row.items()}  # noqa: E731
+    return [{"grid": grid, **in_us(row)} for row in rows]
+
+
+TITLES = {
+    "volumes": "MB that a rank sends in a step (ethylene, model size 1,024, batch 100, float32): sections 5 to 7 as printed, "
+    "corrected (`parallel/placement/volume.py` says how), and with reduce-scatter in backward",
+    "crossover": "Section 7: one scatter is faster than scatter and broadcast for blocks *below* this size (Cori's constants)",
+    "published": "Published speedups at 32 ranks of Cori; not measured here (this table needs 32 cores)",
+    "speedups": "Measured speedups over one rank (median, min and max of the repeats)",
+    "counted": "Bytes that all ranks send in a step: counted in the runs, and the formulas",
+    "scatter": "The two ways to bring a minibatch from one rank to all, measured",
+} | predictions.TITLES
+
+
+def as_markdown(tables):
+    """All tables as Markdown."""
+    return "# Laugier et al. 2018\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables.items())

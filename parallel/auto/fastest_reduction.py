@@ -1,0 +1,130 @@
+"""What is fastest on this machine: measured once, and remembered, so that a run that is repeated repeats bit by bit.
+
+The answers lie in `reductions.json` in GRIDGRAD_CACHE, else in the user's cache directory; whoever deletes the file has them
+measured anew. What a machine is called does not matter, how many ranks its nodes have does.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import sys
+import time
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from parallel.auto.cache import place, write
+from parallel.sync.reduction import replicated
+from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
+
+ROUNDS = 7
+LARGEST = 1 << 22  # elements that are summed to find out
+ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
+SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
+REPLICATED = {"batch", "height"}, {"batch", "height", "model"}  # the axes along which parameters may be
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
+ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
+
+
+def fastest(net, question):
+    """The answer to "auto" or "overlap" for a ParallelSequential, as text for `--reduction`. Collective.
+
+    "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
+    backward does is not less time than what does not, so bare sums are compared.
+    """
+    grid = net.grid
+    held = [0] * len(REPLICATED)
+    for layer in net.leaves():
+        for p in layer.parameters:
+            held[REPLICATED.index(replicated(p))] += p.size
+    held = grid.max(np.array(held)).tolist()  # blocks may be uneven, and all ranks must choose alike
+    elements, axes = max(zip(held, REPLICATED), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
+    group = grid.group(*axes)
+    if group.size == 1 or not elements:
+        return "plain"
+    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(*axes)
+    nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
+    key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
+                    f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
+                    f"2^{elements.bit_length()}", *transport()])  # fmt: skip
+    known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)
+    if known:
+        return known
+    answer = grid.comm.bcast(measured(grid, group, elements, net.dtype, question, several_nodes))
+    if grid.rank == 0:
+        remember(key, answer)
+    return answer
+
+
+def transport(environ=os.environ):
+    """What the environment says of the network."""
+    return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+
+
+def measured(grid, group, elements, dtype, question, several_nodes):
+    """What the times of this job say. Collective; the ranks of other groups sum at the same time, as in training."""
+    array = np.ones(elements, dtype)
+    sums = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
+    if question == "auto":
+        with contextlib.suppress(NoSharedMemory):
+            if seconds(grid, shared_sum(grid, group, elements, dtype)) < sums:
+                return "shared"
+        if not several_nodes:
+            return "plain"
+    latency = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
+    per_byte = max(sums - latency, 1e-9) / max(array.nbytes, 1)
+    kib = ALPHAS * latency / per_byte / 1024
+    return f"overlap:{round(min(max(kib, SMALLEST_BUCKET), LARGEST_BUCKET))}"
+
+
+def shared_sum(grid, group, elements, dtype):
+    """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
+    arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
+    members = grid.on_node(group)
+    run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
+
+    def add_up():
+        grid.node.comm.Barrier()
+        run.add_up_part(run.others)
+        grid.node.comm.Barrier()
+        if leaders:
+            leaders.comm.Allreduce(MPI.IN_PLACE, run.gradients[0])
+        grid.node.comm.Barrier()
+
+    return add_up
+
+
+def seconds(grid, action, rounds=ROUNDS):
+    """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
+    found = []
+    for _ in range(rounds + 1):  # the first one touches memory for the first time
+        grid.comm.Barrier()
+        start = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - start)
+    return median(grid.max(np.array(found[1:])).tolist())
+
+
+def cache():
+    return place("reductions.json")
+
+
+def remembered():
+    """The answers so far, {question and machine: answer}; none where the file is missing or is no such file."""
+    try:
+        answers = json.loads(cache().read_text())
+        return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def remember(key, answer):
+    """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
+    try:
+        write(cache(), json.dumps(remembered() | {key: answer}, indent=1))
+    except OSError as error:
+        print(f"can not remember in {cache()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
+              f"bit by bit, name it", file=sys.stderr)  # fmt: skip

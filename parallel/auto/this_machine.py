@@ -1,0 +1,97 @@
+"""The machine that this job runs on: what `experiments.calibrate` found out about it, or else a measurement of seconds.
+
+Either is kept as a machine file in GRIDGRAD_CACHE, else in the user's cache directory, one for each number of ranks and nodes;
+whoever deletes it has it measured anew. So the planner answers alike when a run is repeated.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import zlib
+
+from mpi4py import MPI
+
+from parallel.auto import cache
+from parallel.calibration import measure
+from parallel.performance import machine
+from parallel.grid.process_grid import ProcessGrid
+from parallel.job.launch import LINK
+from parallel.calibration.core_speed import Paced, on_machine
+from parallel.auto.fastest_reduction import transport
+
+SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
+
+
+def here(comm):
+    """The Machine of a job. Collective."""
+    path = place(comm)
+    content = comm.bcast(remembered(path) if comm.rank == 0 else None)
+    if content is None:
+        content = comm.bcast(json.dumps(quick(comm)))
+        if comm.rank == 0:
+            with contextlib.suppress(OSError):  # then it is measured again the next time
+                cache.write(path, content)
+    try:
+        return machine.checked(json.loads(content))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
+
+
+def remembered(path):
+    """The text of the file, None where it can not be read."""
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return None
+
+
+def place(comm):
+    """Where the machine file of a job like this one belongs. Collective."""
+    ranks_per_node = ranks_of_node(comm)
+    what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
+    what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
+    digest = zlib.crc32(repr(what).encode())
+    return cache.place(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
+
+
+def ranks_of_node(comm):
+    """The most ranks on a node. Collective."""
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        return comm.allreduce(grid.node.size, MPI.MAX)
+
+
+def quick(comm):
+    """The content of a machine file without tables, measured in seconds. Collective."""
+    paced = Paced(comm)
+    return described(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
+
+
+def thorough(comm, progress=iter):
+    """The content of a machine file with all its tables, measured in minutes. Collective."""
+    paced = Paced(comm)
+    tables = measure.tables(paced, progress)
+    return described(paced, tables, measure.collectives(paced, progress=progress), "measured")
+
+
+def described(paced, tables, curves, how):
+    """The content of a machine file for this job. Collective."""
+    comm, core = paced.comm, measure.core(paced)
+    link, ranks = measure.link(curves, comm.size, core), ranks_of_node(comm)
+    memory = memory_of_machine() * ranks / max(on_machine(comm))
+    return {
+        "name": ", ".join(
+            [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
+        ),
+        "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
+        "core": core | {"calm": paced.calm},
+        "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
+        "links": {"node": link, "network": link},
+        "tables": tables,
+        "collectives": curves,
+    }
+
+
+def memory_of_machine():
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

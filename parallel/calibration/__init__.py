@@ -1,0 +1,1 @@
+"""Measuring what a machine takes for the parts of a training step."""

@@ -1,0 +1,315 @@
+"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that they are for.
+
+All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
+others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace (`parallel/calibration/core_speed.py`), in
+several passes of which the fastest one counts, and a small operation counts no more than a larger one of its kind.
+"""
+
+import time
+from itertools import cycle, pairwise, product
+
+import numpy as np
+from mpi4py import MPI
+
+import nn
+from nn import SGD, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
+from parallel.grid.process_grid import ProcessGrid
+from parallel.performance.machine import rounds
+from parallel.placement.partition import size, split
+from parallel.performance.workload import KERNELS
+
+SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
+RUNS, PASSES = 3, 2
+LONG = 1.0  # seconds that the runs of one collective last at the most
+MOST = 2.5e9  # operations of a convolution that is measured, a quarter of a product; larger ones are in proportion
+RESIDENT = 12 << 20  # bytes of arrays that take turns: more than a core's own cache holds, as those of a network
+WIDTHS = [8, 64, 256, 512, 1024, 2048, 4096]
+LINEAR = [1, 4, 16, 64, 256, 1024], WIDTHS, WIDTHS  # samples, inputs, outputs
+CHANNELS, FILTERS = [1, 3, 6, 16, 32, 64, 128, 256], [4, 8, 16, 32, 64, 128, 256]
+CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixels of one that comes out, channels in, out
+ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
+RUN_LENGTHS = [4, 16, 64, 256, 1024]  # numbers that lie side by side in what is packed for a message
+POOLED_CHANNELS = [6, 32]
+LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
+LONGEST = 1 << 24  # of an all-reduce, in which the gradients of a network travel
+LAYERS = {
+    "relu": nn.ReLU,
+    "leakyrelu": nn.LeakyReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "dropout": lambda: nn.Dropout(0.5),
+    "batchnorm": lambda: nn.BatchNorm(32),
+    "localresponsenorm": lambda: nn.LocalResponseNorm(5),
+    "flatten": nn.Flatten,
+}
+POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
+
+
+def seconds(paced, action, *arguments):
+    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, each as long as
+    its slowest rank, for whom the others wait in training.
+
+    A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
+    """
+    comm = paced.comm
+    comm.Barrier()
+    start = time.perf_counter()
+    action(*arguments)
+    first = comm.allreduce(time.perf_counter() - start) / comm.size
+    times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
+    for _ in range(RUNS if first < 0.1 else 1):
+        comm.Barrier()
+        with paced:
+            for _ in range(times):
+                action(*arguments)
+        found.append(paced.seconds / times)
+    found = np.array(found)
+    comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return float(np.median(found))
+
+
+def seconds_between(paced, action):
+    """Of one call of a collective between products, from which the ranks come at different times, as in training: the mean of
+    the ranks, since what one waits for the others is lost."""
+    comm, found = paced.comm, []
+    a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
+    comm.Barrier()
+    for _ in range(4 * RUNS):
+        np.matmul(a, b, out=c)
+        with paced:
+            action()
+        found.append(paced.seconds)
+        if comm.allreduce(sum(found)) > comm.size * LONG:
+            break
+    found = np.array(found[1:] or found)
+    comm.Allreduce(MPI.IN_PLACE, found)
+    return float(np.median(found) / comm.size)
+
+
+def random(*shape):
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def core(paced):
+    """{"flops", "bandwidth", "call"} of a rank while all are at work."""
+    a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
+    x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
+    return {
+        "flops": 2 * 512**3 / seconds(paced, np.matmul, a, b, c),
+        "bandwidth": 3 * x.nbytes / seconds(paced, np.add, x, y, y),
+        "call": seconds(paced, np.add, one, one, z),
+    }
+
+
+# ----- tables
+
+
+def tables(paced, progress=iter):
+    """All tables of a machine file. paced: a Paced. progress: around what is gone through."""
+    found = {}
+    kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
+    points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
+    points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
+    points += [(layer, [ELEMENTS], (name, elements)) for name in LAYERS for elements in ELEMENTS]
+    points += [
+        (pooling, [ELEMENTS, POOLED_CHANNELS], (name, *sizes))
+        for name in POOLINGS
+        for sizes in product(ELEMENTS, POOLED_CHANNELS)
+    ]
+    points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
+    points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
+    for measure, axes, sizes in progress(points * PASSES):
+        for name, value in measure(paced, *sizes).items():
+            table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
+            where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
+            table["seconds"][where] = np.fmin(table["seconds"][where], value)
+    return {name: completed(table) for name, table in found.items()}
+
+
+def linear(paced, samples, inputs, outputs):
+    """The three products of a Linear layer."""
+    if samples > 1 and 2 * samples * inputs * outputs > 4 * MOST:
+        return {}
+    layers = [Linear(inputs, outputs) for _ in range(turns(8 * inputs * outputs))]
+    x, dy = random(samples, inputs), random(samples, outputs)
+    nets = [Sequential([layer]) for layer in layers]
+    for net in nets:
+        net.forward(x, training=True)
+    return {
+        "linear.forward": seconds(paced, in_turn([layer.forward for layer in layers]), x),
+        "linear.gradients": seconds(paced, in_turn([layer.gradients for layer in layers]), dy),
+        "linear.input_gradient": seconds(paced, in_turn([layer.input_gradient for layer in layers]), dy),
+    }
+
+
+def turns(nbytes):
+    """Among how many arrays of so many bytes a measurement goes round."""
+    return max(1, min(8, RESIDENT // nbytes))
+
+
+def in_turn(functions):
+    """A function that calls one of them after the other."""
+    turn = cycle(functions)
+    return lambda argument: next(turn)(argument)
+
+
+def convolution(paced, kernel, images, pixels, inputs, outputs):
+    """The passes of a Conv2d with a square kernel, square images and stride 1."""
+    if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
+        return {}
+    side, conv = round(pixels**0.5), Conv2d(inputs, outputs, kernel, padding=kernel // 2)
+    x, dy = random(images, side, side, inputs), random(images, side, side, outputs)
+    Sequential([conv]).forward(x, training=True)
+    passes = {"forward": (conv.forward, x), "gradients": (conv.gradients, dy), "backward": (conv.backward, dy)}
+    return {f"conv{kernel}.{name}": seconds(paced, *call) for name, call in passes.items()}
+
+
+def layer(paced, name, elements):
+    """Both passes of a layer that goes through its elements."""
+    one = LAYERS[name]()
+    net = Sequential([one])
+    one.in_place = True  # as behind a Linear or a convolution
+    copies = turns(4 * elements)
+    shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
+    inputs = cycle([random(*shape) for _ in range(copies)])
+    dy = cycle([np.zeros_like(net.forward(next(inputs), training=True)) for _ in range(copies)])  # which stay zeros
+
+    def forward():
+        one.begin(0, 0, shape[0])
+        one.forward(next(inputs), True)
+
+    with np.errstate(over="ignore"):
+        found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy)))
+    return dict(zip((f"{name}.forward", f"{name}.backward"), found))
+
+
+def pooling(paced, name, elements, channels):
+    """Both passes of a pooling under windows of 2 x 2. "pooled" is one that reads what a convolution has just written."""
+    one = POOLINGS[name](2)
+    copies = turns(4 * elements) if name != "pooled" else 1
+    pixels = elements // channels
+    shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
+    inputs = cycle([random(*shape) for _ in range(copies)])
+    dy = cycle([np.zeros_like(one.forward(next(inputs), training=True)) for _ in range(copies)])
+    return {
+        f"{name}.forward": seconds(paced, lambda: one.forward(next(inputs), True)),
+        f"{name}.backward": seconds(paced, lambda: one.backward(next(dy))),
+    }
+
+
+def packing(paced, elements, run):
+    """Copying every other run of so many numbers to where they lie side by side."""
+    copies = range(turns(12 * elements))
+    pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
+
+    def pack():
+        x, flat = next(pairs)
+        flat[...] = x[:, 0]
+
+    return {"pack": seconds(paced, pack)}
+
+
+def rest(paced, elements):
+    """What else a step does with so many numbers: copies, sums, the update of parameters, the loss of outputs."""
+    x, y = random(elements), random(elements)
+    copied, added = seconds(paced, np.copyto, y, x), seconds(paced, np.add, x, y, np.empty_like(x))
+    updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
+    update = cycle(updates)
+    samples = max(1, elements // 10)
+    loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
+
+    def of_loss():
+        loss.forward(outputs, classes, samples)
+        loss.backward()
+
+    return {
+        **dict.fromkeys(("copy.forward", "copy.backward"), copied),
+        **dict.fromkeys(("add.forward", "add.backward"), added),
+        "update": seconds(paced, lambda: next(update)()),
+        "loss": seconds(paced, of_loss),
+    }
+
+
+def completed(table):
+    """What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis;
+    and no time is longer than that of a larger size."""
+    values = table["seconds"]
+    for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
+        values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
+    for axis in range(values.ndim):
+        values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
+    return table | {"seconds": values.tolist()}
+
+
+# ----- collectives
+
+
+def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
+    """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks."""
+    curves, comm = {}, paced.comm
+    for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
+        with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
+            points = [*product(ACTIONS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
+            for kind, length in progress(points * passes):
+                grid.tally.clear()
+                action = ACTIONS[kind](grid.group("model"), length)
+                action()
+                sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
+                curve = curves.setdefault(kind, {}).setdefault(str(members), {})
+                curve[sent] = min(curve.get(sent, np.inf), seconds_between(paced, action))
+    return {
+        kind: {p: sorted([sent, s] for sent, s in curve.items() if sent) for p, curve in of.items()}
+        for kind, of in curves.items()
+    }
+
+
+def all_reduce(group, length):
+    array = np.zeros(length, np.float32)
+    return lambda: group.all_reduce(array, "calibration")
+
+
+def all_gather(group, length):
+    counts = even(length, group.size)
+    block, out = np.zeros(counts[group.rank], np.float32), np.zeros(length, np.float32)
+    return lambda: group.all_gather(block, out, counts, "calibration")
+
+
+def reduce_scatter(group, length):
+    counts = even(length, group.size)
+    blocks, out = np.zeros(length, np.float32), np.zeros(counts[group.rank], np.float32)
+    return lambda: group.reduce_scatter(blocks, out, counts, "calibration")
+
+
+def all_to_all(group, length):
+    counts = even(length, group.size)
+    mine, others = np.zeros(sum(counts), np.float32), [counts[group.rank]] * group.size
+    out = np.zeros(sum(others), np.float32)
+    return lambda: group.all_to_all(mine, counts, out, others, "calibration")
+
+
+def halo(group, length):
+    counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
+    mine, out = np.zeros(sum(counts), np.float32), np.zeros(sum(counts), np.float32)
+    return lambda: group.start_halo(mine, counts, out, counts, "calibration").wait()
+
+
+ACTIONS = {
+    "all-reduce": all_reduce,
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "all-to-all": all_to_all,
+    "halo": halo,
+}
+
+
+def even(length, ranks):
+    return [size(part) for part in split(length, ranks)]
+
+
+def link(curves, ranks, core):
+    """{"alpha", "beta"} behind the curve of the all-reduce of so many ranks; of one rank those of a copy in memory."""
+    if not curves:
+        return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
+    curve = curves["all-reduce"][str(ranks)]
+    (_, least), (sent, most) = curve[0], curve[-1]
+    return {"alpha": least / rounds("all-reduce", ranks), "beta": max(most - least, 1e-9) / sent}

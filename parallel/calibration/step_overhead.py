@@ -1,0 +1,88 @@
+"""What a whole training step takes beyond the sum of its parts, found on reference networks.
+
+Between products and collectives that are timed one by one there is the interpreter, and waiting: in each collective for the
+last rank, whose core may have been taken away for a moment. Two numbers stand for that: the seconds of a step besides (`step`),
+and those that ranks wait in each collective (`wait`). They are fitted to measured steps of networks that nobody trains: in
+several passes, of which the fastest one counts as in all of the calibration.
+"""
+
+from itertools import product
+from statistics import median
+
+import numpy as np
+
+from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
+from parallel.performance.cost import Cost, busiest
+from parallel.grid.process_grid import ProcessGrid
+from parallel.training.network import parallelize
+from parallel.performance.planner import factors
+
+STEPS, ROUNDS, PASSES = 6, 3, 4
+CLASSES = 10
+PLAN = "fewest-bytes"
+
+
+def dense(width):
+    layers = [Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)]
+    return Sequential(layers, input_shape=(96,))
+
+
+def images():
+    layers = [
+        Conv2d(3, 16, 3),
+        MaxPool2d(2),
+        ReLU(),
+        Conv2d(16, 48, 3, padding=1),
+        ReLU(),
+        Flatten(),
+        Linear(48 * 9 * 9, CLASSES),
+    ]
+    return Sequential(layers, input_shape=(20, 20, 3))
+
+
+CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(1500), 40), (images, 40), (images, 160)]
+
+
+def measured(paced, make, batch_size, sizes):
+    """Seconds of a step at the calm pace, each as long as its slowest rank: the median of some rounds. Collective."""
+    x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
+    y, rounds = np.arange(batch_size) % CLASSES, []
+    with ProcessGrid(paced.comm, **sizes) as grid:
+        net = parallelize(make(), grid, PLAN)
+        optimizer, loss = SGD(net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
+        net.learn(x, y, loss, optimizer)
+        for _ in range(ROUNDS):
+            grid.comm.Barrier()
+            with paced:
+                for _ in range(STEPS):
+                    net.learn(x, y, loss, optimizer)
+            seconds, slowness = grid.max(np.array([paced.raw / STEPS, paced.slowness])).tolist()
+            rounds.append(seconds / slowness)
+    return median(rounds)
+
+
+def problems(ranks):
+    """(make, batch_size, sizes) of all that is measured: each case on each grid."""
+    for (make, batch_size), places in product(CASES, factors(ranks, 3)):
+        sizes = dict(zip(("batch", "model", "height"), places))
+        if sizes["height"] == 1 or len(make().input_shape) > 1:
+            yield make, batch_size, sizes
+
+
+def beyond(paced, machine):
+    """{"step", "wait"} of the machine of this job. machine: what was measured of it so far. Collective."""
+    every = list(problems(paced.comm.size))
+    seconds = np.min([[measured(paced, *problem) for problem in every] for _ in range(PASSES)], axis=0)
+    costs = [Cost(make(), busiest(sizes, machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
+    each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds
+    missing = 1 - [cost.seconds for cost in costs] / seconds
+    fits = [least_squares(columns, missing) for columns in ((each, collectives), (each, 0 * each), (0 * each, collectives))]
+    step, wait = min((fit for fit in fits if min(fit[1]) >= 0), default=(0.0, (0.0, 0.0)))[1]
+    return {"step": max(step, 1e-9), "wait": max(wait, 1e-9)}
+
+
+def least_squares(columns, target):
+    """(the sum of the squares that remain, the factors) of a linear fit."""
+    matrix = np.array(columns).T
+    found, *_ = np.linalg.lstsq(matrix, target, rcond=None)
+    return float(np.square(matrix @ found - target).sum()), found.tolist()

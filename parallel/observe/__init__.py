@@ -1,0 +1,1 @@
+"""What watches a run: spans of time, traces and profiles."""

@@ -1,0 +1,1 @@
+"""What a training step costs on a machine: workload, prices, planner and simulation."""

@@ -1,0 +1,118 @@
+"""How the samples of a global minibatch reach the ranks: three ways, none with a pickle.
+
+- `EachReads`: every rank reads its own rows (and columns) of the data set. Nothing is sent.
+- `Scatter`: rank 0 reads for all and sends each rank what it needs (the paper's first method: one scatter, but
+  model ranks that need the same rows get a copy each).
+- `ScatterBroadcast`: rank 0 scatters the batch blocks to the first rank of each, which broadcasts its block
+  (the second method: two latencies, fewer bytes from rank 0).
+
+Laugier et al. 2018, section 7. With latency alpha, seconds a byte beta, and `data` bytes in one block, method one
+costs alpha + n_b n_m data beta and method two 2 alpha + max(n_b, n_m) data beta. So method one is the faster one
+while data < alpha / (beta (n_b n_m - max(n_b, n_m))), small blocks: the paper's ">" is a slip.
+"""
+
+from math import prod
+
+import numpy as np
+
+from parallel.placement.partition import size, split
+
+
+class EachReads:
+    """net: a ParallelSequential. part: the samples, a `datasets.Part`."""
+
+    def __init__(self, net, part):
+        self.net, self.part = net, part
+
+    def load(self, indices):
+        """(x, y) of this rank for the global minibatch `indices`: the block of inputs, and the targets of its outputs."""
+        rows, *block = self.net.input_block(len(indices))
+        targets = indices[self.net.output_rows(len(indices))]
+        return self.part.inputs(indices[rows], tuple(block)), self.part.targets(targets)
+
+
+class Scatter:
+    """One scatter over the whole grid."""
+
+    def __init__(self, net, part):
+        self.net, self.part, self.world = net, part, net.grid.world
+        self.places = [net.grid.coordinates_of(rank) for rank in range(net.grid.size)]
+
+    def load(self, indices):
+        batch_size, net = len(indices), self.net
+        wanted = [(net.input.rows(batch_size, place), *net.input.block(place)) for place in self.places]
+        targets = [net.output.rows(batch_size, place) for place in self.places]
+        blocks = labels = None
+        if self.world.rank == 0:
+            x, y = self.part.inputs(indices, _whole(net.input.shape)), self.part.targets(indices)
+            blocks = np.concatenate([x[index].ravel() for index in wanted])
+            labels = np.concatenate([y[rows].ravel() for rows in targets])
+        me = self.world.rank
+        x = self._scatter(blocks, [prod(map(size, index)) for index in wanted], self.part.input_type)
+        y = self._scatter(labels, [size(rows) * self.part.target_width for rows in targets], self.part.target_type)
+        return x.reshape([size(part) for part in wanted[me]]), y.reshape(size(targets[me]), *self.part.target_shape)
+
+    def _scatter(self, blocks, counts, dtype):
+        out = np.empty(counts[self.world.rank], dtype)
+        self.world.scatter(blocks, counts, out, "minibatch")
+        return out
+
+
+class ScatterBroadcast:
+    """A scatter along the axis `batch`, then a broadcast along the others."""
+
+    def __init__(self, net, part):
+        self.net, self.part = net, part
+        self.batch, self.others = net.grid.group("batch"), net.grid.group("height", "model")
+
+    def load(self, indices):
+        net, blocks = self.net, split(len(indices), self.batch.size)
+        reads = self.batch.rank == 0 and self.others.rank == 0
+        start = blocks[self.batch.rank].start
+        x = self._spread(self.part.inputs(indices, _whole(net.input.shape)) if reads else None, blocks,
+                         net.input.shape, self.part.input_type)  # fmt: skip
+        y = self._spread(self.part.targets(indices) if reads else None, blocks,
+                         self.part.target_shape, self.part.target_type)  # fmt: skip
+        rows, *block = net.input_block(len(indices))
+        targets = net.output_rows(len(indices))
+        x = x[(slice(rows.start - start, rows.stop - start), *block)]
+        return x, y[targets.start - start : targets.stop - start]
+
+    def _spread(self, whole, blocks, shape, dtype):
+        width = prod(shape)
+        out = np.empty((size(blocks[self.batch.rank]), *shape), dtype)
+        if self.others.rank == 0 and self.batch.size > 1:
+            self.batch.scatter(whole, [size(block) * width for block in blocks], out, "minibatch")
+        elif whole is not None:
+            out[...] = whole
+        self.others.broadcast(out, "minibatch")
+        return out
+
+
+class MicroBatches:
+    """The minibatches of a reader, in parts, and how long it takes.
+
+    reader: one of those above. seconds: of loading, without the communication within, until someone sets it to 0.
+    """
+
+    def __init__(self, reader, tally):
+        self.reader, self.tally, self.seconds = reader, tally, 0.0
+
+    def parts(self, indices, number):
+        """(x, y, samples) of each of `number` parts of the global minibatch `indices` that is not empty, loaded in turn."""
+        for part in split(len(indices), number):
+            if size(part):
+                yield *self.load(indices[part]), size(part)
+
+    def load(self, indices):
+        start, sent = self.tally.clock.now(), self.tally.seconds
+        block = self.reader.load(indices)
+        self.seconds += self.tally.clock.now() - start - (self.tally.seconds - sent)
+        return block
+
+
+def _whole(shape):
+    return tuple(slice(0, length) for length in shape)
+
+
+READERS = {"each": EachReads, "scatter": Scatter, "scatter-broadcast": ScatterBroadcast}

@@ -1,0 +1,29 @@
+import pytest
+
+from nn import Dropout, Linear, Tanh
+from nn.network_names import build
+
+
+def test_a_spec_builds_what_it_says():
+    net = build("mlp:64,32,tanh,dropout=0.25", 10, 3)
+    assert [type(layer) for layer in net.layers] == [Linear, Tanh, Dropout, Linear, Tanh, Dropout, Linear]
+    assert [(layer.inputs, layer.outputs) for layer in net.layers if isinstance(layer, Linear)] == [(10, 64), (64, 32), (32, 3)]
+    assert len(build("mlp:relu", 10, 3).layers) == 1
+
+
+def test_a_published_network_may_have_another_dropout():
+    dropouts = lambda spec: [l.p for l in build(spec, (32, 32, 3), 10).layers if isinstance(l, Dropout)]  # noqa: E731, E741
+    assert dropouts("vgg16") == [0.5, 0.5]
+    assert dropouts("vgg16,dropout=0.25") == [0.25, 0.25]
+    for wrong in ("lenet5,dropout=0.2", "vgg16,dropout=1", "vgg16,dropout=x", "vgg16,width=3"):
+        with pytest.raises(ValueError, match="out of place|must be in|neither"):
+            build(wrong, (32, 32, 3), 10)
+
+
+BAD = ["", "mlp", "mlp:", "mlp:64", "mlp:64,gelu", "mlp:0,relu", "mlp:-3,relu", "mlp:6.5,relu", "mlp:relu,64", "vgg99"]
+
+
+@pytest.mark.parametrize("spec", [*BAD, "mlp:8,relu,dropout=2", "mlp:8,relu,dropout=x"])
+def test_bad_specs_are_refused(spec):
+    with pytest.raises(ValueError, match="net|width|Dropout"):
+        build(spec, 4, 1)

@@ -1,0 +1,85 @@
+"""What is measured is remembered, and what is remembered is checked."""
+
+import json
+
+import pytest
+
+from nn import Linear, ReLU, Sequential
+from parallel import ProcessGrid, parallelize
+from parallel.auto import reductions
+from parallel.auto import fastest_reduction as probe
+from tests.mpi import mpi
+from tests.parallel.equality import grids
+from tests.parallel.sync.test_reduction import ranks_per_node
+
+
+def net():
+    return Sequential([Linear(40, 300), ReLU(), Linear(300, 20)])
+
+
+@mpi(1, 2, 3, 4)
+def test_the_answer_is_one_for_all_ranks_and_stays(comm):
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            for question in ("auto", "overlap"):
+                first, second = (str(parallelize(net(), grid, "replicate", question).reduction) for _ in range(2))
+                assert first == second and probe.ANSWER.fullmatch(first)
+                assert set(comm.allgather(first)) == {first}
+                assert first.startswith(question) or question == "auto" or comm.size == 1
+
+
+@mpi(4)
+def test_uneven_blocks_do_not_part_the_ranks(comm):
+    """The group with the most parameters on one rank need not be that on another."""
+    with ProcessGrid(comm, batch=2, model=2) as grid:
+        uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
+        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", "auto").reduction))
+        assert len(set(answers)) == 1
+
+
+@mpi(2)
+def test_where_there_is_no_room_it_is_plain(comm):
+    reductions.has_room, reductions.fastest = lambda net: False, lambda net, question: "shared"
+    with ProcessGrid(comm, batch=2) as grid:
+        assert str(parallelize(net(), grid, reduction="auto").reduction) == "plain"
+
+
+@mpi(2)
+def test_what_is_remembered_counts(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        parallelize(net(), grid, reduction="auto")
+        if comm.rank == 0:
+            answers = json.loads(probe.cache().read_text())
+            probe.cache().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
+        comm.Barrier()
+        assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
+        if comm.rank == 0:
+            probe.cache().unlink()
+
+
+@mpi(4)
+def test_on_several_nodes_it_is_shared_or_overlap(comm):
+    with ranks_per_node(2), ProcessGrid(comm, batch=4) as grid:
+        assert str(parallelize(net(), grid, reduction="auto").reduction).split(":")[0] in ("shared", "overlap")
+
+
+@mpi(2)
+def test_where_nothing_is_replicated_nothing_is_measured(comm):
+    with ProcessGrid(comm, model=2) as grid:
+        assert str(parallelize(net(), grid, "out", "auto").reduction) == "plain"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
+def test_a_file_that_is_no_answer_is_ignored(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
+    probe.cache().write_text(text)
+    assert probe.remembered() == {}
+    probe.remember("b", "plain")
+    assert probe.remembered() == {"b": "plain"}
+
+
+def test_a_folder_that_can_not_be_written_does_not_matter(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "file"))
+    probe.remember("b", "plain")
+    assert probe.remembered() == {}

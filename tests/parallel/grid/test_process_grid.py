@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from parallel.grid.process_grid import ProcessGrid, parse_grid
+from tests.mpi import mpi
+
+
+def test_grids_as_text():
+    assert parse_grid("batch=4,model=2") == {"batch": 4, "model": 2}
+    assert parse_grid("model=3") == {"model": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "batch", "batch=", "batch=0", "batch=-2", "batch=two", "rows=2", "batch=2,batch=2", "batch=1.5", "batch=2;model=2"],
+)
+def test_bad_grids_are_refused(text):
+    with pytest.raises(ValueError, match="grid '"):
+        parse_grid(text)
+
+
+@mpi(6)
+def test_groups_are_the_rows_and_columns_of_the_grid(comm):
+    with ProcessGrid(comm, batch=3, model=2) as grid:
+        b, m = grid.coordinates["batch"], grid.coordinates["model"]
+        assert grid.rank == comm.rank == 2 * b + m
+        assert [grid.coordinates_of(r) for r in (0, 1, 5)] == [
+            {"batch": b, "height": 0, "model": m} for b, m in ((0, 0), (0, 1), (2, 1))
+        ]  # fmt: skip
+        for axes, expected, rank in (
+            (("batch",), 0 + 2 + 4 + 3 * m, b),
+            (("model",), 4 * b + 1, m),
+            (("batch", "model"), 15, comm.rank),
+        ):
+            group = grid.group(*axes)
+            assert group is grid.group(*reversed(axes))
+            assert group.rank == rank
+            assert group.sum(comm.rank, "test") == expected
+        assert grid.max(np.array([comm.rank]))[0] == 5 and grid.min(np.array([comm.rank]))[0] == 0
+        assert str(grid) == "batch=3,model=2"
+
+
+@mpi(3)
+def test_a_grid_of_another_size_names_both_numbers(comm):
+    with pytest.raises(ValueError, match="has 4 places but there are 3 ranks"):
+        ProcessGrid(comm, batch=2, model=2)
+    with pytest.raises(ValueError, match="unknown axes"):
+        ProcessGrid(comm, depth=3)
+
+
+@mpi(4)
+def test_many_grids_in_one_job(comm):
+    for _ in range(3000):  # an MPI library has some two thousand communicators
+        with ProcessGrid(comm, batch=2, model=2) as grid:
+            grid.group("model")

@@ -1,0 +1,63 @@
+"""Ways for a job to go wrong; run by test_job.py as `python -m tests.parallel.job.failing WAY`."""
+
+import os
+import signal
+import sys
+import time
+
+from mpi4py import MPI
+
+from parallel.job.run import UserError, on_root, run
+
+comm = MPI.COMM_WORLD
+
+
+def exception():
+    """One rank raises while the others wait in a collective."""
+    if comm.rank == comm.size - 1:
+        raise ZeroDivisionError("on one rank")
+    comm.Barrier()
+    comm.Barrier()
+
+
+def user_error():
+    """All ranks meet the same expected error."""
+    raise UserError("what is wrong; what to do")
+
+
+def lonely_user_error():
+    """One rank meets an expected error, the others wait for it."""
+    if comm.rank == comm.size - 1:
+        raise UserError("only here")
+    comm.Barrier()
+
+
+def root_error():
+    """What rank 0 does for all fails: every rank has the message."""
+
+    def fail():
+        raise OSError(13, "Permission denied", "/some/file")
+
+    on_root(comm, fail)
+
+
+def killed():
+    if comm.rank == comm.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.Barrier()
+
+
+def hung():
+    comm.Barrier()
+    if comm.rank == 0:
+        print("about to hang", flush=True)
+        time.sleep(1000)
+    comm.Barrier()
+
+
+def well():
+    assert on_root(comm, lambda: "result") == ("result" if comm.rank == 0 else None)
+
+
+if __name__ == "__main__":
+    run(globals()[sys.argv[1]])

@@ -1,0 +1,262 @@
+"""However a job ends, it ends: whole, in time, with a word on why, and leaving nothing behind."""
+
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+
+from parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
+from parallel.job.launch import (
+    FALSE_START,
+    MARK,
+    STARTS,
+    environment,
+    find_mpiexec,
+    is_open_mpi,
+    mpiexec,
+    orphaned_segments,
+    processes,
+    remove_orphaned_segments,
+    remove_session,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    """No process of a job of this test, and no shared-memory segment that came with it, remains."""
+    started, sessions = time.time(), open_mpi_sessions()
+    yield
+    assert open_mpi_sessions() <= sessions
+    deadline = time.monotonic() + 5
+    while orphaned_segments(started) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not orphaned_segments(started)
+    assert not ranks_alive()
+
+
+def open_mpi_sessions():
+    """Folders of one mpiexec each. The folder `ompi.HOST.USER` around some of them is of all jobs, and stays."""
+    folders = glob.glob(f"{tempfile.gettempdir()}/ompi.*")
+    return {path for path in folders if path.rpartition("ompi.")[2].isdigit()} | {
+        path for folder in folders for path in glob.glob(f"{folder}/pid.*")
+    }
+
+
+def ranks_alive(module="tests.parallel.job.failing"):
+    """Processes that run a module."""
+    found = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True).stdout.splitlines()
+    return [line for line in found if f"-m {module}" in line and " Z" not in line]
+
+
+def job(way, ranks=3, timeout=60):
+    start = time.monotonic()
+    finished = mpiexec(ranks, ["-m", "tests.parallel.job.failing", way], timeout)
+    return finished, time.monotonic() - start
+
+
+def test_a_job_that_goes_well():
+    finished, _ = job("well")
+    assert (finished.status, finished.stdout, finished.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("false_starts, status", [(2, 0), (3, 213)])
+def test_a_launcher_that_fails_before_the_ranks_run_is_started_again(tmp_path, monkeypatch, false_starts, status):
+    launcher, starts = tmp_path / "mpiexec", tmp_path / "starts"
+    launcher.write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] && exit\necho >> {starts}\n'
+        f'if [ $(wc -l < {starts}) -le {false_starts} ]; then echo "{FALSE_START}. We cannot" >&2; exit 213; fi\n'
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setenv("MPIEXEC", str(launcher))
+    assert mpiexec(2, ["-c", ""], 10).status == status
+    assert len(starts.read_text()) == STARTS
+
+
+def test_an_exception_on_one_rank_ends_the_job_with_its_traceback():
+    finished, seconds = job("exception")
+    assert finished.status not in (0, None)
+    assert seconds < 10
+    assert "[rank 2] ZeroDivisionError: on one rank" in finished.stderr and "Traceback" in finished.stderr
+
+
+def test_a_user_error_is_said_once():
+    finished, _ = job("user_error")
+    assert finished.status == 2
+    assert finished.stderr.count("failing: error: what is wrong; what to do\n") == 1
+    assert "Traceback" not in finished.stderr
+
+
+def test_a_user_error_of_one_rank_ends_the_others():
+    finished, seconds = job("lonely_user_error")
+    assert finished.status == 2
+    assert seconds < 15
+    assert finished.stderr.count("[rank 2] error: only here\n") == 1
+
+
+def test_an_error_of_rank_0_reaches_all():
+    finished, _ = job("root_error")
+    assert finished.status == 2
+    assert finished.stderr.count("failing: error: /some/file: Permission denied\n") == 1
+
+
+def test_a_killed_rank_ends_the_job():
+    finished, seconds = job("killed")
+    assert finished.status not in (0, None)
+    assert seconds < 30
+
+
+def test_a_hung_rank_is_ended_by_the_watchdog():
+    finished, seconds = job("hung", timeout=5)
+    assert finished.status is None
+    assert seconds < 20
+    assert "about to hang" in finished.stdout and "ended by the watchdog after 5 s" in finished.stderr
+
+
+def test_an_interrupt_of_the_launching_program_ends_the_job():
+    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
+
+    def interrupt():
+        while len(ranks_alive()) < 3:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job("hung")
+    finally:
+        signal.signal(signal.SIGINT, kept)
+
+
+def test_killing_mpiexec_leaves_no_orphan():
+    launcher, started = find_mpiexec(), time.time()
+    process = subprocess.Popen(
+        [*launcher, "-n", "3", sys.executable, "-m", "tests.parallel.job.failing", "hung"],
+        env=environment(3, launcher[0]) | {MARK: "orphans"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "about to hang\n"
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while processes("orphans") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = processes("orphans")
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+    remove_orphaned_segments(started)
+    remove_session(process.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+def test_ending_the_launching_program_ends_its_job(number, tmp_path):
+    out = tmp_path / "s.jsonl"
+    arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
+    started = time.time()
+    sweep = subprocess.Popen([sys.executable, "-m", "experiments.sweep", *arguments], stderr=subprocess.PIPE)
+    while not ranks_alive("experiments.train"):
+        time.sleep(0.05)
+    time.sleep(1)  # until the ranks have entered MPI
+    launcher = subprocess.run(["ps", "-o", "pid=", "--ppid", str(sweep.pid)], capture_output=True, text=True).stdout.split()
+    sweep.send_signal(number)
+    sweep.communicate(timeout=20)
+    deadline = time.monotonic() + 10
+    while ranks_alive("experiments.train") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not ranks_alive("experiments.train")
+    assert not out.exists()
+    if number == signal.SIGKILL:  # then it could not clean up
+        remove_orphaned_segments(started)
+        for pid in launcher:
+            remove_session(int(pid))
+
+
+def test_a_launcher_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "/no/such/mpiexec --flag")
+    with pytest.raises(OSError, match="no launcher '/no/such/mpiexec'.*set MPIEXEC"):
+        find_mpiexec()
+    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --mpi=pmi2")
+    assert find_mpiexec() == [sys.executable, "--mpi=pmi2"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "promised"),
+    [
+        ({}, (1, None)),
+        ({"SLURM_NTASKS": "4"}, (4, "SLURM_NTASKS")),
+        ({"PMI_SIZE": "2", "SLURM_NTASKS": "64"}, (2, "PMI_SIZE")),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "PMI_SIZE": "1"}, (3, "OMPI_COMM_WORLD_SIZE")),
+        ({"SLURM_NTASKS": ""}, (1, None)),
+    ],
+)
+def test_what_the_launcher_promised(variables, promised):
+    assert promised_ranks(variables) == promised
+
+
+@pytest.mark.parametrize(
+    ("variables", "size", "wrong"),
+    [
+        ({}, 1, False),
+        ({"SLURM_NTASKS": "4"}, 1, True),
+        ({"SLURM_NTASKS": "4"}, 4, False),
+        ({"SLURM_NTASKS": "4"}, 2, True),
+        ({"SLURM_NTASKS": "4", "PMI_SIZE": "2"}, 2, False),  # a smaller job inside an allocation
+        ({"SLURM_NTASKS": "64", "PMI_SIZE": "1"}, 1, False),  # mpiexec -n 1 inside an allocation
+        ({"PMI_SIZE": "4"}, 1, True),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 1, True),
+        ({"OMPI_COMM_WORLD_SIZE": "4"}, 2, True),
+    ],
+)
+def test_n_jobs_of_one_rank_are_refused(variables, size, wrong):
+    if wrong:
+        with pytest.raises(UserError, match=f"{next(iter(variables))} says 4 ranks but MPI .* sees {size}"):
+            check_size(size, variables)
+    else:
+        check_size(size, variables)
+
+
+@pytest.mark.parametrize(
+    ("variables", "vendor", "wrong"),
+    [
+        ({}, "MPICH", False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "MPICH", True),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI", False),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "PMI_SIZE": "2"}, "MPICH", False),  # MPICH's mpiexec in a job of Open MPI's
+    ],
+)
+def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it(variables, vendor, wrong):
+    if wrong:
+        with pytest.raises(UserError, match="launched by Open MPI's mpiexec, but the MPI library is"):
+            check_launcher(variables, vendor)
+    else:
+        check_launcher(variables, vendor)
+
+
+def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
+    assert launched_rank({"SLURM_PROCID": "3"}) == 0
+    assert launched_rank({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}) == 3
+    assert launched_rank({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}) == 1
+
+
+def test_the_wrong_launcher_stops_every_program():
+    finished = subprocess.run(
+        [sys.executable, "-m", "experiments.train", "--steps", "1"],
+        env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()[0]) else "OMPI_COMM_WORLD_SIZE": "4"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("train: error: ") and finished.stderr.count("\n") == 1
+
+
+def test_messages_are_one_line():
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(OSError("no such thing")) == "no such thing"
+    assert one_line(ValueError()) == "ValueError"
+    assert one_line(ValueError("\udcff")) == "\\udcff"
+    assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"

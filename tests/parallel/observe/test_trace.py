@@ -1,0 +1,399 @@
+"""Traces and profiles: what they show is what happened, and watching changes nothing."""
+
+import json
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from nn import LOSSES, SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
+from nn.device import to_device, xp
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.grid import clock as clocks
+from parallel.observe.profile import Profile
+from parallel.observe.spans import METHODS, every_layer
+from parallel.observe.timeline import Event, last_needed, waiting
+from parallel.observe.trace import Trace
+from tests.mpi import mpi
+
+BATCH = 6
+
+
+def branching():
+    """Layers of every kind that spans treat apart: branches, halves computed at once, communication within."""
+    inception = Concat([Conv2d(4, 3, 3, padding=1)], [Conv2d(4, 2, 1), ReLU()])
+    residual = Residual([Conv2d(5, 5, 3, padding=1), BatchNorm(5), ReLU()])
+    start = [Conv2d(2, 4, 3, padding=1), BatchNorm(4), ReLU()]
+    return [*start, inception, residual, MaxPool2d(2), Flatten(), Linear(5 * 6 * 6, 7), ReLU(), Linear(7, 3)]
+
+
+class Training:
+    """A network on a grid, a made-up minibatch, and steps on it."""
+
+    def __init__(self, grid, layers=branching, shape=(12, 12, 2)):
+        self.net = parallelize(Sequential(layers(), seed=1, input_shape=shape), grid)
+        self.loss, self.optimizer = LOSSES["cross-entropy"](), SGD(self.net, 0.05, 0.9)
+        rng = np.random.default_rng(0)
+        x, y = rng.standard_normal((BATCH, *shape)).astype(np.float32), rng.integers(0, 3, BATCH)
+        self.x = to_device(np.ascontiguousarray(x[self.net.input_block(BATCH)]))
+        self.y = to_device(y[self.net.output_rows(BATCH)])
+
+    def steps(self, count):
+        return [train_step(self.net, self.loss, self.optimizer, self.x, self.y, BATCH) for _ in range(count)]
+
+    def trace(self, **keywords):
+        return Trace(self.net, optimizer=self.optimizer, loss=self.loss, **keywords)
+
+
+def grids(ranks):
+    return [{axis: ranks} for axis in ("batch", "height", "model")]
+
+
+def slices(found, rank, thread=0):
+    return [e for e in found["traceEvents"] if e["ph"] == "X" and (e["pid"], e["tid"]) == (rank, thread)]
+
+
+def is_nested(events):
+    """Whether of the events of one thread, in their order, each lies within those that are still open."""
+    open_ends = []
+    for event in events:
+        start, stop = event["ts"], event["ts"] + event["dur"]
+        while open_ends and open_ends[-1] <= start + 1e-4:
+            open_ends.pop()
+        if open_ends and stop > open_ends[-1] + 1e-4:
+            return False
+        open_ends.append(stop)
+    return True
+
+
+# ----- the timeline of a training
+
+
+@mpi(1, 2, 3)
+def test_a_timeline_shows_every_layer_of_every_rank(comm):
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            training = Training(grid)
+            training.steps(2)
+            with training.trace(steps=3) as trace:
+                training.steps(5)
+            found = trace.timeline()
+            layers = Counter(layer.name for layer in every_layer(training.net.layers))
+        assert (found is None) == (comm.rank > 0)
+        if comm.rank:
+            continue
+        assert json.loads(json.dumps(found, allow_nan=False)) == found
+        assert {e["ph"] for e in found["traceEvents"]} == {"M", "X"}
+        assert min(e["ts"] for e in found["traceEvents"] if e["ph"] == "X") == 0
+        assert found["otherData"]["ranks"] == comm.size
+        for rank in range(comm.size):
+            mine = slices(found, rank)
+            assert is_nested(mine), (sizes, rank)
+            steps = [e for e in mine if e["cat"] == "step"]
+            assert [e["name"] for e in steps] == ["step 2", "step 3", "step 4"]
+            forward = Counter(e["name"].split()[0] for e in mine if e["name"].endswith(" forward") and e["cat"] == "layer")
+            for name, count in layers.items():
+                assert forward[name] == 3 * count, (sizes, name)
+            assert sum(e["name"] == "optimizer SGD step" for e in mine) == 3
+            for e in mine:
+                within = [s for s in steps if s["ts"] <= e["ts"] and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 1e-3]
+                assert len(within) == 1, e
+            said = {e["name"]: e["args"] for e in found["traceEvents"] if e["ph"] == "M" and e["pid"] == rank}
+            assert said["process_name"]["name"].startswith(f"rank {rank} (batch=")
+            collectives = [e for e in mine if e["cat"] in ("collective", "begin")]
+            assert bool(collectives) == (comm.size > 1)
+            assert all(e["args"]["ranks"] == list(range(comm.size)) for e in collectives)
+
+
+@mpi(1, 2)
+def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
+    for sizes in grids(comm.size):
+        results = []
+        for watched in (False, True):
+            with ProcessGrid(comm, **sizes) as grid:
+                training = Training(grid)
+                if watched:
+                    with Profile(training.net) as profile:
+                        losses = training.steps(1)
+                        with training.trace(steps=9) as trace:
+                            losses += training.steps(3)
+                        assert grid.tally.listener is profile
+                        losses += training.steps(1)
+                    assert trace.spans and profile.seconds
+                else:
+                    losses = training.steps(5)
+                results.append((losses, training.net.state_dict()))
+                assert grid.tally.listener is None
+                for thing in (*every_layer(training.net.layers), training.optimizer, training.loss):
+                    for part in (thing, getattr(thing, "conv", thing)):
+                        assert not vars(part).keys() & {*METHODS, "load", "step"}
+        assert results[0][0] == results[1][0]
+        for name, value in results[0][1].items():
+            assert np.array_equal(value, results[1][1][name])
+
+
+@mpi(2)
+def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        training = Training(grid)
+        try:
+            with training.trace():
+                if comm.rank:
+                    raise KeyError
+        except KeyError:
+            clocks.compare(grid.comm)  # the other one left in peace
+        assert grid.tally.listener is None and not vars(training.net.layers[0]).keys() & set(METHODS)
+
+
+@mpi(2)
+def test_evaluation_is_no_part_of_it(comm):
+    with ProcessGrid(comm, height=2) as grid:
+        training = Training(grid)
+        with Profile(training.net) as profile, training.trace() as trace:
+            training.steps(1)
+            before = len(trace.spans), len(trace.told), dict(profile.seconds)
+            with grid.tally.set_aside():
+                training.net.forward(training.x, batch_size=BATCH)
+            assert before == (len(trace.spans), len(trace.told), dict(profile.seconds))
+            assert grid.tally.listener is trace
+            training.steps(1)
+            assert len(trace.spans) == 2 * before[0]
+
+
+# ----- clocks
+
+
+class Skewed:
+    """A clock that is `ahead` seconds ahead and gains `drift` seconds a second."""
+
+    def __init__(self, ahead, drift=0.0):
+        self.true, self.ahead, self.drift = time.perf_counter, ahead, drift
+        self.begin = self.true()
+
+    def __call__(self):
+        now = self.true()
+        return now + self.ahead + self.drift * (now - self.begin)
+
+    def error(self, at, comparisons):
+        """How far a time of this clock is from the true one, once it is on the clock of rank 0."""
+        true = self.begin + (at - self.begin - self.ahead) / (1 + self.drift)
+        return abs(float(clocks.on_clock_of_first(np.array(at), comparisons)) - true)
+
+
+@mpi(1, 3)
+def test_a_skewed_clock_is_found_out(comm):
+    own = time.perf_counter = Skewed(5.0 * comm.rank, drift=0.01 * comm.rank)
+    try:
+        comparisons = [clocks.compare(comm)]
+        time.sleep(0.2)
+        between = time.perf_counter()
+        time.sleep(0.2)
+        comparisons.append(clocks.compare(comm))
+    finally:
+        time.perf_counter = own.true
+    accuracy = clocks.accuracy(comparisons)
+    assert 0 <= accuracy < 0.02 and (accuracy == 0) == (comm.rank == 0)
+    assert own.error(between, comparisons) <= accuracy + 1e-4  # the drift within a round trip
+    if comm.rank:
+        assert own.error(between, comparisons[:1]) > 0.9 * 0.2 * 0.01 * comm.rank - accuracy, "the drift is there"
+
+
+@mpi(2)
+def test_ranks_with_other_clocks_meet_on_the_timeline(comm):
+    own = time.perf_counter = Skewed(-100.0 * comm.rank)
+    try:
+        with ProcessGrid(comm, batch=2) as grid:
+            training = Training(grid)
+            with training.trace() as trace:
+                for _ in range(3):
+                    comm.Barrier()
+                    training.steps(1)
+            found = trace.timeline()
+    finally:
+        time.perf_counter = own.true
+    if comm.rank == 0:
+        accuracy = found["otherData"]["clock accuracy in microseconds"]
+        assert 0 < accuracy < 20_000
+        steps = [[e for e in slices(found, rank) if e["cat"] == "step"] for rank in (0, 1)]
+        for a, b in zip(*steps):  # a loss is summed in each step: they overlap
+            assert a["ts"] < b["ts"] + b["dur"] + accuracy and b["ts"] < a["ts"] + a["dur"] + accuracy
+
+
+# ----- waiting
+
+
+@mpi(3)
+def test_the_others_wait_for_who_comes_late(comm):
+    with ProcessGrid(comm, batch=3) as grid:
+        training = Training(grid)
+        array = np.ones(100)
+        with training.trace() as trace:
+            for late in range(3):
+                comm.Barrier()
+                if comm.rank == late:
+                    time.sleep(0.05)
+                grid.world.all_reduce(array, "probe")
+        found = trace.timeline()
+        assert np.all(array == 27)
+    if comm.rank:
+        return
+    for rank in range(3):
+        mine = slices(found, rank)
+        probes = [e for e in mine if e["name"] == "probe all-reduce"]
+        waits = [[w for w in mine if w["cat"] == "waiting" and w["ts"] == e["ts"]] for e in probes]
+        assert is_nested(mine) and len(probes) == 3
+        for late, (probe, wait) in enumerate(zip(probes, waits)):
+            seconds = sum(w["dur"] for w in wait) / 1e6
+            assert seconds < 0.01 if rank == late else 0.04 < seconds < 0.2, (rank, late, seconds)
+            assert seconds <= probe["dur"] / 1e6
+
+
+def called(start, stop, kind="all-reduce", category="collective", ranks=(0, 1)):
+    return Event(category, f"x {kind}", start, stop, 0, kind, ranks, 8)
+
+
+def test_waiting_follows_from_the_entries():
+    a, b = called(1, 6), called(4, 6.5)
+    assert waiting({0: [a], 1: [b]}) == {0: [(a, 3)]}
+    a = called(1, 2)  # it left before the other came
+    assert waiting({0: [a], 1: [b]}) == {0: [(a, 1)]}
+    first, second = [called(0, 3), called(5, 9)], [called(2, 3), called(4, 9)]  # the i-th call meets the i-th
+    assert waiting({0: first, 1: second}) == {0: [(first[0], 2)], 1: [(second[1], 1)]}
+    assert waiting({0: first, 1: second[:1]}) == {0: [(first[0], 2)]}
+    assert waiting({0: [called(0, 3, ranks=(0,))], 1: [called(2, 3, ranks=(1,))]}) == {}
+
+
+def test_waiting_of_what_does_not_block_is_where_it_ended():
+    def transfer(begin, wait, stop):
+        """As a tally tells it: the beginning, then, when it is over, the flight and the call that ended it."""
+        flight = called(begin, stop, category="flight")
+        return [called(begin, begin + 0.1, category="begin"), flight, called(wait, stop, category="progress")]
+
+    a, b = transfer(0, 1, 7), transfer(5, 6.5, 7)
+    assert waiting({0: a, 1: b}) == {0: [(a[-1], 4)]}
+    a = transfer(0, 5.5, 7)  # it had other things to do
+    assert waiting({0: a, 1: b}) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "places"),
+    [("all-gather", [3, 3, 3]), ("broadcast", [2, 2, 2]), ("scatter", [2, 2, 2]), ("gather", [3, 1, 3]), ("halo", [2, 3, 3])],
+)
+def test_who_is_needed(kind, places):
+    assert [last_needed(kind, [2, 1, 3], place) for place in range(3)] == places
+
+
+# ----- what flies
+
+
+@mpi(2)
+def test_flights_are_shown_apart(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        training = Training(grid)
+        tally, group = grid.tally, grid.world
+        with training.trace() as trace:
+            for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
+                tally.listener.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
+        trace.told = [(*told[:3], trace.comparisons[0][0] + told[3], told[4]) for told in trace.told]
+        found = trace.timeline()
+    if comm.rank == 0:
+        for rank in range(2):
+            lanes = [slices(found, rank, thread) for thread in (1, 2, 3)]
+            assert [[round(e["dur"] / 1e6, 3) for e in lane] for lane in lanes] == [[4, 1.5], [1, 2], []]
+            assert not slices(found, rank) and all(is_nested(lane) for lane in lanes)
+            named = [e for e in found["traceEvents"] if e["name"] == "thread_name" and e["pid"] == rank]
+            assert [(e["tid"], e["args"]["name"]) for e in named] == [(0, "does"), (1, "in flight"), (2, "in flight")]
+            assert lanes[0][0]["name"] == "gradients all-reduce" and lanes[0][0]["args"] == {"bytes": 8, "ranks": [0, 1]}
+
+
+@mpi(2)
+def test_halos_fly_while_the_layer_computes(comm):
+    with ProcessGrid(comm, height=2) as grid:
+        training = Training(grid)
+        with training.trace() as trace:
+            training.steps(2)
+        found = trace.timeline()
+    if comm.rank == 0:
+        flights = [e for e in slices(found, 0, 1) if e["name"] == "0 halo"]
+        layers = [e for e in slices(found, 0) if e["name"].startswith("0 HaloConv2d forward")]
+        assert len(flights) == len(layers) == 2  # the first layer has no gradient of its input to send back
+        for flight, layer in zip(flights, layers):
+            assert layer["ts"] <= flight["ts"] and flight["ts"] + flight["dur"] <= layer["ts"] + layer["dur"]
+
+
+# ----- profiles
+
+
+def slow(layer, method, seconds):
+    """Let a method of a layer take so long."""
+    own = getattr(layer, method)
+
+    def slower(*arguments):
+        time.sleep(seconds)
+        return own(*arguments)
+
+    setattr(layer, method, slower)
+
+
+@mpi(1, 2)
+def test_what_a_layer_takes_is_counted_once(comm):
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            training = Training(grid)
+            by_name = {}
+            for layer in training.net.leaves():
+                if isinstance(layer, BatchNorm) or type(layer).__name__.endswith("Conv2d"):
+                    by_name.setdefault(layer.name, layer)
+            inner, norm = by_name["3.branches.0.0"], by_name["4.branch.1"]
+            slow(getattr(inner, "conv", inner), "gradients" if hasattr(inner, "conv") else "backward", 0.05)
+            slow(norm, "forward", 0.06)
+            training.steps(1)
+            grid.tally.clear()
+            start = time.perf_counter()
+            with Profile(training.net) as profile:
+                training.steps(2)
+            elapsed = grid.max(np.array([time.perf_counter() - start]))[0]
+            rows = profile.rows(2)
+        if comm.rank:
+            continue
+        kinds = {row["layer"]: row["kind"] for row in rows}
+        assert len({(row["layer"], row["kind"]) for row in rows}) == len(rows)
+        assert kinds["3"] == "Concat" and kinds["4"] == "Residual"
+        seconds = {(row["layer"], row["kind"]): sum(row[method] for method in METHODS) for row in rows}
+        assert 0.05 < seconds["3.branches.0.0", type(inner).__name__] < 0.09
+        assert 0.06 < seconds["4.branch.1", "GlobalBatchNorm"] < 0.1
+        assert seconds["3", "Concat"] < 0.01 and seconds["4", "Residual"] < 0.01, "what lies in branches counts there"
+        assert 0.11 < sum(seconds.values()) < elapsed / 2
+
+
+@mpi(2)
+def test_communication_is_no_part_of_a_layer(comm):
+    """Rank 0 comes late to everything: rank 1 waits, within its layers."""
+    with ProcessGrid(comm, batch=2) as grid:
+        training = Training(grid)
+        training.steps(1)
+        with Profile(training.net) as profile:
+            for _ in range(2):
+                comm.Barrier()
+                if comm.rank == 0:
+                    time.sleep(0.06)
+                training.steps(1)
+        rows = profile.rows(2)
+    if comm.rank == 0:
+        norm = next(row for row in rows if row["layer"] == "1")
+        assert 0 < norm["forward"] < 0.015
+
+
+@mpi(1)
+def test_a_layer_in_halves_and_one_at_once(comm):
+    with ProcessGrid(comm) as grid:
+        training = Training(grid)
+        with Profile(training.net) as profile:
+            training.steps(1)
+        rows = {row["layer"]: row for row in profile.rows(1)}
+    assert rows["7"]["gradients"] > 0 and rows["7"]["input_gradient"] > 0 == rows["7"]["backward"]
+    inside = rows["3.branches.0.0"]
+    assert inside["backward"] > 0 == inside["gradients"] == inside["input_gradient"]
+    assert rows["0"]["gradients"] > 0 == rows["0"]["backward"], "nobody needs the gradient of the network's input"
+    assert xp.isfinite(training.net.params).all()

@@ -1,0 +1,142 @@
+"""Machine files: what is interpolated, what is refused, and what a measurement writes."""
+
+import json
+
+import pytest
+
+from parallel.calibration import measure
+from parallel.auto import this_machine
+from parallel.performance import machine
+from parallel.calibration import step_overhead
+from parallel.performance.cost import Cost
+from parallel.performance.machine import Table, checked, names, on_curve, read
+from parallel.grid.description import Outline, Ranks
+from parallel.calibration.core_speed import Paced
+from tests.mpi import mpi
+
+GOOD = {
+    "name": "one", "source": "made up",
+    "core": {"flops": 1e10, "bandwidth": 1e10, "call": 1e-6}, "node": {"ranks": 4, "bandwidth": 2e10, "memory": 1e9},
+    "links": {"node": {"alpha": 1e-6, "beta": 1e-9}, "network": {"alpha": 1e-5, "beta": 1e-8}},
+}  # fmt: skip
+
+
+def test_those_of_the_project_are_machine_files_with_sources():
+    assert {"cori-haswell", "ethernet-1g"} <= set(names())
+    for name in names():
+        assert len(read(name).source) > 100
+
+
+def test_tables_are_exact_where_measured_and_follow_powers_between():
+    table = Table([[1, 4, 16], [10, 1000]], [[1.0, 8.0], [2.0, 16.0], [4.0, 32.0]])
+    assert table.seconds((4, 1000)) == pytest.approx(16)
+    assert table.seconds((2, 10)) == pytest.approx(2**0.5)
+    assert table.seconds((1, 100)) == pytest.approx(8**0.5)
+    assert table.seconds((64, 10)) == pytest.approx(16)  # in proportion above
+    assert table.seconds((1, 1)) == pytest.approx(1)  # flat below
+    assert on_curve([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
+
+
+def test_constants_where_nothing_was_measured():
+    one = checked(GOOD)
+    assert one.operation_seconds("product", (1,), 1.0, 2e10, 0, 4, 1) == pytest.approx(2 + 1e-6)
+    assert one.operation_seconds("product", (1,), 1.0, 0, 1e10, 4, 4) == pytest.approx(
+        2 + 1e-6
+    )  # four share 2e10 bytes a second
+    assert one.operation_seconds("product", (0,), 1.0, 9, 9, 4, 1) == 1e-6
+    inside, across = Ranks(4, 0, 4), Ranks(4, 0, 1)
+    assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
+    assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
+    assert one.collective_seconds("all-gather", Ranks(1, 0, 1), 16, 1000) == 0
+
+
+def test_a_collective_over_nodes_takes_no_less_than_what_its_ranks_on_a_node_send_each_other():
+    one = checked(GOOD | {"links": {"node": {"alpha": 1e-6, "beta": 1e-8}, "network": {"alpha": 1e-5, "beta": 1e-9}}})
+    assert one.collective_seconds("all-gather", Ranks(16, 0, 4), 16, 1000) == pytest.approx(4 * 1e-5 + 1e-5)
+    assert one.collective_seconds("all-gather", Ranks(4, 0, 1), 16, 1000) == pytest.approx(2 * 1e-5 + 4e-6)  # all are elsewhere
+
+
+def test_a_collective_of_more_ranks_than_were_measured_has_more_rounds():
+    one = checked(GOOD | {"collectives": {"all-reduce": {"2": [[8, 1e-5], [8e6, 1e-2]]}}})
+    two, four = (one.collective_seconds("all-reduce", Ranks(p, 0, 1), 4, 8e6) for p in (2, 4))
+    assert two == pytest.approx(1e-2) and four == pytest.approx(1e-2 + 1e-5)
+
+
+def test_groups_of_an_outline():
+    outline = Outline({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
+    assert outline.group("model") == Ranks(3, 2, 3)
+    assert outline.group("height", "model") == Ranks(6, 5, 6)
+    assert outline.group("batch") == Ranks(4, 2, 1) and outline.spans_nodes("batch")
+    assert outline.group("batch", "height", "model") == Ranks(24, 17, 6) and not outline.spans_nodes("model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"core": {"flops": 0, "bandwidth": 1, "call": 1}},
+        {"core": {"flops": "many", "bandwidth": 1, "call": 1}},
+        {"core": None},
+        {"links": {"node": {"alpha": 1, "beta": 1}}},
+        {"tables": {"relu.forward": {"axes": [[1, 2]], "seconds": [1.0]}}},
+        {"tables": {"relu.forward": {"axes": [[2, 1]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"relu.forward": {"axes": [[1, 2]], "seconds": [1.0, float("nan")]}}},
+        {"collectives": {"all-reduce": {"2": [[8, 1.0], [8, 2.0]]}}},
+        {"collectives": {"all-reduce": {"1": [[8, 1.0]]}}},
+        {"collectives": {"all-reduce": {}}},
+        {"collectives": {"all-reduce": {"2": []}}},
+        {"collectives": {"all-reduce": {"2": [[8, 1.0, 2.0]]}}},
+        {"tables": {"relu.forward": {"axes": [[0, 1]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"relu.forward": {"axes": [[]], "seconds": []}}},
+        {"tables": {"relu.forward": {"axes": [["a", "b"]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"linear.forward": {"axes": [[1, 2]], "seconds": [1.0, 2.0]}}},
+        {"tables": {"convx.forward": {"axes": [[1, 2]] * 4, "seconds": [[[[1.0] * 2] * 2] * 2] * 2}}},
+        {"node": {"ranks": 1.5, "bandwidth": 1, "memory": 1}},
+        {"name": ["a"]},
+        {"surprise": 1},
+    ],
+)
+def test_what_is_no_machine_file_is_refused(change, tmp_path):
+    (tmp_path / "m.json").write_text(json.dumps(GOOD | change))
+    with pytest.raises(ValueError, match="is no machine file"):
+        read(str(tmp_path / "m.json"))
+
+
+def test_a_machine_that_is_not_there_is_said_with_those_that_are():
+    with pytest.raises(ValueError, match="no such file; use one .* cori-haswell"):
+        read("cray-3")
+
+
+@mpi(1, 2, 3)
+def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
+    measure.SAMPLE, measure.RUNS = 1e-6, 1  # the numbers do not matter here
+    first = this_machine.here(comm)
+    assert this_machine.place(comm).is_file() and first.node["ranks"] == comm.size
+    assert machine.checked(json.loads(this_machine.place(comm).read_text())).core == first.core == this_machine.here(comm).core
+    if comm.size > 1:
+        assert set(first.collectives) == set(machine.KINDS)
+
+
+@mpi(1, 2)
+def test_what_steps_take_beyond_their_parts(comm):
+    measure.SAMPLE, measure.RUNS, step_overhead.STEPS, step_overhead.ROUNDS = 1e-6, 1, 1, 1
+    step_overhead.PASSES = 2
+    first = this_machine.here(comm)
+    found = step_overhead.beyond(Paced(comm), first)
+    again = machine.checked(json.loads(this_machine.place(comm).read_text()) | {"core": first.core | found})
+    assert found["step"] > 0 and found["wait"] > 0
+    assert comm.allgather(found) == [found] * comm.size
+    net = step_overhead.dense(64)
+    costs = [Cost(net, Outline({"batch": comm.size}), "out", 16, one) for one in (first, again)]
+    assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
+
+
+@mpi(1, 2)
+def test_all_tables_of_a_calibration(comm):
+    measure.SAMPLE, measure.RUNS, measure.PASSES = 1e-6, 1, 1
+    measure.LINEAR = [1, 4], [8, 16], [8, 16]
+    measure.CONVOLUTION = [1, 2], [16], [1, 3], [8]
+    measure.ELEMENTS, measure.LONGEST = [128, 4096], 64
+    described = machine.checked(this_machine.thorough(comm))
+    assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
+    assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)
+    assert described.peak >= described.core["flops"]

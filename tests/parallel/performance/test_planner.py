@@ -1,0 +1,119 @@
+"""The planner finds the best plan, within the memory that there is; the network that it places is the serial one."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy
+from nn import network_names
+from parallel import parallelize
+from parallel.performance.cost import Cost, busiest
+from parallel.grid.process_grid import AXES
+from parallel.performance.machine import read
+from parallel.performance.planner import TIE, NoRoom, Planner, factors, why_lost
+from tests.mpi import mpi
+from tests.parallel.equality import error, serial
+from tests.parallel.performance.test_cost import images
+
+MACHINES = "cori-haswell", "ethernet-1g"
+
+
+def dense(dtype=np.float32):
+    return Sequential([Linear(70, 310), ReLU(), Linear(310, 1100), ReLU(), Linear(1100, 9)], input_shape=(70,), dtype=dtype)
+
+
+def small_cnn(dtype=np.float32):
+    layers = [Conv2d(3, 8, 3), ReLU(), MaxPool2d(2), Conv2d(8, 16, 3), ReLU(), Flatten(), Linear(16 * 3 * 3, 10)]
+    return Sequential(layers, input_shape=(12, 12, 3), dtype=dtype)
+
+
+def every_plan(net, ranks, batch_size, machine, words):
+    """The Costs of all plans on all grids."""
+    images = any(isinstance(layer, Conv2d) for layer in net.leaves())
+    for batch, model, height in factors(ranks, 3 if images else 2):
+        sizes = {"batch": batch, "height": height, "model": model}
+        for plan in product(*words):
+            if "height" in plan and height > 1:
+                continue
+            yield Cost(net, busiest(sizes, machine.node["ranks"]), ",".join(plan), batch_size, machine)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6])
+@pytest.mark.parametrize("batch_size", [5, 64, 4096])
+def test_no_plan_is_better_than_the_one_that_is_chosen(machine, ranks, batch_size):
+    machine = read(machine)
+    for net, words in (
+        (dense(), [("out", "in", "replicate")] * 3),
+        (small_cnn(), [("out", "in", "replicate", "height")] * 2 + [("out", "in", "replicate")]),
+    ):
+        best = min(cost.seconds for cost in every_plan(net, ranks, batch_size, machine, words))
+        chosen, others = Planner(net, ranks, batch_size, machine).best()
+        # The sums of gradients of layers in a row are one collective, whose latency the path counts for each of them.
+        slack = 3 * 2 * machine.links["network"]["alpha"] * 3
+        fastest = min([chosen, *others], key=lambda candidate: candidate.seconds)
+        assert fastest.seconds <= best + slack, (fastest.grid, fastest.plan, fastest.seconds, best)
+        assert chosen.seconds <= (1 + TIE) * fastest.seconds
+        assert all(o.cost.collectives >= chosen.cost.collectives for o in others if o.seconds < chosen.seconds)
+        assert all(other.bound <= other.seconds for other in [chosen, *others] if other.cost)
+        assert all(why_lost(other, chosen) for other in others)
+
+
+@pytest.mark.parametrize(("machine", "ranks", "batch_size"), [("ethernet-1g", 4, 1024), ("cori-haswell", 2, 1024)])
+def test_memory_is_respected(machine, ranks, batch_size):
+    machine, net, grid = read(machine), dense(), {"model": ranks}
+    free, _ = Planner(net, ranks, batch_size, machine, grid=grid).best()
+    words = [("out", "in", "replicate")] * 3
+    least = min(
+        Cost(net, busiest(grid, machine.node["ranks"]), ",".join(plan), batch_size, machine).memory for plan in product(*words)
+    )
+    assert least < free.cost.memory  # so that there is a choice
+    chosen, _ = Planner(net, ranks, batch_size, machine, memory=least, grid=grid).best()
+    assert chosen.cost.memory == least and chosen.seconds > free.seconds
+    with pytest.raises(NoRoom):
+        Planner(net, ranks, batch_size, machine, memory=least - 1, grid=grid).best()
+
+
+def test_what_fits_nowhere_is_said_with_the_largest_layer():
+    with pytest.raises(NoRoom, match=r"no plan for 4 ranks.*the largest layer is 2 Linear\(310, 1100\)"):
+        Planner(dense(), 4, 1024, read("cori-haswell"), memory=10_000).best()
+
+
+def test_a_grid_and_a_plan_that_are_given_are_kept():
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), grid={"batch": 2, "model": 2}).best()
+    assert chosen.sizes == {axis: {"batch": 2, "model": 2}.get(axis, 1) for axis in AXES} and not others
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), plan="replicate").best()
+    assert chosen.plan == "replicate"
+
+
+def test_more_ranks_than_samples_and_widths_have_some_plan():
+    chosen, _ = Planner(network_names.build("mlp:3,relu", 2, 2), 64, 1, read("cori-haswell")).best()
+    assert np.isfinite(chosen.seconds)
+
+
+def test_a_large_network_on_many_ranks():
+    chosen, _ = Planner(network_names.build("vgg16", (224, 224, 3), 1000), 512, 256, read("cori-haswell")).best()
+    assert chosen.cost.memory < 4e9 and len(chosen.cost.placed.plan) == 16
+
+
+@mpi(1, 2, 3, 4, 5, 6, 7, long=(4, 6, 7))
+def test_one_call_parallelizes_whatever_layers(comm):
+    rng = np.random.default_rng(0)
+    for make in (dense, small_cnn, images):
+        whole = make()
+        batches = [(rng.normal(size=(13, *whole.input_shape)), np.arange(13) % 3) for _ in range(2)]
+        whole = recast(make())
+        net = parallelize(recast(make()), batch_size=13)
+        optimizer, loss = SGD(net, lr=0.05, momentum=0.9), SoftmaxCrossEntropy()
+        losses = [net.learn(x, y, loss, optimizer) for x, y in batches]
+        expected, state = serial(whole, lambda net: SGD(net, lr=0.05, momentum=0.9), "cross-entropy", batches)
+        assert np.allclose(losses, expected, rtol=1e-10)
+        assert error(net.state_dict(), state) < 1e-10
+        net.grid.free()
+
+
+def recast(net):
+    """The network in float64."""
+    net.dtype = np.dtype(np.float64)
+    return net

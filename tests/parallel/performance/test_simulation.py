@@ -1,0 +1,100 @@
+"""Runs in virtual time: without stragglers and overlap a step takes what the cost model adds up; with them, what it can not."""
+
+import numpy as np
+import pytest
+
+from nn import SGD, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from parallel import ProcessGrid, Trace, parallelize, train_step
+from parallel.performance.cost import Cost
+from parallel.performance.machine import read
+from parallel.grid.description import Outline
+from parallel.performance.simulation import VirtualTime
+from tests.mpi import mpi
+from tests.parallel.equality import block, grids
+from tests.parallel.performance.test_cost import dense, images
+
+MACHINE = read("cori-haswell")
+
+
+def wide():
+    return Sequential([Linear(64, 480), ReLU(), Linear(480, 480), ReLU(), Linear(480, 12)], input_shape=(64,))
+
+
+def step_seconds(serial, grid, batch_size, slow=1.0, plan="fewest-bytes", **options):
+    """(virtual seconds of a step on this rank, the network) after two steps, the first of which is not counted."""
+    net = parallelize(serial, grid, plan, **options)
+    virtual = VirtualTime(net, MACHINE, slow)
+    optimizer, loss = SGD(net, lr=0.01, momentum=0.9), SoftmaxCrossEntropy()
+    x = np.random.default_rng(0).normal(size=(batch_size, *serial.input_shape)).astype(np.float32)
+    mine = block(net, x, np.arange(batch_size) % 3)
+    train_step(net, loss, optimizer, *mine, batch_size)
+    start = virtual.time
+    train_step(net, loss, optimizer, *mine, batch_size)
+    return virtual.time - start, net
+
+
+@mpi(1, 2, 3, 4, 6, long=(6,))
+def test_a_step_without_stragglers_takes_what_the_model_says(comm):
+    for sizes in grids(comm.size):
+        for plan in ("out", "in", "fewest-bytes", "replicate", "laugier"):
+            with ProcessGrid(comm, **sizes) as grid:
+                seconds, _ = step_seconds(wide(), grid, 24, plan=plan)
+                expected = Cost(wide(), Outline(sizes), plan, 24, MACHINE).seconds
+                assert abs(seconds / expected - 1) < 1e-9, (sizes, plan, seconds, expected)
+
+
+@mpi(1, 2, 3, 5)
+def test_awkward_sizes_take_no_less_than_any_rank_alone(comm):
+    for make, axes in ((dense, ("batch", "model")), (images, ("batch", "height", "model"))):
+        for sizes in grids(comm.size, axes):
+            with ProcessGrid(comm, **sizes) as grid:
+                seconds, _ = step_seconds(make(), grid, 7)
+                alone = Cost(make(), Outline(sizes, grid.coordinates), "fewest-bytes", 7, MACHINE)
+                compute = sum(alone.seconds_of(work) for work in alone.works if work.group is None)
+                assert compute * (1 - 1e-9) <= seconds <= 3 * alone.seconds, (sizes, seconds, compute)
+
+
+@mpi(2, 4)
+def test_all_wait_for_a_straggler(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        even, _ = step_seconds(wide(), grid, 24)
+        slow, _ = step_seconds(wide(), grid, 24, slow=3.0 if comm.rank == 1 else 1.0)
+    cost = Cost(wide(), Outline({"batch": comm.size}), "out", 24, MACHINE)
+    compute = cost.parts["compute"] + cost.parts["update"]
+    assert abs((slow - even) - 2 * compute) < 0.35 * compute  # they wait where they meet, and the update is behind that
+    assert len(set(comm.allgather(round(slow, 9)))) <= 2
+
+
+@mpi(2, 4)
+def test_overlap_hides_sums_of_gradients_and_changes_no_number(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        plain, one = step_seconds(wide(), grid, 2048)
+        hidden, two = step_seconds(wide(), grid, 2048, reduction="overlap:64")
+        cost = Cost(wide(), Outline({"batch": comm.size}), "out", 2048, MACHINE)
+        assert cost.overlapped_seconds * (1 - 1e-9) <= hidden < plain
+        states = one.state_dict(), two.state_dict()
+        assert max(np.abs(states[0][name] - states[1][name]).max() for name in states[0]) < 1e-6
+
+
+@mpi(2)
+def test_a_trace_is_in_virtual_time(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(wide(), grid)
+        VirtualTime(net, MACHINE)
+        optimizer, loss = SGD(net, lr=0.01, momentum=0.9), SoftmaxCrossEntropy()
+        x = np.ones((24, 64), np.float32)
+        with Trace(net, 2, optimizer=optimizer, loss=loss) as trace:
+            train_step(net, loss, optimizer, *block(net, x, np.arange(24) % 3), 24)
+        timeline = trace.timeline()
+        if comm.rank == 0:
+            last = max(event["ts"] + event["dur"] for event in timeline["traceEvents"] if "dur" in event)
+            expected = 1e6 * Cost(wide(), Outline({"batch": 2}), "out", 24, MACHINE).seconds
+            assert abs(last / expected - 1) < 0.05, (last, expected)
+
+
+@mpi(2)
+def test_what_can_not_be_simulated_is_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        for options in ({"reduction": "shared"}, {"half": True}):
+            with pytest.raises(ValueError, match="can not be simulated"):
+                VirtualTime(parallelize(wide(), grid, **options), MACHINE)

@@ -1,0 +1,96 @@
+"""Halos: what arrives is what a window looks at, backward adds up, and the bytes are those of the formula."""
+
+from itertools import product
+
+import numpy as np
+
+from nn import Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
+from nn.device import to_device, to_host
+from nn.window import Window
+from parallel import C, H, ProcessGrid, parallelize, split
+from parallel.placement import volume
+from parallel.placement.halo import Halo
+from tests.mpi import mpi
+
+RANKS = 1, 2, 3, 4, 5, 7, 8
+WINDOWS = [  # (kernel, stride, padding above and below)
+    (1, 1, (0, 0)), (3, 1, (1, 1)), (5, 1, (2, 2)), (3, 2, (1, 1)),
+    (2, 3, (0, 0)), (5, 3, (0, 4)), (3, 1, (0, 0)), (7, 2, (3, 3)),
+]  # fmt: skip
+
+
+def cases(comm):
+    with ProcessGrid(comm, height=comm.size) as grid:
+        group = grid.group("height")
+        for height, (kernel, stride, padding) in product((7, 13, 17), WINDOWS):
+            window = Window((kernel, 1), (stride, 1), (padding, (0, 0)))
+            owned = split(height, comm.size)
+            needed = [window.input_rows(rows, height) for rows in split(window.output(height, 2)[0], comm.size)]
+            whole = np.random.default_rng(height).standard_normal((3, height, 2, 5))
+            yield grid, Halo(group, H, owned, needed), whole, owned[comm.rank], needed[comm.rank], window
+
+
+@mpi(*RANKS)
+def test_the_needed_rows_arrive_and_their_gradients_return(comm):
+    for _, halo, whole, own, need, _ in cases(comm):
+        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()))), whole[:, need])
+        # Backward is the adjoint: <F x, y> = <x, F* y> over all ranks.
+        rng = np.random.default_rng([1, comm.rank])
+        x, y = rng.standard_normal(whole[:, own].shape), rng.standard_normal(whole[:, need].shape)
+        left = (to_host(halo.forward(to_device(x.copy()))) * y).sum()
+        right = (x * to_host(halo.input_gradient(to_device(y.copy())))).sum()
+        left, right = comm.allreduce(left), comm.allreduce(right)
+        assert abs(left - right) <= 1e-11 * max(abs(left), 1)
+
+
+@mpi(*RANKS)
+def test_bytes_equal_the_formula(comm):
+    for grid, halo, whole, own, need, window in cases(comm):
+        grid.tally.clear()
+        halo.forward(to_device(whole[:, own].copy()))
+        halo.input_gradient(to_device(whole[:, need].copy()))
+        sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
+        assert sent == 2 * 8 * volume.halo(3, (whole.shape[1], 2, 5), window, comm.size), window
+        if window.stride == (1, 1) and window.kernel[0] == 1 + sum(window.padding[0]) and 17 // comm.size > window.kernel[0]:
+            borders = (comm.size - 1) * (window.kernel[0] - 1)  # as in Gholami et al. 2018
+            assert volume.halo(3, (17, 2, 5), window, comm.size) == 3 * 2 * 5 * borders
+
+
+@mpi(2, 3, 5)
+def test_channels_have_halos_too(comm):
+    whole = np.random.default_rng(0).standard_normal((2, 3, 3, 7))
+    serial = Sequential([LocalResponseNorm(5, 0.5)], dtype=np.float64)
+    expected = to_host(serial.forward(to_device(whole), training=True)).copy()
+    with ProcessGrid(comm, model=comm.size) as grid:
+        owned = split(7, comm.size)
+        needed = [slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned]
+        mine, seen = owned[comm.rank], needed[comm.rank]
+        halo = Halo(grid.group("model"), C, owned, needed)
+        norm = LocalResponseNorm(5, 0.5, before=mine.start - seen.start, after=seen.stop - mine.stop)
+        y = norm.forward(halo.forward(to_device(whole[..., mine].copy())))
+        assert np.allclose(to_host(y), expected[..., mine], rtol=1e-12)
+
+
+def first_block_of_vgg16():
+    return [Conv2d(3, 64, 3, padding=1), ReLU(), Conv2d(64, 64, 3, padding=1), ReLU(), MaxPool2d(2)]
+
+
+@mpi(2, 4)
+def test_strips_of_the_first_block_move_a_twentieth_of_what_channels_do(comm):
+    """VGG16's first block at 224x224: the layers' own communication, forward and backward, and all gradients."""
+    shape, batch_size, moved = (224, 224, 3), 2, {}
+    for name, sizes, plan in (("height", {"height": comm.size}, "out"), ("channels", {"model": comm.size}, "fewest-bytes")):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(Sequential(first_block_of_vgg16(), input_shape=shape), grid, plan)
+            x = np.zeros((batch_size, *shape), np.float32)[net.input_block(batch_size)]
+            y = net.forward(to_device(np.ascontiguousarray(x)), training=True, batch_size=batch_size)
+            net.backward(to_device(np.zeros(y.shape, np.float32)))
+            net.synchronise()
+            # How the images leave the block is not counted: it is a matter of what comes next.
+            inside = sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer != "output")
+            moved[name] = comm.allreduce(inside)
+    window = Window((3, 3), (1, 1), ((1, 1), (1, 1)))
+    halos = volume.halo(batch_size, shape, window, comm.size) + 2 * volume.halo(batch_size, (224, 224, 64), window, comm.size)
+    parameters = 27 * 64 + 64 + 9 * 64 * 64 + 64
+    assert moved["height"] == 4 * (halos + volume.all_reduce(parameters, comm.size))
+    assert moved["height"] <= 0.05 * moved["channels"], moved

@@ -1,0 +1,376 @@
+"""However gradients are summed and whoever updates, the parallel network is the serial one."""
+
+import os
+from contextlib import contextmanager
+from itertools import product
+
+import numpy as np
+import pytest
+
+from experiments.benchmarks import bench_sums
+from nn import LOSSES, SGD, Adam, BatchNorm, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
+from nn.device import is_cpu
+from nn.pauses import pause
+from nn.workspace import CHUNK
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.auto import reductions
+from parallel.sync import reduction
+from parallel.sync import shared_memory
+from parallel.placement import volume
+from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
+from parallel.sync.reduction import seconds_of_union
+from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
+from parallel.placement.partition import split
+from parallel.training.steps import Diverged, accumulated_step
+from parallel.grid.transfer import Transfer
+from tests.mpi import mpi
+from tests.parallel.equality import RANKS, block, error, grids, parallel, serial
+
+STEPS = 4
+REDUCTIONS = {
+    "plain": {},
+    "plain, sharded": {"sharded": True},
+    "overlap": {"reduction": "overlap"},
+    "overlap, small buckets": {"reduction": "overlap:1"},
+    "overlap, small buckets, sharded": {"reduction": "overlap:1", "sharded": True},
+    "shared": {"reduction": "shared"},
+    "shared, whole": {"reduction": "shared", "sharded": False},
+}
+
+
+def mlp():
+    return [Linear(7, 11), ReLU(), Linear(11, 31), Tanh(), Dropout(0.3), Linear(31, 17), ReLU(), Linear(17, 2)]
+
+
+def images():
+    """Every kind of layer with parameters; branches, whose layers write their gradients in another order."""
+    branch = [Conv2d(3, 3, 3, padding=1), BatchNorm(3), ReLU()]
+    return [Conv2d(1, 3, 3), BatchNorm(3), ReLU(), Residual(branch), Flatten(), Linear(3 * 5 * 5, 5), Tanh(), Linear(5, 2)]
+
+
+def batches(shape):
+    for step in range(STEPS):
+        rng, batch_size = np.random.default_rng(step), (13, 5, 1)[step % 3]
+        yield rng.standard_normal((batch_size, *shape)), rng.standard_normal((batch_size, 2))
+
+
+def adam(net):
+    return Adam(net, lr=0.01, l2=1e-3)
+
+
+def sgd(net):
+    return SGD(net, lr=0.05, momentum=0.9, l2=1e-3)
+
+
+def mlp_net(dtype=np.float64):
+    return Sequential(mlp(), seed=3, dtype=dtype)
+
+
+def image_net(dtype=np.float64):
+    return Sequential(images(), seed=3, dtype=dtype, input_shape=(7, 7, 1))
+
+
+@contextmanager
+def ranks_per_node(number):
+    """As if only so many ranks were on a node."""
+    os.environ["GRIDGRAD_RANKS_PER_NODE"] = str(number)
+    yield
+    del os.environ["GRIDGRAD_RANKS_PER_NODE"]
+
+
+def check(comm, net, shape, axes, plans, optimizer, tolerance=1e-10, **extra):
+    losses, expected = serial(net(), optimizer, "mse", batches(shape))
+    for sizes, plan, (name, options) in product(grids(comm.size, axes), plans, REDUCTIONS.items()):
+        if not is_cpu() and not name.startswith("plain"):
+            continue  # the others need memory that MPI reaches: refused, see below
+        with ProcessGrid(comm, **sizes) as grid:
+            found, state = parallel(net(), grid, plan, optimizer, "mse", batches(shape), **options, **extra)
+        words = f"{name} {sizes} {plan}: {error(state, expected)}"
+        assert np.allclose(found, losses, rtol=tolerance, atol=tolerance), words
+        assert error(state, expected) < tolerance, words
+
+
+@mpi(*RANKS, long=(7, 8))
+def test_every_reduction_equals_serial(comm):
+    check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes", "out,replicate,in,replicate"), adam)
+
+
+@mpi(*RANKS, long=(5, 6, 7, 8))
+def test_every_reduction_of_image_networks_equals_serial(comm):
+    check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
+
+
+@mpi(3, 4, 5, 7, 8, long=(7, 8))
+def test_two_levels_equal_serial(comm):
+    """Several nodes, the last of which may have fewer ranks."""
+    for number in (1, 2, 3) if comm.size < 6 else (3,):
+        with ranks_per_node(number):
+            check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes",), adam)
+
+
+@mpi(1, 2, 3, 4)
+def test_micro_batches_add_up(comm):
+    """Dropout's masks are those of the minibatch; the last micro-batches are smaller, or missing."""
+    for micro_batches in (2, 3, 7):
+        check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes",), adam, micro_batches=micro_batches)
+
+
+@mpi(2, 3, 4)
+def test_every_reduction_repeats_bit_by_bit(comm):
+    half = {"half, overlap": {"reduction": "overlap:1", "half": True}, "plain, micro-batches": {"micro_batches": 3}}
+    more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
+    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | half | more).items()):
+        runs = []
+        for _ in range(2):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = image_net(np.float32)
+                data = ((x.astype(np.float32), y.astype(np.float32)) for x, y in batches((7, 7, 1)))
+                runs.append(parallel(net, grid, "fewest-bytes", sgd, "mse", data, **options))
+        assert runs[0][0] == runs[1][0], (name, sizes)
+        assert all(np.array_equal(value, runs[1][1][key]) for key, value in runs[0][1].items()), (name, sizes)
+
+
+@mpi(2, 3, 5)
+def test_a_sharded_optimizer_holds_its_part_of_the_state(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        for way in ("plain", "overlap:1", "shared"):
+            net = parallelize(mlp_net(), grid, reduction=way, sharded=True)
+            held = sum(array.size for array in adam(net).state_arrays().values())
+            assert comm.allreduce(held) == 2 * net.size
+            assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.owned), way
+
+
+@mpi(2, 3, 4)
+def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
+    widths = [7, 11, 31, 17, 2]
+    for way in ("plain", "overlap:1"):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            net = parallelize(mlp_net(np.float32), grid, reduction=way, sharded=True)
+            x, y = np.ones((comm.size, 7), np.float32), np.ones((comm.size, 2), np.float32)
+            train_step(net, LOSSES["mse"](), sgd(net), x[net.input_block(len(x))], y[net.output_rows(len(x))], len(x))
+            sent = {key: record.bytes for key, record in grid.tally.records.items() if key[0] != "loss"}
+        assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (way, sent)
+
+
+@mpi(1, 2, 3, 4, 5)
+def test_half_sums_are_as_exact_as_they_say(comm):
+    rng = np.random.default_rng(comm.rank)
+    for n, scale in product((0, 1, 2, 7, 1000), (1.0, 1e-12, 1e12)):
+        own = (rng.standard_normal(n) * scale * 10.0 ** rng.uniform(-3, 0, n)).astype(np.float32)
+        everyone = comm.allgather(own)
+        exact, size_of_all = sum(a.astype(np.float64) for a in everyone), sum(np.abs(a) for a in everyone)
+        lost = comm.size * 2**-39 * max((np.abs(a).max() for a in everyone if n), default=0.0)
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            reduced, scattered = own.copy(), own.copy()
+            start_half_all_reduce(grid.world, reduced, "gradients").wait()
+            start_half_reduce_scatter(grid.world, scattered, "gradients").wait()
+        rounding = 2**-22 * size_of_all  # of float32
+        assert (np.abs(reduced - exact) <= 2**-11 * (size_of_all + np.abs(exact)) * 1.001 + lost + rounding).all()
+        part = split(n, comm.size)[comm.rank]
+        assert (np.abs(scattered - exact) <= 2**-11 * size_of_all * 1.001 + lost + rounding)[part].all()
+        assert all(np.array_equal(reduced, other) for other in comm.allgather(reduced)), "ranks must hold the same numbers"
+
+
+@mpi(3)
+def test_half_sums_pass_on_what_is_not_finite(comm):
+    array = np.ones(7, np.float32)
+    array[0], array[6] = np.inf if comm.rank == 1 else 1, np.nan if comm.rank == 2 else 1
+    with np.errstate(invalid="ignore", over="ignore"), ProcessGrid(comm, batch=comm.size) as grid:
+        start_half_all_reduce(grid.world, array, "gradients").wait()
+    assert not np.isfinite(array[0]) and np.isnan(array[6])
+
+
+@mpi(2, 3, 4)
+def test_half_gradients_train_as_well(comm):
+    losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
+    for way, sharded in product(("plain", "overlap:1"), (False, True)):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            options = {"reduction": way, "sharded": sharded, "half": True}
+            found, state = parallel(mlp_net(), grid, "fewest-bytes", sgd, "mse", batches((7,)), **options)
+        assert 0 < error(state, expected) < 2**-10, (way, sharded, error(state, expected))
+        assert np.allclose(found, losses, rtol=1e-2)
+
+
+@mpi(2)
+def test_half_gradients_are_half_the_bytes(comm):
+    sent = []
+    for half in (False, True):
+        with ProcessGrid(comm, batch=2) as grid:
+            net = parallelize(mlp_net(np.float32), grid, half=half)
+            net.synchronise()
+            sent.append(grid.tally.records["gradients", "all-reduce"].bytes)
+    assert sent[0] == 2 * sent[1]
+
+
+@mpi(1, 2, 3, 5, 8)
+def test_shared_memory_sums(comm):
+    for n in (0, 1, 7, CHUNK + 5):
+        arrays = shared_arrays(comm, n, np.float32)
+        arrays[comm.rank][:] = np.arange(n) + comm.rank
+        run = SharedRun(arrays, comm.rank)
+        comm.Barrier()
+        run.add_up_part(run.others)
+        comm.Barrier()
+        assert np.array_equal(arrays[comm.rank], sum(np.arange(n, dtype=np.float32) + rank for rank in range(comm.size)))
+        comm.Barrier()
+
+
+@pytest.mark.parametrize(("count", "out"), [(count, out) for count in range(1, 6) for out in range(count)])
+def test_a_sum_may_lie_in_one_of_its_addends(count, out):
+    pieces = [np.full(3, 2.0**-k) for k in range(count)]
+    expected = sum(piece.copy() for piece in pieces)
+    add_up(pieces, pieces[out], np.empty(3))
+    assert np.array_equal(pieces[out], expected)
+
+
+@mpi(2)
+def test_parameters_are_held_once_a_node(comm):
+    """What one rank writes into its parameters, the other one sees."""
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(mlp_net(), grid, reduction="shared")
+        with net.exclusive():
+            if comm.rank == 0:
+                net.params[:] = 5
+        assert (net.params == 5).all()
+
+
+@mpi(2)
+def test_no_room_in_memory_is_said_by_all(comm):
+    try:
+        shared_arrays(comm, 1 << (60 if comm.rank else 3), np.uint8)
+    except ValueError as failure:
+        assert "--reduction plain" in str(failure)
+    else:
+        raise AssertionError
+
+
+@mpi(2)
+def test_on_a_device_all_but_plain_is_refused(comm):
+    reductions.is_cpu = lambda: False
+    with ProcessGrid(comm, batch=2) as grid:
+        assert str(parallelize(mlp_net(), grid, reduction="auto").reduction) == "plain"
+        for name in ("overlap", "overlap:4", "shared"):
+            try:
+                parallelize(mlp_net(), grid, reduction=name)
+            except ValueError as failure:
+                assert f"--reduction {name} needs arrays in the host's memory" in str(failure)
+            else:
+                raise AssertionError(name)
+
+
+@mpi(2)
+def test_unknown_reductions_are_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        for options in ({"reduction": "ring"}, {"reduction": "overlap:0"}, {"reduction": "overlap:x"},
+                        {"reduction": "shared", "half": True}):  # fmt: skip
+            try:
+                parallelize(mlp_net(), grid, **options)
+            except ValueError as failure:
+                assert "reduction" in str(failure)
+            else:
+                raise AssertionError(options)
+
+
+@mpi(*RANKS, long=(7, 8))
+def test_gathers_hidden_behind_products_equal_serial(comm):
+    """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were."""
+    losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
+    for sizes, plan in product(grids(comm.size), ("out", "fewest-bytes")):
+        sent = []
+        for number in (1, comm.size):
+            with ranks_per_node(number), ProcessGrid(comm, **sizes) as grid:
+                hides = "GatheredLinear" in repr(parallelize(mlp_net(), grid, plan))
+                assert hides == (number < comm.size and sizes["model"] > 1), (sizes, plan, number)
+                found, state = parallel(mlp_net(), grid, plan, adam, "mse", batches((7,)), reduction="overlap:1")
+                sent.append({key: (r.calls, r.bytes) for key, r in grid.tally.records.items()})
+            assert np.allclose(found, losses, rtol=1e-10, atol=1e-10) and error(state, expected) < 1e-10, (sizes, plan)
+        assert sent[0] == sent[1], (sizes, plan)
+
+
+@mpi(1, 2, 3)
+def test_sums_are_right_before_they_are_timed(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        for elements in (1, CHUNK + 3):
+            sums, own = bench_sums.ways(grid, elements)
+            bench_sums.check(sums, own, comm.size)
+            assert all(bench_sums.seconds(grid, action) > 0 for action in sums.values())
+
+
+@mpi(2, 3)
+def test_products_in_pieces_equal_serial(comm):
+    """Every product is cut, and what is under way is tested after each piece and each layer."""
+    gemm.LONG, reduction.EVERY = 1, 0.0
+    tests, test = [], Transfer.test
+    Transfer.test = lambda transfer: tests.append(transfer) or test(transfer)
+    losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
+    for sharded in (False, True):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            options = {"reduction": "overlap:1", "sharded": sharded}
+            found, state = parallel(mlp_net(), grid, "fewest-bytes", adam, "mse", batches((7,)), **options)
+        assert np.allclose(found, losses, rtol=1e-10, atol=1e-10) and error(state, expected) < 1e-10
+    assert len(tests) > 20 and pause.action is None
+
+
+@mpi(1, 2, 4)
+def test_divergence_ends_every_reduction_in_one_word(comm):
+    """Also in the first micro-batch, when nothing is under way yet; and what was kept of it is forgotten."""
+    x, y = np.full((6, 7), np.nan), np.ones((6, 2))
+    for name, options in REDUCTIONS.items():
+        with ProcessGrid(comm, batch=comm.size) as grid, np.errstate(all="ignore"):
+            net = parallelize(mlp_net(), grid, **options)
+            optimizer = sgd(net)
+            micro_batches = [(*block(net, x[part], y[part]), 3) for part in (slice(0, 3), slice(3, 6))]
+            try:
+                accumulated_step(net, LOSSES["mse"](), optimizer, micro_batches, 6)
+            except Diverged as failure:
+                assert "the input" in str(failure), (name, failure)
+            else:
+                raise AssertionError(name)
+            assert net.reduction.accumulated is None or not net.reduction.accumulated.any()
+
+
+@mpi(2)
+def test_a_layer_that_fails_leaves_no_pause_behind(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(mlp_net(), grid, reduction="overlap:1")
+        net.forward(np.ones((3, 7)), training=True, batch_size=6)
+        try:
+            net.backward(np.ones((3, 5)))
+        except ValueError:
+            assert pause.action is None
+        else:
+            raise AssertionError
+
+
+def full(file, size):
+    raise OSError(28, "full")
+
+
+@mpi(2, 4)
+def test_one_node_without_room_is_heard_of_on_all(comm):
+    with ranks_per_node(1), ProcessGrid(comm, batch=comm.size) as grid:
+        if comm.rank:
+            shared_memory._reserve = full
+        try:
+            parallelize(mlp_net(), grid, reduction="shared").params  # noqa: B018
+        except ValueError as failure:
+            assert "--reduction plain" in str(failure) and "full" in str(failure)
+        else:
+            raise AssertionError
+
+
+@mpi(2)
+def test_a_state_of_other_slices_is_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        of = {name: adam(parallelize(mlp_net(), grid, reduction=name, sharded=True)) for name in ("plain", "overlap:1")}
+        try:
+            of["plain"].load_state(of["overlap:1"].state_arrays(), of["overlap:1"].state_numbers())
+        except ValueError as failure:
+            assert "Adam" in str(failure)
+        else:
+            raise AssertionError
+
+
+def test_intervals_are_joined():
+    assert seconds_of_union([]) == 0
+    assert seconds_of_union([(5, 6), (0, 2), (1, 3), (1, 2)]) == 4

@@ -1,0 +1,166 @@
+"""The parallel network is the serial network: on every grid, with sizes that nothing divides."""
+
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from nn import LOSSES, OPTIMIZERS, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from parallel import ProcessGrid, parallelize, train_step
+from tests.mpi import mpi
+from tests.parallel.equality import RANKS, error, grids, parallel, serial
+
+STEPS = 10
+
+
+def wide():
+    """Widths 7, 11, 31 and an output that most model axes leave empty on some ranks."""
+    return [Linear(7, 11), ReLU(), Linear(11, 31), Tanh(), Dropout(0.3), Linear(31, 2)]
+
+
+def classifier():
+    return [Dropout(0.1), Linear(11, 7), Sigmoid(), Linear(7, 31)]
+
+
+PLANS = {
+    wide: ["fewest-bytes", "out", "in", "replicate", "laugier", "in,out,in", "out,replicate,in", "in,replicate,out"],
+    classifier: ["fewest-bytes", "laugier", "replicate,out"],
+}
+CASES = [  # (layers, loss, dtype, global batch sizes by turns)
+    (wide, "mse", np.float64, (13, 5, 1)),
+    (classifier, "cross-entropy", np.float64, (9, 17)),
+    (wide, "mse", np.float32, (13, 3)),
+    (classifier, "cross-entropy", np.float32, (9, 17)),
+]
+
+
+def batches(layers, loss, dtype, batch_sizes):
+    """(x, y) of ten global minibatches of these sizes by turns."""
+    features, outputs = (7, 2) if layers is wide else (11, 31)
+    for step in range(STEPS):
+        rng, batch_size = np.random.default_rng(step), batch_sizes[step % len(batch_sizes)]
+        x = rng.standard_normal((batch_size, features)).astype(dtype)
+        is_mse = loss == "mse"
+        yield x, rng.standard_normal((batch_size, outputs)).astype(dtype) if is_mse else rng.integers(0, outputs, batch_size)
+
+
+def sgd(net):
+    return SGD(net, lr=0.05, momentum=0.9, l2=1e-3)
+
+
+def on_one_rank(layers, loss, dtype, batch_sizes, optimizer=sgd):
+    net = Sequential(layers(), seed=3, dtype=dtype)
+    return serial(net, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
+
+
+def on_grid(grid, plan, layers, loss, dtype, batch_sizes, optimizer=sgd):
+    net = Sequential(layers(), seed=3, dtype=dtype)
+    return parallel(net, grid, plan, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
+
+
+@mpi(*RANKS, long=(6, 7))
+def test_ten_steps_equal_serial(comm):
+    for case in CASES:
+        layers, _, dtype, _ = case
+        losses, expected = on_one_rank(*case)
+        tolerance = 1e-10 if dtype == np.float64 else 1e-4
+        for sizes, plan in product(grids(comm.size), PLANS[layers]):
+            with ProcessGrid(comm, **sizes) as grid:
+                parallel_losses, state = on_grid(grid, plan, *case)
+            words = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
+            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), words
+            assert error(state, expected) < tolerance, f"{words}: {error(state, expected)}"
+
+
+@mpi(*RANKS)
+def test_every_optimizer_equals_serial(comm):
+    case = wide, "mse", np.float64, (13, 5, 1)
+    for name, plan in product(OPTIMIZERS, ("fewest-bytes", "replicate")):
+        optimizer = partial(OPTIMIZERS[name], lr=0.05, l2=1e-3)
+        losses, expected = on_one_rank(*case, optimizer)
+        for sizes in grids(comm.size):
+            with ProcessGrid(comm, **sizes) as grid:
+                parallel_losses, state = on_grid(grid, plan, *case, optimizer)
+            assert np.allclose(parallel_losses, losses, rtol=1e-10, atol=1e-10), (name, sizes, plan)
+            assert error(state, expected) < 1e-10, f"{name} {sizes} {plan}: {error(state, expected)}"
+
+
+@mpi(2, 3, 4, 8)
+def test_same_grid_twice_is_bitwise_equal(comm):
+    for sizes, plan in product(grids(comm.size), ("fewest-bytes", "laugier", "in")):
+        runs = []
+        for _ in range(2):
+            with ProcessGrid(comm, **sizes) as grid:
+                runs.append(on_grid(grid, plan, wide, "mse", np.float32, (13, 5)))
+        assert runs[0][0] == runs[1][0]
+        for name, value in runs[0][1].items():
+            assert np.array_equal(value, runs[1][1][name])
+
+
+@mpi(1, 2, 3, 6)
+def test_weights_move_in_and_out(comm):
+    """A network that was used hands its weights on; a parallel one gives the global state back, on every rank."""
+    trained = Sequential(wide(), seed=8, dtype=np.float64)
+    trained.params[:] += 1
+    for sizes, plan in product(grids(comm.size), PLANS[wide]):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(trained, grid, plan)
+            fresh = parallelize(Sequential(wide(), seed=1, dtype=np.float64), grid, plan)
+            fresh.load_state_dict(trained.state_dict())
+            for name, value in trained.state_dict().items():
+                assert np.array_equal(net.state_dict()[name], value)
+                assert np.array_equal(fresh.state_dict()[name], value)
+
+
+@mpi(4)
+def test_a_rank_holds_only_its_block(comm):
+    with ProcessGrid(comm, model=4) as grid:
+        net = parallelize(Sequential([Linear(100, 200), ReLU(), Linear(200, 40)]), grid)
+        assert abs(net.params.size - (100 * 200 + 200 * 40) / 4) <= 240
+        assert "block" in repr(net) and "Redistribute" in repr(net)
+
+
+@mpi(2, 3)
+def test_plans_that_do_not_fit_are_refused(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        for plan in ("rows", "out,in", "laugier,out,in", ""):
+            try:
+                parallelize(Sequential(wide()), grid, plan)
+            except ValueError as error:
+                assert "plan '" in str(error)
+            else:
+                raise AssertionError(plan)
+
+
+@mpi(2)
+def test_networks_that_can_not_be_split_are_refused(comm):
+    with ProcessGrid(comm, model=2) as grid:
+        for layers, words in (
+            ([ReLU()], "no Linear or Conv2d layer"),
+            ([Linear(3, 4), Linear(5, 2)], "takes 5 features but gets 4"),
+        ):
+            try:
+                parallelize(Sequential(layers), grid)
+            except ValueError as error:
+                assert words in str(error)
+            else:
+                raise AssertionError(words)
+
+
+@mpi(1, 2, 4)
+def test_divergence_names_the_step_and_the_layer(comm):
+    from parallel.training.steps import Diverged
+
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(Sequential([Linear(7, 4), ReLU(), Linear(4, 2)], dtype=np.float32), grid)
+            optimizer = SGD(net, lr=1e30)
+            x, y = np.ones((6, 7), np.float32), np.ones((6, 2), np.float32)
+            np.seterr(all="ignore")
+            try:
+                for _ in range(20):
+                    train_step(net, LOSSES["mse"](), optimizer, x[net.input_block(6)], y[net.output_rows(6)], 6)
+            except Diverged as error:
+                message = str(error)
+            assert message.startswith("step ") and ("layer" in message or "parameter" in message), message
+            assert comm.bcast(message) == message
