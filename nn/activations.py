@@ -13,6 +13,7 @@ from nn import device
 from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
+from nn.window import take
 from nn.workspace import pieces, scratch
 
 
@@ -126,7 +127,7 @@ class Dropout(Layer):
     feature, so it is the same on every grid. 16 random bits decide an element: p is rounded to a multiple of
     2^-16, and the scale uses the rounded value.
 
-    shape: the global shape of a sample (by default what comes in). block: the slices of it held here, one a dimension.
+    shape: the global shape of a sample (by default what comes in). block: the part of it held here, one slice or index array for each dimension.
     rows: from the global batch size, the slice of samples held here.
     """
 
@@ -150,7 +151,7 @@ class Dropout(Layer):
         threshold = min(round(self.p * 2**16), 2**16 - 1)
         bits = random_block(self.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, self.step)
         if self.block is not None:
-            bits = bits.reshape(-1, *shape)[(slice(None), *self.block)]
+            bits = take(bits.reshape(-1, *shape), (slice(None), *self.block))
         self.mask = self.workspace("mask", x.shape, x.dtype)
         kept = to_device(bits.reshape(x.shape)) >= threshold
         xp.multiply(kept, x.dtype.type(2**16 / (2**16 - threshold)), out=self.mask)

@@ -18,7 +18,7 @@ class Conv2d(Layer):
     kernel, stride: a number, or (rows, columns). padding: pixels of zeros on each side, likewise; or
     ((top, bottom), (left, right)). bias: whether there is one.
 
-    rows, columns: the block of w held, as slices of the global inputs and outputs. bias_block: as of `Linear`.
+    rows, columns: the block of w held, as slices or index arrays of the global inputs and outputs. bias_block: as of `Linear`.
     """
 
     output_is_free = True
@@ -28,8 +28,8 @@ class Conv2d(Layer):
             raise ValueError(f"Conv2d({inputs}, {outputs}): both numbers of channels must be at least 1")
         self.inputs, self.outputs, self.has_bias = inputs, outputs, bias
         self.window = make_window(kernel, stride, padding, self)
-        rows = rows or slice(0, inputs)
-        columns = columns or slice(0, outputs)
+        rows = slice(0, inputs) if rows is None else rows
+        columns = slice(0, outputs) if columns is None else columns
         kh, kw = self.window.kernel
         bound = 1 / math.sqrt(inputs * kh * kw)
         whole = slice(0, kh), slice(0, kw)
@@ -39,6 +39,11 @@ class Conv2d(Layer):
         self.bias = Parameter("bias", (outputs,), bound, (bias_block,))
         self.parameters = (self.weight, self.bias) if bias else (self.weight,)
         self.x = None
+
+    def block(self, rows, columns, bias):
+        """A new layer that holds a block of this one: see `rows`, `columns` and `bias_block` above."""
+        window = self.window
+        return Conv2d(self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias)
 
     def forward(self, x, training=False):
         y = self.takes(x)

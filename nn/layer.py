@@ -19,10 +19,10 @@ class Parameter:
     index: the block held, one slice (or index array) a dimension; the serial network holds all of it.
     bound: initial values are uniform in [-bound, bound), drawn by global index; without one all of them are `fill`.
     torch_axes: the permutation of axes that gives PyTorch's layout.
-    indices: where ranks share the array, the `index` of each of them; None where this one holds all of it.
+    layout: how the array is placed on a process grid; None in a serial network. See `parallel/placement/layout.py`.
     """
 
-    indices = None
+    layout = None
 
     def __init__(self, name, shape, bound=None, index=None, torch_axes=None, fill=0.0):
         self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill

@@ -15,7 +15,7 @@ class Linear(Layer):
     two products that BLAS does best; `state_dict` turns it into PyTorch's (outputs, inputs).
     Initial weights and biases are uniform in +-1/sqrt(inputs), PyTorch's default.
 
-    rows, columns: the block of W held, as slices of the global inputs and outputs.
+    rows, columns: the block of W held, as slices or index arrays of the global inputs and outputs.
     bias: the slice of the global bias that is *added here*: the columns held; or, where several ranks hold
     rows of the same columns and their products are summed later, all of it on one rank and none on the others.
     """
@@ -26,13 +26,17 @@ class Linear(Layer):
         if inputs < 1 or outputs < 1:
             raise ValueError(f"Linear({inputs}, {outputs}): both sizes must be at least 1")
         self.inputs, self.outputs = inputs, outputs
-        rows = rows or slice(0, inputs)
-        columns = columns or slice(0, outputs)
+        rows = slice(0, inputs) if rows is None else rows
+        columns = slice(0, outputs) if columns is None else columns
         bound = 1 / math.sqrt(inputs)
         self.weight = Parameter("weight", (inputs, outputs), bound, (rows, columns), torch_axes=(1, 0))
         self.bias = Parameter("bias", (outputs,), bound, (columns if bias is None else bias,))
         self.parameters = (self.weight, self.bias)
         self.x = None
+
+    def block(self, rows, columns, bias):
+        """A new layer that holds a block of this one: see `rows`, `columns` and `bias` above."""
+        return Linear(self.inputs, self.outputs, rows, columns, bias)
 
     def forward(self, x, training=False):
         self.x = x

@@ -21,7 +21,7 @@ class BatchNorm(Layer):
     samples and pixels; the running ones, an exponential mean of them with weight `momentum` for the newest (of the
     variance, the unbiased one, as PyTorch does), serve otherwise.
 
-    channels: their global number. columns: the slice of them held here.
+    channels: their global number. columns: those held here, a slice or an index array.
     """
 
     output_is_free = True
@@ -30,7 +30,7 @@ class BatchNorm(Layer):
         if channels < 1 or eps <= 0 or not 0 <= momentum <= 1:
             raise ValueError(f"BatchNorm({channels}): channels must be at least 1, eps above 0, momentum in [0, 1]")
         self.channels, self.eps, self.momentum = channels, eps, momentum
-        index = (columns or slice(0, channels),)
+        index = (slice(0, channels) if columns is None else columns,)
         self.gamma = Parameter("weight", (channels,), index=index, fill=1.0)
         self.beta = Parameter("bias", (channels,), index=index)
         self.mean = Buffer("running_mean", (channels,), index=index)
@@ -159,6 +159,10 @@ class LocalResponseNorm(Layer):
         own = self._own(dx)
         xp.add(own, shared, out=own)
         return dx
+
+    def neighbours(self, part, channels):
+        """The slice of `channels` channels that the outputs of the slice `part` of them look at."""
+        return slice(max(0, part.start - self.size // 2), min(channels, part.stop + (self.size - 1) // 2))
 
     def _own(self, x):
         return x[..., self.before : x.shape[-1] - self.after]

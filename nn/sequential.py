@@ -7,6 +7,7 @@ import numpy as np
 from nn.sequence import arranged, backward, forward, leaves, output_shape
 from nn.device import empty, to_device, to_host
 from nn.conv_pool import pooled
+from nn.window import take
 
 
 class Sequential:
@@ -167,7 +168,7 @@ class Sequential:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
             values[name] = value.transpose(np.argsort(p.torch_axes))
         for name, p in pairs.items():
-            p.value[...] = to_device(values[name][p.index])
+            p.value[...] = to_device(take(values[name], p.index))
 
     def __repr__(self):
         return "\n".join(f"{layer.name:>4}  {layer!r}" for layer in self.layers)

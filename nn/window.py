@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Window:
@@ -86,6 +88,22 @@ def image_output(window, shape, layer):
 def along(dim, part):
     """The index that takes `part` of dimension `dim` of an array; -1 is the last one."""
     return (Ellipsis, part) if dim == -1 else (slice(None),) * dim + (part,)
+
+
+def take(array, index):
+    """The block of an array at an index of one slice or index array for each dimension; a view where all are slices."""
+    if sum(not isinstance(part, slice) for part in index) < 2:
+        return array[tuple(index)]
+    for dim, part in enumerate(index):  # one after another, since NumPy would pair index arrays up
+        array = array[along(dim, part)]
+    return array
+
+
+def put(array, index, block):
+    """Write a block to the place that `take` would take it from."""
+    if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would pair index arrays up
+        index = np.ix_(*(np.arange(n)[part] for part, n in zip(index, array.shape, strict=True)))
+    array[tuple(index)] = block
 
 
 def span(offset, stride, outputs, length, first=0):

@@ -6,7 +6,7 @@ from parallel.training.network import ParallelSequential, parallelize
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.observe.profile import Profile
 from parallel.placement.redistribute import Redistribute
-from parallel.placement.partition import split
+from parallel.placement.partition import Partition
 from parallel.observe.trace import Trace
 from parallel.training.steps import evaluate, predict, train_step
 
@@ -27,6 +27,6 @@ __all__ = [
     "parallelize",
     "parse_grid",
     "predict",
-    "split",
+    "Partition",
     "train_step",
 ]

@@ -11,20 +11,19 @@ import platform
 import re
 import sys
 import time
+from collections import Counter
 from statistics import median
 
 import numpy as np
 from mpi4py import MPI
 
 from parallel.auto.cache import place, write
-from parallel.sync.reduction import replicated
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7
 LARGEST = 1 << 22  # elements that are summed to find out
 ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
-REPLICATED = {"batch", "height"}, {"batch", "height", "model"}  # the axes along which parameters may be
 TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
@@ -36,12 +35,12 @@ def fastest(net, question):
     backward does is not less time than what does not, so bare sums are compared.
     """
     grid = net.grid
-    held = [0] * len(REPLICATED)
+    held = Counter()
     for layer in net.leaves():
         for p in layer.parameters:
-            held[REPLICATED.index(replicated(p))] += p.size
-    held = grid.max(np.array(held)).tolist()  # blocks may be uneven, and all ranks must choose alike
-    elements, axes = max(zip(held, REPLICATED), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
+            held[p.layout.replicated] += p.size
+    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose alike
+    elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
     group = grid.group(*axes)
     if group.size == 1 or not elements:
         return "plain"

@@ -13,9 +13,8 @@ from mpi4py import MPI
 
 import nn
 from nn import SGD, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
+from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.process_grid import ProcessGrid
-from parallel.performance.machine import rounds
-from parallel.placement.partition import size, split
 from parallel.performance.workload import KERNELS
 
 SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
@@ -243,16 +242,18 @@ def completed(table):
 
 # ----- collectives
 
+TRIALS = {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
+
 
 def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks."""
     curves, comm = {}, paced.comm
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(ACTIONS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
+            points = [*product(TRIALS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
             for kind, length in progress(points * passes):
                 grid.tally.clear()
-                action = ACTIONS[kind](grid.group("model"), length)
+                action = TRIALS[kind](grid.group("model"), length)
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})
@@ -263,53 +264,10 @@ def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
     }
 
 
-def all_reduce(group, length):
-    array = np.zeros(length, np.float32)
-    return lambda: group.all_reduce(array, "calibration")
-
-
-def all_gather(group, length):
-    counts = even(length, group.size)
-    block, out = np.zeros(counts[group.rank], np.float32), np.zeros(length, np.float32)
-    return lambda: group.all_gather(block, out, counts, "calibration")
-
-
-def reduce_scatter(group, length):
-    counts = even(length, group.size)
-    blocks, out = np.zeros(length, np.float32), np.zeros(counts[group.rank], np.float32)
-    return lambda: group.reduce_scatter(blocks, out, counts, "calibration")
-
-
-def all_to_all(group, length):
-    counts = even(length, group.size)
-    mine, others = np.zeros(sum(counts), np.float32), [counts[group.rank]] * group.size
-    out = np.zeros(sum(others), np.float32)
-    return lambda: group.all_to_all(mine, counts, out, others, "calibration")
-
-
-def halo(group, length):
-    counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
-    mine, out = np.zeros(sum(counts), np.float32), np.zeros(sum(counts), np.float32)
-    return lambda: group.start_halo(mine, counts, out, counts, "calibration").wait()
-
-
-ACTIONS = {
-    "all-reduce": all_reduce,
-    "all-gather": all_gather,
-    "reduce-scatter": reduce_scatter,
-    "all-to-all": all_to_all,
-    "halo": halo,
-}
-
-
-def even(length, ranks):
-    return [size(part) for part in split(length, ranks)]
-
-
 def link(curves, ranks, core):
     """{"alpha", "beta"} behind the curve of the all-reduce of so many ranks; of one rank those of a copy in memory."""
     if not curves:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     curve = curves["all-reduce"][str(ranks)]
     (_, least), (sent, most) = curve[0], curve[-1]
-    return {"alpha": least / rounds("all-reduce", ranks), "beta": max(most - least, 1e-9) / sent}
+    return {"alpha": least / COLLECTIVES["all-reduce"].rounds(ranks), "beta": max(most - least, 1e-9) / sent}

@@ -1,10 +1,4 @@
-"""A group of ranks and its collectives: buffers only, each call counted.
-
-Bytes are what a rank must *send* in a bandwidth-optimal algorithm (Thakur et al. 2005; the beta terms of
-Gholami et al. 2018): an all-gather sends the own block to p - 1 others, a reduce-scatter sends all but the own
-block, an all-reduce is a reduce-scatter and an all-gather. Summed over the group these are exact, whatever the
-sizes of the blocks: `parallel/placement/volume.py` has the closed forms.
-"""
+"""A group of ranks and its collectives: buffers only, each call counted as `parallel/grid/collectives.py` says."""
 
 from collections import defaultdict
 from contextlib import contextmanager
@@ -16,9 +10,9 @@ from mpi4py import MPI
 
 from nn import device
 from parallel.grid.clock import WallClock
+from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.staging import staging
 from parallel.grid.transfer import Nothing, Requests, Transfer
-from parallel.placement.volume import all_reduce_of_rank
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
 
@@ -114,7 +108,7 @@ class Group:
         if self.size == 1:
             return
         flat = array.reshape(-1)
-        with self.tally.measure(self, layer, "all-reduce", self.all_reduce_bytes(flat)):
+        with self.counted("all-reduce", flat, layer):
             reached = staging.outgoing(flat)
             for start in range(0, max(flat.size, 1), MAX_ELEMENTS):
                 self.comm.Allreduce(MPI.IN_PLACE, reached[start : start + MAX_ELEMENTS], MPI.SUM)
@@ -128,15 +122,19 @@ class Group:
         def steps():
             yield self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
 
-        return Transfer(self, layer, "all-reduce", self.all_reduce_bytes(array), steps())
+        return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
-    def all_reduce_bytes(self, array):
-        """What this rank sends in an all-reduce of `array`."""
-        return all_reduce_of_rank(array.size, self.size, self.rank) * array.itemsize
+    def bytes_of(self, kind, array, own=0):
+        """The bytes that this rank sends in a collective from the buffer `array`, of which `own` elements are for itself."""
+        return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
+
+    def counted(self, kind, array, layer, own=0):
+        """Around a blocking collective, counted by its bytes: see `bytes_of`."""
+        return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
 
     def all_gather(self, block, out, counts, layer):
         """The blocks of all ranks, `counts` elements each, one after another into `out`."""
-        with self.tally.measure(self, layer, "all-gather", block.nbytes * (self.size - 1)):
+        with self.counted("all-gather", block, layer):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
             staging.arrived(received, out)
@@ -149,7 +147,7 @@ class Group:
 
     def reduce_scatter(self, blocks, out, counts, layer):
         """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
-        with self.tally.measure(self, layer, "reduce-scatter", blocks.nbytes - out.nbytes):
+        with self.counted("reduce-scatter", blocks, layer, out.size):
             received = staging.incoming(out)
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
@@ -162,26 +160,26 @@ class Group:
             yield self.comm.Ireduce_scatter(array, space, counts, MPI.SUM)
             array[start : start + space.size] = space
 
-        return Transfer(self, layer, "reduce-scatter", array.nbytes - space.nbytes, steps())
+        return Transfer(self, layer, "reduce-scatter", self.bytes_of("reduce-scatter", array, space.size), steps())
 
     def all_gather_in_place(self, array, counts, layer):
         """`counts` elements of each rank, which has its own at their place in `array` already."""
-        with self.tally.measure(self, layer, "all-gather", counts[self.rank] * array.itemsize * (self.size - 1)):
+        with self.counted("all-gather", self.own_block(array, counts), layer):
             reached = staging.outgoing(array)
             self._all_gather(MPI.IN_PLACE, reached, counts)
             staging.arrived(reached, array)
 
-    def start_exchange(self, outgoing, incoming, layer, kind):
+    def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send a host array to each other rank and to receive one from it, counted as `kind`: a Transfer."""
         sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
         tag = self.next_tag()
 
         def steps():
-            yield self.exchange(outgoing, incoming, tag)
+            yield self.point_to_point(outgoing, incoming, tag)
 
         return Transfer(self, layer, kind, sent, steps())
 
-    def exchange(self, outgoing, incoming, tag):
+    def point_to_point(self, outgoing, incoming, tag):
         """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it: an object with Test and Wait.
 
         tag: of `next_tag`. Unlike with collectives, it does not matter in which order several are begun.
@@ -201,18 +199,22 @@ class Group:
         def steps():
             yield self.comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
 
-        sent = counts[self.rank] * array.itemsize * (self.size - 1)
+        sent = self.bytes_of("all-gather", self.own_block(array, counts))
         return Transfer(self, layer, "all-gather", sent, steps())
+
+    def own_block(self, array, counts):
+        """This rank's block of an array in which the blocks of all ranks lie one after another."""
+        start = sum(counts[: self.rank])
+        return array[start : start + counts[self.rank]]
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
-        sent = blocks.nbytes - counts[self.rank] * blocks.itemsize
-        with self.tally.measure(self, layer, "all-to-all", sent):
+        with self.counted("all-to-all", blocks, layer, counts[self.rank]):
             received = staging.incoming(out)
             self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
 
-    def start_halo(self, blocks, counts, out, out_counts, layer):
+    def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an all-to-all in which few ranks have anything to say to each other: a Transfer.
 
         Until it is done the arrays are left alone, and no other collective of arrays on a device begins.
@@ -223,30 +225,27 @@ class Group:
             yield self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
 
-        return Transfer(self, layer, "halo", blocks.nbytes - counts[self.rank] * blocks.itemsize, steps())
+        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, counts[self.rank]), steps())
 
     def broadcast(self, array, layer):
         """`array` of rank 0 into that of every rank."""
         if self.size == 1:
             return
-        sent = array.nbytes * (self.size - 1) if self.rank == 0 else 0
-        with self.tally.measure(self, layer, "broadcast", sent):
+        with self.counted("broadcast", array, layer):
             reached = staging.outgoing(array)
             self.comm.Bcast(reached, root=0)
             staging.arrived(reached, array)
 
     def scatter(self, blocks, counts, out, layer):
         """The i-th block of rank 0 (`counts[i]` elements) to rank i, into `out`; `blocks` is None elsewhere."""
-        sent = blocks.nbytes - out.nbytes if self.rank == 0 else 0
-        with self.tally.measure(self, layer, "scatter", sent):
+        with self.counted("scatter", out if blocks is None else blocks, layer, out.size):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
 
     def gather(self, block, out, counts, layer):
         """The blocks of all ranks, one after another, into `out` of rank 0 (None elsewhere)."""
-        sent = 0 if self.rank == 0 else block.nbytes
-        with self.tally.measure(self, layer, "gather", sent):
+        with self.counted("gather", block, layer):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
             staging.arrived(received, out)

@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from itertools import product
 from math import prod
 
 from mpi4py import MPI
@@ -38,6 +39,11 @@ def check_places(grid, sizes, ranks):
             f"the grid {grid} has {prod(sizes.values())} places but there are {ranks} ranks: "
             f"start as many ranks as the grid has places, or change the grid"
         )
+
+
+def places(sizes):
+    """The coordinates of all ranks of a grid, in rank order: a list of {axis: coordinate}."""
+    return [dict(zip(sizes, place, strict=True)) for place in product(*map(range, sizes.values()))]
 
 
 def ranks_per_node(most, environ=os.environ):
@@ -137,6 +143,10 @@ class ProcessGrid:
     def coordinates_of(self, rank):
         """The coordinates, by axis, of any rank."""
         return dict(zip(AXES, self.comm.Get_coords(rank)))
+
+    def places(self, *axes):
+        """The coordinates along some axes of the ranks of `group(*axes)`, in its order: a list of dicts."""
+        return places({axis: self.sizes[axis] for axis in AXES if axis in axes})
 
     def max(self, array):
         """The elementwise maximum of a host array over all ranks, in place. Not counted: it serves measurement alone."""

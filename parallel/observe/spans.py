@@ -5,7 +5,7 @@ import math
 from nn import device
 from nn.layer import Layer
 from nn.conv_pool import PooledConv2d
-from parallel.placement.halo import HaloConv2d
+from parallel.placement.halo_conv import HaloConv2d
 
 METHODS = "forward", "gradients", "input_gradient", "backward"
 

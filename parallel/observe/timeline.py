@@ -10,9 +10,8 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-FROM_FIRST = "broadcast", "scatter"  # collectives in which the others need rank 0 alone
-TO_FIRST = ("gather",)  # rank 0 needs the others
-NEIGHBOURS = ("halo",)  # each needs those beside it
+from parallel.grid.collectives import COLLECTIVES
+
 DOING, FLYING = 0, 1  # threads
 
 
@@ -79,11 +78,7 @@ def waiting(events):
 
 def last_needed(kind, entries, place):
     """When the last rank entered a collective of those that the one at `place` of the group needs to leave it."""
-    if kind in FROM_FIRST:
-        return entries[0]
-    if kind in TO_FIRST and place:
-        return entries[place]
-    return max(entries[max(0, place - 1) : place + 2] if kind in NEIGHBOURS else entries)
+    return max(entries[COLLECTIVES[kind].needs(place)])
 
 
 def marks(events, waits, rank, zero):

@@ -6,7 +6,6 @@ from functools import cached_property
 from parallel.grid.description import Outline
 from parallel.placement.place_network import place
 from parallel.placement.plans import weighted
-from parallel.placement.partition import size
 from parallel.performance.workload import Walk
 
 
@@ -14,14 +13,14 @@ class Cost:
     """The price of a training step on one rank.
 
     net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid, by one of its ranks: the
-    one that has most to do. plan: as of `parallelize`. batch_size: of the global minibatch. machine: a Machine.
+    one that has most to do. plan, shares: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
 
     works: all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
     """
 
-    def __init__(self, net, outline, plan, batch_size, machine):
+    def __init__(self, net, outline, plan, batch_size, machine, shares=None):
         self.net, self.outline, self.batch_size, self.machine = net, outline, batch_size, machine
-        self.placed = place(net, outline, plan)
+        self.placed = place(net, outline, plan, shares)
         self.itemsize = net.dtype.itemsize
         walk = Walk(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
         walk.step(self.placed.layers, outline)
@@ -85,10 +84,12 @@ class Cost:
 
 def local_shape(layout, batch_size, outline):
     """The shape of what a rank holds of a minibatch: samples first."""
-    block = layout.block(outline.coordinates)
-    return size(layout.rows(batch_size, outline.coordinates)), *(size(part) for part in block)
+    return layout.of(batch_size).local_shape(outline.coordinates)
 
 
-def busiest(sizes, ranks_per_node=None):
-    """The Outline of the rank of a grid that has most to do: of strips of images, the one with neighbours on both sides."""
-    return Outline(sizes, {"height": 1 if sizes.get("height", 1) > 2 else 0}, ranks_per_node)
+def busiest(sizes, ranks_per_node=None, shares=None):
+    """The Outline of the rank of a grid that has most to do: the one with the largest share; of even height shards, one with
+    neighbours on both sides."""
+    place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
+    place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
+    return Outline(sizes, place, ranks_per_node)

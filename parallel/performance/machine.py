@@ -28,12 +28,13 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
+from parallel.grid.collectives import COLLECTIVES
+
 SHIPPED = Path(__file__).parent / "machines"
 ACCESSES = 3  # of a byte that goes from rank to rank through the memory of a node: read, written, read again
 TABLES = re.compile(
     r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
 )
-KINDS = "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "halo"
 
 
 @dataclass
@@ -98,12 +99,12 @@ class Machine:
         within, between = self.links["node"], self.links["network"]
         through_memory = max(within["beta"], ACCESSES / self.bandwidth(ranks))
         if group.size <= group.on_node:
-            return rounds(kind, group.size) * within["alpha"] + sent * through_memory
+            return COLLECTIVES[kind].rounds(group.size) * within["alpha"] + sent * through_memory
         # What the groups of a node send goes through its one connection; what they send each other, through its memory.
         beta = between["beta"] * min(self.node["ranks"], ranks) / group.on_node
         if group.on_node > 1:
             beta = max(beta, through_memory)
-        return rounds(kind, group.size) * between["alpha"] + sent * beta
+        return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
 
     def _measured(self, curves, ranks, sent):
         if ranks in curves:
@@ -111,13 +112,6 @@ class Machine:
         known = max((p for p in curves if p <= ranks), default=min(curves))
         latency = curves[known][0][1]
         return latency * math.log2(ranks) / math.log2(known) + on_curve(curves[known], sent) - latency
-
-
-def rounds(kind, ranks):
-    """After one another, of the algorithms of least latency (Thakur et al. 2005); of a halo the two neighbours."""
-    if kind == "halo":
-        return min(2, ranks - 1)
-    return (ranks - 1).bit_length() * (2 if kind == "all-reduce" else 1)  # the logarithm of base 2, rounded up
 
 
 def on_curve(points, x):

@@ -20,12 +20,13 @@ from nn import Conv2d
 from nn.device import is_cpu
 from nn.summary import rows
 from parallel.performance.cost import Cost, busiest, local_shape
+from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.process_grid import AXES, check_places, parse_grid
 from parallel.auto.this_machine import here
 from parallel.placement.placer import Placer
-from parallel.placement.place_network import checked
-from parallel.placement.plans import FEWEST, INPUT, along_height, weighted_in
-from parallel.performance.workload import STATE, Walk, all_reduce_elements
+from parallel.placement.place_network import checked, splits
+from parallel.placement.plans import FEWEST, choices, weighted_in
+from parallel.performance.workload import STATE, Walk
 
 TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -70,11 +71,11 @@ class Planner:
     Raises ValueError as `parallelize` does.
     """
 
-    def __init__(self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None):
+    def __init__(self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None):
         self.layers, self.shape = checked(net)
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = memory or machine.memory(ranks)
-        self.plan, self.segments = plan, segments(net.layers)
+        self.plan, self.shares, self.segments = plan, shares, segments(net.layers)
         self.ranks_per_node = machine.node["ranks"]
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
 
@@ -123,9 +124,9 @@ class Planner:
         over all ranks; and, of the parameters spread over the model axis, the sums of gradients and the update."""
         samples = -(-self.batch_size // sizes["batch"]) / (sizes["height"] * sizes["model"])
         held, itemsize = self._parameters // sizes["model"], self.net.dtype.itemsize
-        group = busiest(sizes, self.ranks_per_node).group("batch", "height")
+        group = busiest(sizes, self.ranks_per_node, self.shares).group("batch", "height")
         products = 2 * self._flops * samples / (self.machine.peak * 4 / itemsize)
-        sums = self.machine.collective_seconds("all-reduce", group, self.ranks, all_reduce_elements(held, group) * itemsize)
+        sums = self.machine.collective_seconds("all-reduce", group, self.ranks, all_reduce_elements(held, group.size, group.rank) * itemsize)
         update = self.machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, self.ranks)
         return products + sums + update
 
@@ -157,11 +158,11 @@ class Planner:
     def _best_plan(self, sizes, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
         words = self.plan or self._shortest_path(sizes, price)
-        return Cost(self.net, busiest(sizes, self.ranks_per_node), words, self.batch_size, self.machine)
+        return Cost(self.net, busiest(sizes, self.ranks_per_node, self.shares), words, self.batch_size, self.machine, self.shares)
 
     def _shortest_path(self, sizes, price):
         """The text of the plan whose seconds, and bytes of memory times their price, are the fewest."""
-        outline = busiest(sizes, self.ranks_per_node)
+        outline = busiest(sizes, self.ranks_per_node, self.shares)
         states = {None: (0.0, [])}
         for segment in self.segments:
             ahead = {}
@@ -185,13 +186,9 @@ class Planner:
     def _step(self, segment, choice, state, outline, price):
         """(price, state behind) of a segment with a choice, from a state; of none: of what brings the outputs to the loss."""
         layers = weighted_in(segment)
-        choices = {"height": dict(zip(layers, along_height(layers))), "model": dict.fromkeys(layers, choice)}
-        if state is None:
-            at = {axis: INPUT[choices[axis][layers[0]]] for axis in choices}
-            placer = Placer(outline, choices, self.shape, at)
-        else:
-            shape, at, unit, order = state
-            placer = Placer(outline, choices, shape, dict(at), unit, order)
+        shape, at, order = state or (self.shape, None, None)
+        chosen = choices(layers, [choice] * len(layers))
+        placer = Placer(outline, chosen, shape, splits(outline.sizes, self.shares), at=at, order=order)
         walk = Walk(local_shape(placer.layout, self.batch_size, outline), self.batch_size, self.net.dtype.itemsize)
         walk.first = state is None
         placer.place(segment)
@@ -200,7 +197,7 @@ class Planner:
         walk.go(placer.layers)
         walk.update(placer.layers, outline)
         seconds = sum(work.seconds(self.machine, outline.size, walk.itemsize) for work in walk.works)
-        return seconds + price * walk.memory, (placer.shape, tuple(placer.at.items()), placer.unit, placer.order)
+        return seconds + price * walk.memory, (placer.shape, tuple(placer.at.items()), placer.order)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""

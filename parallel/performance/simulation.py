@@ -21,7 +21,7 @@ from nn.layer import Layer
 from nn.conv_pool import PooledConv2d
 from parallel.performance.cost import local_shape
 from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo import HaloConv2d
+from parallel.placement.halo_conv import HaloConv2d
 from parallel.grid.description import Ranks
 from parallel.observe.spans import METHODS, every_layer
 from parallel.placement.partition import size

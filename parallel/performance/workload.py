@@ -19,13 +19,11 @@ from nn.pool import Pool2d
 from nn.conv_pool import LARGE
 from nn.workspace import BLOCK_BYTES
 from parallel.placement.gathered_linear import GatheredLinear
+from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.group import MAX_ELEMENTS
-from parallel.placement.halo import Halo, HaloConv2d
-from parallel.placement.placements import Partial, Replicate, Shard
+from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.redistribute import Redistribute
-from parallel.sync.reduction import replicated
-from parallel.placement.partition import resized, size
-from parallel.placement.volume import all_reduce_of_rank
+from parallel.placement.partition import size
 
 STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
 KERNELS = 3, 5  # of the tables of convolutions
@@ -112,7 +110,7 @@ class Walk:
         """The sums of the gradients of layers, and the update of their parameters."""
         self.name = "gradients"
         for group, elements in gradient_sums(layers, outline):
-            self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group))
+            self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group.size, group.rank))
         self.name = "update"
         parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
         self.compute("update", "update", (parameters,), 4 * parameters, 5 * parameters)
@@ -142,7 +140,7 @@ class Walk:
         self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
-        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group) * 8 / self.itemsize, behind)
+        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize, behind)
 
     # ----- one rule a kind of layer
 
@@ -195,12 +193,17 @@ class Walk:
     def elementwise(self, layer):
         self.both(type(layer).__name__.lower(), prod(self.shape))
 
+    def response_norm(self, layer):
+        self.elementwise(layer)
+        self.shape = *self.shape[:-1], self.shape[-1] - layer.before - layer.after  # neighbours' channels end here
+
     def batch_norm(self, layer):
         self.both("batchnorm", prod(self.shape), 4)
         if hasattr(layer, "group"):
             channels = self.shape[-1]
             for phase, numbers in (("forward", channels + 1), ("forward", channels), ("backward", 2 * channels)):
-                self.all_reduce_doubles(phase, numbers, layer.group)
+                if phase == "forward" or not self.first:  # the sums of backward are for the input's gradient alone
+                    self.all_reduce_doubles(phase, numbers, layer.group)
 
     def flatten(self, layer):
         if len(self.shape) > 2:
@@ -208,15 +211,22 @@ class Walk:
             self.shape = self.shape[0], prod(self.shape[1:])
 
     def residual(self, layer):
-        before, self.first = self.shape, False  # a layer with branches computes its input's gradient always
+        before = self.shape
+        self.enter_branches(layer)
         self.go(layer.branch)
         after, self.shape = self.shape, before
         self.go(layer.shortcut)
         self.shape = after
         self.both("add", prod(after), 3)
 
+    def enter_branches(self, layer):
+        """A layer with branches that have parameters always computes the gradient of its input, also as the first one."""
+        if any(leaf.parameters for leaf in leaves([layer])):
+            self.first = False
+
     def concat(self, layer):
-        before, channels, self.first = self.shape, 0, False
+        before, channels = self.shape, 0
+        self.enter_branches(layer)
         for branch in layer.branches:
             self.shape = before
             self.go(branch)
@@ -225,57 +235,25 @@ class Walk:
         self.both("copy", prod(self.shape))
 
     def redistribute(self, move):
-        if move.group.size == 1:
-            return
-        move.begin(0, 0, self.batch_size)
-        if move.source != move.target:
-            self.shape = self._move("forward", move, move.source, move.target)
-        if move.back[0] != move.back[1] and not self.first:
-            self._move("backward", move, *move.back)
-
-    def _move(self, phase, move, source, target):
-        """Note one direction; returns the shape behind it. In a backward pass `shape` is of the gradient that comes in."""
-        group, here = move.group, self.shape
-        there = here
-        if isinstance(source, Shard):
-            there = resized(there, source.dim, move.parts(source)[-1].stop)
-        if isinstance(target, Shard):
-            there = resized(there, target.dim, size(move.part(target)))
-        kinds = type(source), type(target)
-        if kinds == (Shard, Replicate):
-            kind, sent = "all-gather", prod(here) * (group.size - 1)
-        elif kinds == (Partial, Shard):
-            kind, sent = "reduce-scatter", prod(here) - prod(there)
-        elif kinds == (Partial, Replicate):
-            kind, sent = "all-reduce", all_reduce_elements(prod(here), group)
-        elif kinds == (Shard, Shard):
-            kept = size(move.part(target)) / max(move.parts(target)[-1].stop, 1)
-            kind, sent = "all-to-all", prod(here) * (1 - kept)
-        else:
-            return there
-        self.communicate(phase, kind, group, sent)
-        for shard, shape in ((target, here), (source, there)):  # packed for the message, unpacked behind it
-            if isinstance(shard, Shard) and shard.dim != 0:
-                inside = prod(shape[shard.dim :]) if shard.dim > 0 else shape[-1]
-                self.pack(phase, prod(shape), inside // group.size)
-        return there
-
-    def halo(self, layer):
-        sent, received = (sum(size(part) for rank, part in enumerate(parts) if rank != layer.group.rank)
-                          for parts in (layer.sent, layer.received))  # fmt: skip
-        row = prod(resized(self.shape, layer.dim, 1))
-        most = row * most_of_halo(layer.owned, layer.needed)
-        self.shape = resized(self.shape, layer.dim, size(layer.needed[layer.group.rank]))
-        self.communicate("forward", "halo", layer.group, sent * row, most=most)
-        self.pack("forward", prod(self.shape), row)
+        """Every layer that only communicates: forward, and backward unless nothing goes back any further."""
+        self.shape = self.moved("forward", move)
         if not self.first:
-            self.communicate("backward", "halo", layer.group, received * row, most=most)
-            self.pack("backward", prod(self.shape), row)
+            self.moved("backward", move, self.shape)
+
+    def moved(self, direction, move, shape=None):
+        """Note one direction of a Redistribute; returns the shape behind it. shape: of what comes in, by default the one here."""
+        step = move.step(direction, self.shape if shape is None else shape, self.batch_size)
+        if step is None:
+            return self.shape if shape is None else shape
+        if step.kind:
+            self.communicate(direction, step.kind, move.group, step.sent, most=step.most)
+        for elements, run in step.copies:
+            self.pack(direction, elements, run)
+        return step.there
 
     def halo_convolution(self, layer):
         before = self.shape
-        needed = size(layer.halo.needed[layer.halo.group.rank])
-        self.shape = resized(before, layer.halo.dim, needed)
+        self.shape = layer.halo.step("forward", before, self.batch_size).there
         forward, _ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
         share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
@@ -288,18 +266,18 @@ class Walk:
             for works in (self.works, self.of[self.layer]):
                 works[works.index(forward)] = parts[0]
                 works.append(parts[1])
-        self.halo(layer.halo)
+        self.redistribute(layer.halo)
         self.shape = after
 
     def gathered(self, layer):
-        move, n, width = layer.move, self.shape[0], self.shape[1]
-        move.begin(0, 0, self.batch_size)
-        group, whole = move.group, move.parts(move.source)[-1].stop
-        self.shape = n, whole
-        self.elements += n * whole  # the gathered blocks
+        """The all-gather of a GatheredLinear, and backward its reduce-scatter, which goes on behind the weights' gradient."""
+        forward = layer.move.step("forward", self.shape, self.batch_size)
+        backward = layer.move.step("backward", forward.there, self.batch_size)
+        self.shape = forward.there
+        self.elements += prod(forward.there)  # the gathered blocks
         _, *back = self.linear(layer.linear)
-        self.communicate("forward", "all-gather", group, n * width * (group.size - 1))
-        self.communicate("backward", "reduce-scatter", group, n * (whole - width), tuple(back[:1]))
+        self.communicate("forward", forward.kind, layer.group, forward.sent)
+        self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
 
 
 RULES = {
@@ -308,37 +286,21 @@ RULES = {
     Pool2d: Walk.pool,
     Dropout: Walk.elementwise,
     BatchNorm: Walk.batch_norm,
-    LocalResponseNorm: Walk.elementwise,
+    LocalResponseNorm: Walk.response_norm,
     Flatten: Walk.flatten,
     Residual: Walk.residual,
     Concat: Walk.concat,
     Activation: Walk.elementwise,
     Redistribute: Walk.redistribute,
-    Halo: Walk.halo,
     HaloConv2d: Walk.halo_convolution,
     GatheredLinear: Walk.gathered,
 }
 
 
-def most_of_halo(owned, needed):
-    """How much of the dimension the rank sends, or receives, that has most to do in a `Halo`."""
-    blocks = [[(part.start, part.stop) for part in pair] for pair in zip(owned, needed) if any(map(size, pair))]
-    (own_start, own_stop), (start, stop) = np.array(blocks).reshape(-1, 2, 2).transpose(1, 2, 0)
-    between = np.minimum.outer(own_stop, stop) - np.maximum.outer(own_start, start)  # from each rank to each
-    np.fill_diagonal(between, 0)
-    sent = np.maximum(between, 0)
-    return max(sent.sum(0).max(initial=0), sent.sum(1).max(initial=0))
-
-
-def all_reduce_elements(elements, group):
-    """What this rank sends in an all-reduce."""
-    return all_reduce_of_rank(elements, group.size, group.rank)
-
-
 def gradient_sums(layers, outline):
     """(group, elements) of the collectives in which the gradients of layers are summed, see `parallel/sync/reduction.py`."""
     parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
-    for axes, run in groupby(parameters, key=replicated):
+    for axes, run in groupby(parameters, key=lambda p: p.layout.replicated):
         group, elements = outline.group(*axes), sum(p.size for p in run)
         for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
             yield group, min(elements - start, MAX_ELEMENTS)

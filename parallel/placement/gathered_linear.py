@@ -31,20 +31,20 @@ class GatheredLinear(Layer):
     @property
     def parts(self):
         """The slices of the features, those of one rank each."""
-        return self.move.parts(self.move.source)
+        return self.move.source.partition.parts
 
     def forward(self, x, training=False):
         me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias.value
         self.blocks = [self.workspace(f"x {rank}", (len(x), size(part)), x.dtype) for rank, part in enumerate(self.parts)]
         xp.copyto(self.blocks[me], x)
-        transfer = self.group.start_exchange([self.blocks[me]] * self.group.size, self.blocks, self.name, "all-gather")
+        transfer = self.group.start_point_to_point([self.blocks[me]] * self.group.size, self.blocks, self.name, "all-gather")
         y = self.workspace("y", (len(x), weight.shape[1]), x.dtype)
         matmul(self.blocks[me], weight[self.parts[me]], y)
         transfer.wait()
-        addend = self.workspace("addend", y.shape, y.dtype)
+        term = self.workspace("term", y.shape, y.dtype)
         for rank, part in enumerate(self.parts):
             if rank != me:
-                xp.add(y, matmul(self.blocks[rank], weight[part], addend), out=y)
+                xp.add(y, matmul(self.blocks[rank], weight[part], term), out=y)
         return xp.add(y, bias, out=y)
 
     def gradients(self, dy, progress=lambda: None):
@@ -66,18 +66,18 @@ class GatheredLinear(Layer):
     def _start(self, dy):
         shapes = [(len(dy), size(part)) for part in self.parts]
         self._sent = [self.workspace(f"to {rank}", shape, dy.dtype) for rank, shape in enumerate(shapes)]
-        self._addends = [self.workspace(f"of {rank}", shapes[self.group.rank], dy.dtype) for rank in range(self.group.size)]
+        self._terms = [self.workspace(f"of {rank}", shapes[self.group.rank], dy.dtype) for rank in range(self.group.size)]
         for part, block in zip(self.parts, self._sent):
             matmul(dy, self.linear.weight.value[part].T, block)
-        self._addends[self.group.rank] = self._sent[self.group.rank]
-        return self.group.start_exchange(self._sent, self._addends, self.name, "reduce-scatter")
+        self._terms[self.group.rank] = self._sent[self.group.rank]
+        return self.group.start_point_to_point(self._sent, self._terms, self.name, "reduce-scatter")
 
     def _finish(self, transfer):
         transfer.wait()
-        dx = gradient_space(self._addends[0].shape, self._addends[0])
-        xp.copyto(dx, self._addends[0])
-        for addend in self._addends[1:]:
-            xp.add(dx, addend, out=dx)
+        dx = gradient_space(self._terms[0].shape, self._terms[0])
+        xp.copyto(dx, self._terms[0])
+        for term in self._terms[1:]:
+            xp.add(dx, term, out=dx)
         return dx
 
     def __repr__(self):

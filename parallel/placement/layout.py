@@ -1,62 +1,87 @@
-"""Which part of a minibatch each rank of a grid holds: answered for any rank, without communication."""
+"""The layout of an array: its placement along every axis of the grid, from which all else about it follows.
 
-from dataclasses import dataclass
-from functools import lru_cache
+Which block a rank holds, which ranks hold the same block, who counts it in a sum over the grid, and along which axes its
+gradient has to be summed: all are answered here for any rank, without communication.
+"""
 
-from parallel.placement.placements import C, H, N, Shard
-from parallel.placement.partition import size, split
+from dataclasses import dataclass, field
 
-
-@lru_cache(maxsize=4096)
-def parts_of_features(features, unit, ranks):
-    """The slices of `features` on each rank, where `unit` of them (the pixels of a channel) stay together."""
-    return tuple(slice(part.start * unit, part.stop * unit) for part in split(features // unit, ranks))
-
-
-def parts(dim, samples, shape, ranks, unit=1):
-    """The slices on each rank of a dimension, N, H or C, of `samples` samples of `shape`. unit: as of `parts_of_features`."""
-    if dim == C:
-        return parts_of_features(shape[-1], unit, ranks)
-    return split(samples if dim == N else shape[0], ranks)
+from parallel.placement.partition import size, within
+from parallel.placement.placements import Partial, Replicate, Shard
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The placement of a minibatch: samples are split along `batch`, and along the other axes as `placements` say.
+    """shape: of the whole array; its first length is None for activations, whose samples come with each minibatch.
 
-    sizes: the grid's sizes by axis. placements: by axis, but for `batch`. shape: of a whole sample, (features,) or
-    (height, width, channels). unit: how many features stay together. order: the axes that split the samples as well,
-    outermost first: each splits what the ones before it left together.
+    sizes: ranks along each axis. placements: by axis, the outermost first: where several axes shard one dimension, each of
+    them divides what the ones before it left together. An axis that is not named holds replicas.
     """
 
-    sizes: dict
-    placements: dict
     shape: tuple
-    unit: int = 1
-    order: tuple = ()
+    sizes: dict = field(hash=False)
+    placements: dict = field(hash=False)
 
-    def rows(self, batch_size, coordinates):
-        """The slice of the global minibatch whose samples the rank at `coordinates` holds."""
-        return self.rows_within(("batch", *self.order), batch_size, coordinates)
+    @property
+    def sample_shape(self):
+        """Of activations: the shape of a whole sample, (features,) or (height, width, channels)."""
+        return self.shape[1:]
 
-    def rows_within(self, axes, batch_size, coordinates):
-        """The slice that is left after the splits along the first axes, `axes`."""
-        rows = slice(0, batch_size)
-        for axis in axes:
-            part = split(size(rows), self.sizes[axis])[coordinates[axis]]
-            rows = slice(rows.start + part.start, rows.start + part.stop)
-        return rows
+    def of(self, samples):
+        """The layout of a minibatch of so many samples."""
+        return Layout((samples, *self.shape[1:]), self.sizes, self.placements)
+
+    def part(self, dim, coordinates, inside=None):
+        """The indices of a dimension that the rank at `coordinates` holds. inside: only the axes before this one divide it."""
+        dim %= len(self.shape)
+        held = slice(0, self.shape[dim])
+        for axis, placement in self.placements.items():
+            if axis == inside:
+                break
+            if isinstance(placement, Shard) and placement.dim % len(self.shape) == dim:
+                part = placement.partition_of(size(held)).part(coordinates[axis])
+                held = within(held, part)
+        return held
 
     def block(self, coordinates):
-        """The slices of a sample, one a dimension, that the rank at `coordinates` holds."""
-        block = [slice(0, length) for length in self.shape]
-        for axis, placement in self.placements.items():
-            if placement == Shard(H):
-                block[0] = split(self.shape[0], self.sizes[axis])[coordinates[axis]]
-            elif placement == Shard(C):
-                block[-1] = parts_of_features(self.shape[-1], self.unit, self.sizes[axis])[coordinates[axis]]
-        return tuple(block)
+        """The index of the block that the rank at `coordinates` holds: one part for each dimension."""
+        return tuple(self.part(dim, coordinates) for dim in range(len(self.shape)))
 
-    def is_first_copy(self, coordinates):
-        """Whether, of the ranks that hold the same samples, this is the one that speaks for them."""
-        return all(coordinates[axis] == 0 for axis, placement in self.placements.items() if placement != Shard(N))
+    def rows(self, samples, coordinates):
+        """Of activations: the slice of a global minibatch that the rank at `coordinates` holds."""
+        return self.of(samples).part(0, coordinates)
+
+    def sample_block(self, coordinates):
+        """Of activations: the part of each sample that the rank at `coordinates` holds, one for each dimension of a sample."""
+        return tuple(self.part(dim, coordinates) for dim in range(1, len(self.shape)))
+
+    def local_shape(self, coordinates):
+        """The shape of the block that the rank at `coordinates` holds."""
+        return tuple(size(part) for part in self.block(coordinates))
+
+    @property
+    def replicated(self):
+        """The axes along which every rank holds the same block: those along which the gradient is a partial sum."""
+        return tuple(axis for axis in self.sizes if isinstance(self.placements.get(axis, Replicate()), Replicate))
+
+    @property
+    def sharded(self):
+        """The axes along which the ranks hold different blocks, the outermost first."""
+        return tuple(axis for axis, placement in self.placements.items() if isinstance(placement, Shard))
+
+    def is_counted(self, coordinates):
+        """Whether, of the ranks that hold the same block, the one at `coordinates` counts in sums over the grid."""
+        return all(coordinates[axis] == 0 for axis in self.replicated)
+
+    @property
+    def gradient(self):
+        """The layout of the gradient: each placement's adjoint."""
+        adjoint = {axis: self.placements.get(axis, Replicate()).adjoint for axis in self.sizes}
+        return Layout(self.shape, self.sizes, adjoint)
+
+    @property
+    def is_partial(self):
+        """Whether along some axis the ranks hold partial sums."""
+        return any(isinstance(placement, Partial) for placement in self.placements.values())
+
+

@@ -1,45 +1,232 @@
-"""One function splits n things over p ranks: evenly, or by weights. Empty parts are legal."""
+"""How the indices of one dimension are divided among the ranks of an axis: evenly, by weights, in groups, or by any owner map.
 
-from functools import lru_cache
+A part is a slice where its indices follow one another, else an increasing array of indices. Parts may be empty, and they may
+overlap: then a rank holds copies of what others own, as the halo of a convolution does.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import floor, isfinite
 
+import numpy as np
 
-@lru_cache(maxsize=4096)
-def split(n, parts, weights=None):
-    """`parts` consecutive slices that cover range(n), as a tuple.
+EMPTY = slice(0, 0)
 
-    n: how many things, at least 0. parts: over how many ranks, at least 1.
-    weights: a tuple with one number of at least 0 a rank; sizes are proportional to them, rounded by the largest
-    remainder. Without weights the sizes differ by at most one, the larger ones first.
-    Raises ValueError for sizes out of range or weights that do not fit.
+
+class Partition:
+    """A value that says for a dimension of `length` indices which of them each of `ranks` ranks holds.
+
+    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `grouped`. It answers for any rank,
+    without communication, and equal partitions compare equal however they were made.
     """
-    if n < 0 or parts < 1:
-        raise ValueError(f"cannot split {n} things over {parts} ranks")
-    if weights is None:
-        sizes = [n // parts + (rank < n % parts) for rank in range(parts)]
-    else:
-        if len(weights) != parts:
-            raise ValueError(f"{len(weights)} weights for {parts} ranks: give one a rank")
+
+    length: int
+    ranks: int
+
+    def part(self, rank):
+        """The indices that a rank holds: a slice, or an increasing index array."""
+        raise NotImplementedError
+
+    def size(self, rank):
+        """How many indices a rank holds."""
+        return size(self.part(rank))
+
+    @property
+    def parts(self):
+        """The parts of all ranks, in rank order."""
+        return [self.part(rank) for rank in range(self.ranks)]
+
+    @property
+    def sizes(self):
+        """How many indices each rank holds, in rank order."""
+        return [self.size(rank) for rank in range(self.ranks)]
+
+    def intersection(self, rank, other, other_rank):
+        """The indices that `rank` holds here and `other_rank` holds in the Partition `other`."""
+        return common(self.part(rank), other.part(other_rank))
+
+    def owner(self, index):
+        """The first rank that holds an index; None if no rank does."""
+        for rank in range(self.ranks):
+            if size(common(self.part(rank), slice(index, index + 1))):
+                return rank
+        return None
+
+    def grouped(self, unit):
+        """The Partition of `unit` times as many indices in which each index of this one stands for `unit` that stay together."""
+        return Partition.of(self.length * unit, tuple(_times(part, unit) for part in self.parts))
+
+    @cached_property
+    def is_contiguous(self):
+        """Whether all parts are slices, so that nothing is indexed."""
+        return all(isinstance(part, slice) for part in self.parts)
+
+    @cached_property
+    def key(self):
+        """What equal partitions have in common."""
+        return self.length, tuple((p.start, p.stop) if isinstance(p, slice) else p.tobytes() for p in self.parts)
+
+    def __eq__(self, other):
+        if self is other:
+            return True
+        alike = isinstance(other, Partition) and (self.length, self.ranks) == (other.length, other.ranks)
+        return alike and self.key == other.key
+
+    def __hash__(self):
+        return hash((self.length, self.ranks))
+
+    def __repr__(self):
+        sizes = [self.size(rank) for rank in range(min(self.ranks, 8))]
+        return f"Partition({self.length} as {'+'.join(map(str, sizes))}{'+..' if self.ranks > 8 else ''})"
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def even(length, ranks):
+        """Consecutive parts whose sizes differ by at most one, the larger ones first. ValueError for negative numbers."""
+        if length < 0 or ranks < 1:
+            raise ValueError(f"cannot split {length} things over {ranks} ranks")
+        return _Even(length, ranks)
+
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def weighted(length, weights):
+        """Consecutive parts whose sizes are proportional to `weights`, a tuple with one number of at least 0 for each rank.
+
+        Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0.
+        """
         if not all(w >= 0 and isfinite(w) for w in weights) or sum(weights) <= 0:
             raise ValueError(f"weights {weights} must be finite, at least 0, and not all 0")
-        exact = [n * w / sum(weights) for w in weights]
+        exact = [length * w / sum(weights) for w in weights]
         sizes = [floor(e) for e in exact]
-        by_remainder = sorted(range(parts), key=lambda rank: (sizes[rank] - exact[rank], rank))
-        for rank in by_remainder[: n - sum(sizes)]:
+        by_remainder = sorted(range(len(weights)), key=lambda rank: (sizes[rank] - exact[rank], rank))
+        for rank in by_remainder[: length - sum(sizes)]:
             sizes[rank] += 1
-    return tuple(slice(stop - size, stop) for stop, size in zip(accumulate(sizes), sizes))
+        return Partition.of(length, tuple(slice(stop - n, stop) for stop, n in zip(accumulate(sizes), sizes)))
+
+    @staticmethod
+    def owned(owners, ranks):
+        """Index i belongs to rank owners[i], as a hypergraph partitioner says. ValueError for an owner that is no rank."""
+        owners = np.asarray(owners)
+        if owners.ndim != 1 or owners.dtype.kind not in "iu" or owners.size and not 0 <= owners.min() <= owners.max() < ranks:
+            raise ValueError(f"owners must be a list of ranks from 0 to {ranks - 1}")
+        return Partition.of(len(owners), tuple(np.flatnonzero(owners == rank) for rank in range(ranks)))
+
+    @staticmethod
+    def at_rank(length, ranks, rank):
+        """One rank holds all indices, the others none."""
+        return Partition.of(length, tuple(slice(0, length) if r == rank else EMPTY for r in range(ranks)))
+
+    @staticmethod
+    def of(length, parts):
+        """The Partition of these parts: slices, or increasing index arrays. ValueError for indices outside the dimension."""
+        parts = tuple(_normal(part) for part in parts)
+        for part in parts:
+            if size(part) and not (0 <= first(part) and last(part) < length):
+                raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
+        return _Explicit(length, parts)
+
+
+class _Even(Partition):
+    """Known from three numbers, so that it costs nothing however many ranks there are. unit: how many indices stay together."""
+
+    is_contiguous = True
+
+    def __init__(self, length, ranks, unit=1):
+        self.length, self.ranks, self.unit = length, ranks, unit
+        self.least, self.longer = divmod(length // unit, ranks)  # the first `longer` parts hold one unit more than `least`
+
+    def part(self, rank):
+        start, held = rank * self.least + min(rank, self.longer), self.least + (rank < self.longer)
+        return slice(start * self.unit, (start + held) * self.unit) if held else EMPTY
+
+    def size(self, rank):
+        return (self.least + (rank < self.longer)) * self.unit
+
+    def grouped(self, unit):
+        return _Even(self.length * unit, self.ranks, self.unit * unit)
+
+    def __eq__(self, other):
+        if isinstance(other, _Even) and self.unit == other.unit:
+            return (self.length, self.ranks) == (other.length, other.ranks)
+        return super().__eq__(other)
+
+    __hash__ = Partition.__hash__
+
+
+class _Explicit(Partition):
+    """Known part by part."""
+
+    def __init__(self, length, parts):
+        self.length, self.ranks, self._parts = length, len(parts), parts
+
+    def part(self, rank):
+        return self._parts[rank]
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a dimension whose length is not known yet, such as the samples of a minibatch, will be divided over `ranks` ranks.
+
+    weights: one number for each rank, in proportion to which they get indices; None for even parts.
+    """
+
+    ranks: int
+    weights: tuple | None = None
+
+    def __post_init__(self):
+        if self.weights is not None:
+            if len(self.weights) != self.ranks:
+                raise ValueError(f"{len(self.weights)} weights for {self.ranks} ranks: give one for each rank")
+            Partition.weighted(0, self.weights)  # refuses weights that are none
+
+    def partition(self, length):
+        """The Partition of so many indices."""
+        return Partition.even(length, self.ranks) if self.weights is None else Partition.weighted(length, self.weights)
 
 
 def size(part):
-    """How many things a part of `split` holds."""
-    return part.stop - part.start
+    """How many indices a part holds."""
+    return part.stop - part.start if isinstance(part, slice) else len(part)
+
+
+def first(part):
+    """The first index of a part that is not empty."""
+    return part.start if isinstance(part, slice) else int(part[0])
+
+
+def last(part):
+    """The last index of a part that is not empty."""
+    return part.stop - 1 if isinstance(part, slice) else int(part[-1])
 
 
 def common(a, b):
-    """What two slices have in common: an empty slice if nothing."""
-    start, stop = max(a.start, b.start), min(a.stop, b.stop)
-    return slice(start, stop) if stop > start else slice(0, 0)
+    """The indices that two parts have in common: an empty slice if there are none."""
+    if isinstance(a, slice) and isinstance(b, slice):
+        start, stop = max(a.start, b.start), min(a.stop, b.stop)
+        return slice(start, stop) if stop > start else EMPTY
+    return _normal(np.intersect1d(indices(a), indices(b), assume_unique=True))
+
+
+def positions(part, held):
+    """Where the indices of `part` lie in an array that holds those of `held`: a slice, or an index array."""
+    if not size(part):
+        return EMPTY
+    if isinstance(part, slice) and isinstance(held, slice):
+        return slice(part.start - held.start, part.stop - held.start)
+    return _normal(np.searchsorted(indices(held), indices(part)))
+
+
+def indices(part):
+    """A part as an array of its indices."""
+    return np.arange(part.start, part.stop) if isinstance(part, slice) else part
+
+
+def within(part, inner):
+    """The indices of the dimension that lie at the positions `inner` of what `part` holds."""
+    if isinstance(part, slice) and isinstance(inner, slice):
+        return slice(part.start + inner.start, part.start + inner.stop)
+    return _normal(indices(part)[inner])
 
 
 def resized(shape, dim, length):
@@ -47,3 +234,21 @@ def resized(shape, dim, length):
     shape = list(shape)
     shape[dim] = length
     return tuple(shape)
+
+
+def _times(part, unit):
+    if isinstance(part, slice):
+        return slice(part.start * unit, part.stop * unit)
+    return (part[:, None] * unit + np.arange(unit)).ravel()
+
+
+def _normal(part):
+    """A part in the form in which equal ones are alike: a slice where the indices follow one another, (0, 0) if it is empty."""
+    if isinstance(part, slice):
+        return part if part.stop > part.start else EMPTY
+    part = np.asarray(part, np.int64)
+    if not len(part):
+        return EMPTY
+    if part[-1] - part[0] + 1 == len(part):
+        return slice(int(part[0]), int(part[-1]) + 1)
+    return part

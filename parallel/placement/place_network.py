@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from nn import Conv2d, Flatten
 from nn.pool import Pool2d
 from parallel.placement.layout import Layout
+from parallel.placement.partition import Split
 from parallel.placement.placer import Placer
-from parallel.placement.plans import INPUT, along_height, feature_sizes, parse_plan, weighted
+from parallel.placement.plans import CHOSEN, choices, feature_sizes, parse_plan, weighted
 
 
 @dataclass
@@ -14,33 +15,54 @@ class Placed:
     """What a plan makes of a network on one rank.
 
     layers: those of this rank, with the redistributions between them. plan: the choice of each layer with weights.
-    input, output: the Layouts of what goes in and comes out.
+    splits: {axis: Split}, how each axis divides things. input, output: the Layouts of what goes in and comes out.
     """
 
     layers: list
     plan: list
+    splits: dict
     input: Layout
     output: Layout
 
 
-def place(net, grid, plan):
+def place(net, grid, plan, shares=None, owners=None):
     """The network on one rank of a grid, a description that costs no memory: a Placed.
 
-    grid: a ProcessGrid, or an Outline of one. plan, errors: as of `parallelize`.
+    grid: a ProcessGrid, or a description of one. plan, shares, owners, errors: see `parallelize`.
     """
     layers, shape = checked(net)
-    model = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes["model"])
-    if "height" in model and grid.sizes["height"] > 1:
+    words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
+    if "height" in words and grid.sizes["height"] > 1:
         raise ValueError(f"plan '{plan}': the axis height splits the images already: leave height out of one of the two")
-    if "laugier" in model and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
+    if "laugier" in words and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
         raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
-    choices = {"height": dict(zip(layers, along_height(layers))), "model": dict(zip(layers, model))}
-    start = {axis: INPUT[choices[axis][layers[0]]] for axis in choices}
-    placer = Placer(grid, choices, shape, start)
+    placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), checked_owners(owners, layers, grid))
     input = placer.layout
     placer.place(net.layers)
     placer.finish()
-    return Placed(placer.layers, model, input, placer.layout)
+    return Placed(placer.layers, words, placer.splits, input, placer.layout)
+
+
+def splits(sizes, shares=None):
+    """{axis: Split} of a grid: even, or by `shares`, {axis: weights}. ValueError for shares that do not fit the grid."""
+    for axis, weights in (shares or {}).items():
+        if axis not in sizes:
+            raise ValueError(f"shares: unknown axis {axis}; there are {', '.join(sizes)}")
+        if len(weights) != sizes[axis]:
+            raise ValueError(f"shares: {len(weights)} for the axis {axis}, which has {sizes[axis]} ranks: give one for each")
+    return {axis: Split(size, tuple(shares[axis]) if shares and axis in shares else None) for axis, size in sizes.items()}
+
+
+def checked_owners(owners, layers, grid):
+    """The Partitions of the outputs of some layers; ValueError where one does not fit its layer or the grid."""
+    outputs, ranks = {layer.name: layer.outputs for layer in layers}, grid.sizes[CHOSEN]
+    for name, partition in (owners or {}).items():
+        if name not in outputs:
+            raise ValueError(f"owners: there is no layer {name} with weights")
+        if (partition.length, partition.ranks) != (outputs[name], ranks):
+            raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {CHOSEN} {ranks} ranks, but the "
+                             f"partition is of {partition.length} over {partition.ranks}")  # fmt: skip
+    return owners if ranks > 1 else None
 
 
 def checked(net):

@@ -1,27 +1,40 @@
-"""Where the pieces of a global array are, along one axis of the process grid.
+"""Where the parts of a global array are, along one axis of the process grid.
 
-| placement    | meaning                                  | adjoint      |
-|--------------|------------------------------------------|--------------|
-| `Shard(dim)` | split along one dimension, maybe unevenly | `Shard(dim)` |
-| `Replicate`  | every rank of the axis holds it whole     | `Partial`    |
-| `Partial`    | the ranks hold addends of it              | `Replicate`  |
+| placement               | meaning                                                          | adjoint                 |
+|-------------------------|------------------------------------------------------------------|-------------------------|
+| `Shard(dim, partition)` | the ranks of the axis hold parts of one dimension                | `Shard(dim, partition)` |
+| `Replicate`             | every rank of the axis holds the whole array                     | `Partial`               |
+| `Partial`               | the ranks of the axis hold partial sums, which add up to the array | `Replicate`           |
 
-The adjoint is the placement of the gradient: what was copied has gradients to be summed, and the addends of a
-sum all have the gradient of the sum.
+The adjoint is the placement of the gradient: the gradients of copies have to be summed, and each term of a sum has the
+gradient of the sum. Where the parts of a Shard overlap, the gradients of the copies of an element are partial sums as well;
+the exchange that leads back to disjoint parts adds them.
 """
 
 from dataclasses import dataclass
 
-N, H, C = 0, 1, -1  # the dimensions that are sharded: samples are first, then the rows of images; features (channels) last
+from parallel.placement.partition import Partition, Split
+
+N, H, C = 0, 1, -1  # the dimensions of activations: samples first, then the rows of images; features or channels are last
 
 
 @dataclass(frozen=True)
 class Shard:
+    """dim: the dimension. partition: a Partition of it; or a Split, where its length is that of a minibatch to come."""
+
     dim: int
+    partition: Partition | Split
 
     @property
     def adjoint(self):
         return self
+
+    def partition_of(self, length):
+        """The Partition of a dimension that has this length."""
+        return self.partition.partition(length) if isinstance(self.partition, Split) else self.partition
+
+    def __str__(self):
+        return f"Shard(dim={self.dim})"
 
 
 @dataclass(frozen=True)
@@ -30,9 +43,20 @@ class Replicate:
     def adjoint(self):
         return Partial()
 
+    def __str__(self):
+        return "Replicate"
+
 
 @dataclass(frozen=True)
 class Partial:
     @property
     def adjoint(self):
         return Replicate()
+
+    def __str__(self):
+        return "Partial"
+
+
+def is_shard(placement, dim=None):
+    """Whether a placement is a Shard, of a certain dimension if one is named."""
+    return isinstance(placement, Shard) and dim in (None, placement.dim)

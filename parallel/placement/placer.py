@@ -8,34 +8,52 @@ from nn.activations import Activation
 from nn.device import is_cpu
 from nn.pool import Pool2d
 from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo import Halo, HaloConv2d
+from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
-from parallel.placement.layout import Layout, parts_of_features
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
-from parallel.placement.plans import INPUT, OUTPUT, route
+from parallel.placement.layout import Layout
+from parallel.placement.partition import EMPTY, Partition, size
+from parallel.placement.placements import C, H, N, Partial, Replicate, Shard, is_shard
+from parallel.placement.plans import INPUT
 from parallel.placement.redistribute import Redistribute
-from parallel.placement.partition import size, split
 
 
 class Placer:
-    """Walks through a network and knows how the activations lie on the axes besides `batch`.
+    """Walks through a network and knows how the activations are placed along every axis.
 
-    grid: a ProcessGrid. choices: {axis: {layer: choice}} for the layers with weights, see `parallel/placement/plans.py`.
-    shape: of a sample here. at: {axis: placement} here. unit: how many features stay together. order: the axes that
-    split the samples, outermost first. layers: what was placed so far.
+    grid: a ProcessGrid, or a description of one. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
+    shape: of a sample here. splits: {axis: Split}, how an axis divides what nothing else divides already. owners: {name of a
+    layer: Partition} of the outputs of layers that are split by "out" in another way.
+    at: {axis: placement} here, of the axes that have several ranks. order: those that shard the samples, outermost first.
+    layers: what was placed so far.
     """
 
-    def __init__(self, grid, choices, shape, at, unit=1, order=None):
-        self.grid, self.choices, self.shape, self.at, self.unit = grid, choices, shape, dict(at), unit
-        self.order = tuple(axis for axis in at if self._splits_samples(axis, at[axis])) if order is None else order
+    def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
+        self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
+        self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
+        self.order = tuple(axis for axis, p in self.at.items() if is_shard(p, N)) if order is None else order
         self.layers = []
+
+    def _start(self, axis):
+        """The placement in which the first layer with weights wants its input, which is read in this form."""
+        return self._wanted(axis, next(iter(self.choices[axis].values())), INPUT, {})
+
+    def _wanted(self, axis, choice, kinds, at):
+        """The placement that a choice means along an axis. kinds: INPUT or OUTPUT of `plans.py`; at: what there is already,
+        which a Shard of the same dimension keeps."""
+        kind = kinds[choice]
+        if not isinstance(kind, int):
+            return kind
+        return at[axis] if is_shard(at.get(axis), kind) else self.shard(axis, kind)
+
+    def shard(self, axis, dim):
+        """The Shard of a dimension along an axis that divides it as that axis divides everything."""
+        split = self.splits[axis]
+        return Shard(dim, split if dim == N else split.partition(self.shape[dim - 1 if dim > 0 else dim]))
 
     @property
     def layout(self):
-        return Layout(self.grid.sizes, dict(self.at), self.shape, self.unit, self.order)
-
-    def _splits_samples(self, axis, placement):
-        return placement == Shard(N) and self.grid.sizes[axis] > 1
+        placements = {axis: self.at[axis] for axis in (*self.order, *(axis for axis in self.at if axis not in self.order))}
+        return Layout((None, *self.shape), self.grid.sizes, placements)
 
     def place(self, layers):
         """Place the layers one after another. ValueError for a kind of layer that there is no rule for."""
@@ -50,7 +68,7 @@ class Placer:
         """Bring the outputs to where the loss is computed: each rank has samples of its own."""
         for axis, placement in self.at.items():
             if placement != Replicate():
-                self.move(axis, Shard(N), "output")
+                self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name):
         """Append what brings the activations to `target` along an axis."""
@@ -60,102 +78,116 @@ class Placer:
         inner = self.order[self.order.index(axis) + 1 :] if axis in self.order else ()
         for other in reversed(inner):  # their parts are parts of what this axis is about to put together
             self.move(other, Replicate(), name)
-        for a, b in route(source, target):
-            self._append_move(axis, a, b, name)
+        if source == Partial() and not isinstance(target, Shard):  # a reduce-scatter first: two moves of fewer bytes
+            self._append_move(axis, self.shard(axis, C), name)
+        self._append_move(axis, target, name)
         for other in inner:
-            self.move(other, Shard(N), name)
+            self.move(other, self.shard(other, N), name)
 
-    def _append_move(self, axis, source, target, name):
+    def _append_move(self, axis, target, name):
         outer = self.order[: self.order.index(axis)] if axis in self.order else self.order
-        if self.grid.sizes[axis] > 1:
-            rows = partial(self.layout.rows_within, ("batch", *outer), coordinates=self.grid.coordinates)
-            move = Redistribute(self.grid.group(axis), source, target, self.shape, rows, self.unit)
-            self._append(move, name)
+        rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
+        self._append(Redistribute(self.grid.group(axis), self.at[axis], target, self.shape, rows), name)
         self.at[axis] = target
-        self.order = outer + ((axis,) if self._splits_samples(axis, target) else ())
+        self.order = outer + ((axis,) if is_shard(target, N) else ())
+
+    @staticmethod
+    def _rows_of_group(layout, axis, coordinates, batch_size):
+        """The slice of a global minibatch that the ranks along an axis hold together."""
+        return layout.of(batch_size).part(0, coordinates, inside=axis)
 
     def _append(self, layer, name):
         layer.give_name(name)
         self.layers.append(layer)
 
     def whole_values(self, name):
-        """What is elementwise, or compares, can not work on addends: sum them."""
+        """What is elementwise, or compares, can not work on partial sums: add them up."""
         for axis, placement in self.at.items():
             if placement == Partial():
-                self.move(axis, Shard(C), name)
+                self.move(axis, self.shard(axis, C), name)
 
-    # ----- one method a kind of layer
+    def _sharding(self, dim):
+        """The axes along which a dimension of the samples is sharded."""
+        return [axis for axis, placement in self.at.items() if is_shard(placement, dim)]
+
+    # ----- one method for each kind of layer
 
     def weights(self, layer):
-        for axis in self.at:
-            self.move(axis, INPUT[self.choices[axis][layer]], layer.name)
-        choice, group = self.choices["model"][layer], self.grid.group("model")
-        whole = choice == "laugier" and group.size > 1
-        if whole:
-            self._append(CopyThenReduce(group, self.shape), layer.name)
-        block = self._block(layer, choice, group)
+        """A Linear or Conv2d: its input is brought to where each axis' choice wants it, and it keeps its block of the weights."""
+        choices = {axis: self.choices[axis][layer] for axis in self.at}
+        for axis, choice in choices.items():
+            self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)
+        whole = [axis for axis, choice in choices.items() if choice == "laugier"]
+        for axis in whole:
+            self._append(CopyThenReduce(self.grid.group(axis), self.shape), layer.name)
+        block, outputs = self._block(layer, choices)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
-        axis = self._height_axis()
-        if axis and isinstance(layer, Conv2d):
-            owned, needed, block.window, rows = self._strips(axis, layer.window)
-            halo = Halo(self.grid.group(axis), H, owned, needed)
-            block = block if halo.moves_nothing else HaloConv2d(block, halo, rows)
+        for axis in self._sharding(H) if isinstance(layer, Conv2d) else ():
+            rows = self.splits[axis].partition(layer.window.output(*self.shape[:2])[0])
+            halo = self._halo(axis, layer.window, rows)
+            mine = rows.part(self.grid.coordinates[axis])
+            block.window = layer.window.of_rows(mine, self.shape[0])
+            block = HaloConv2d(block, halo, size(mine)) if halo.moves("forward") else block
+            outputs[axis] = Shard(H, rows)
         self._append(block, layer.name)
-        for axis in self.at:
-            self.at[axis] = OUTPUT[self.choices[axis][layer]]
-        if whole:
-            self._append(GatherThenSlice(group, layer.output_shape(self.shape)), layer.name)
-        self.unit = 1
+        for axis in whole:
+            self._append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
+            outputs[axis] = Replicate()
+        self.at |= outputs
+
+    def _block(self, layer, choices):
+        """(the block of a Linear or Conv2d that this rank holds, the placements of its output by axis).
+
+        Each axis shards the weight's outputs, its inputs, or neither. Of a sum over the inputs the bias is a term as well:
+        the first rank that has inputs adds it.
+        """
+        weight, bias, outputs = {}, {}, {}
+        for axis, choice in choices.items():
+            ranks = self.grid.sizes[axis]
+            if choice in ("out", "laugier"):
+                columns = self.owners.get(layer.name) or self.splits[axis].partition(layer.outputs)
+                weight[axis], bias[axis], outputs[axis] = Shard(-1, columns), Shard(0, columns), Shard(C, columns)
+            elif choice == "in":
+                rows = self.at[axis].partition
+                adds_bias = next((rank for rank in range(ranks) if rows.size(rank)), 0)
+                bias[axis] = Shard(0, Partition.at_rank(layer.outputs, ranks, adds_bias))
+                weight[axis], outputs[axis] = Shard(-2, rows), Partial()
+            else:
+                outputs[axis] = self.at[axis]
+        layouts = [Layout(p.shape, self.grid.sizes, of) for p, of in ((layer.weight, weight), (layer.bias, bias))]
+        (*_, rows, columns), (biases,) = (layout.block(self.grid.coordinates) for layout in layouts)
+        block = layer.block(rows, columns, biases)
+        block.weight.layout, block.bias.layout = layouts
+        return block, outputs
 
     def _hides_gather(self, before, block):
         """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
-        gathers = isinstance(before, Redistribute) and (before.source, before.target) == (Shard(C), Replicate())
-        return gathers and isinstance(block, Linear) and is_cpu() and self.grid.spans_nodes("model")
+        if not isinstance(before, Redistribute) or not isinstance(block, Linear) or not is_cpu():
+            return False
+        gathers = is_shard(before.source, C) and before.target == Replicate()
+        return gathers and before.source.partition.is_contiguous and self.grid.spans_nodes(*self._axes_of(before))
 
-    def _block(self, layer, choice, group):
-        """The block of a Linear or Conv2d that this rank of the model axis holds."""
-        inputs, outputs = (slice(0, n) for n in layer.weight.shape[-2:])
-        rows, columns, biases = [inputs], [outputs], [outputs]
-        if choice == "in":
-            rows = parts_of_features(layer.weight.shape[-2], self.unit, group.size)
-            # The bias is an addend too: one rank adds it.
-            columns, biases = [outputs] * group.size, [outputs, *[slice(0, 0)] * (group.size - 1)]
-        elif choice in ("out", "laugier"):
-            columns = biases = split(outputs.stop, group.size)
-            rows = [inputs] * group.size
-        me = group.rank if len(rows) > 1 else 0
-        if isinstance(layer, Conv2d):
-            block = Conv2d(layer.inputs, layer.outputs, layer.window.kernel, layer.window.stride, layer.window.padding,
-                           layer.has_bias, rows[me], columns[me], biases[me])  # fmt: skip
-        else:
-            block = Linear(layer.inputs, layer.outputs, rows[me], columns[me], biases[me])
-        if len(rows) > 1:
-            kernel = block.weight.index[:-2]
-            block.weight.indices = [(*kernel, r, c) for r, c in zip(rows, columns)]
-            block.bias.indices = [(b,) for b in biases]
-        return block
+    def _axes_of(self, move):
+        """The axis along which a Redistribute moves."""
+        return [axis for axis in self.at if self.grid.group(axis) is move.group]
 
-    def _height_axis(self):
-        """The axis of more than one rank along which images are split into strips, or None."""
-        return next((axis for axis, p in self.at.items() if p == Shard(H) and self.grid.sizes[axis] > 1), None)
-
-    def _strips(self, axis, window):
-        """(owned, needed, window of this rank's strip, rows of its output) of a window over strips."""
-        group, height = self.grid.group(axis), self.shape[0]
-        outputs = split(window.output(*self.shape[:2])[0], group.size)
-        needed = [window.input_rows(rows, height) for rows in outputs]
-        mine = outputs[group.rank]
-        return split(height, group.size), needed, window.of_rows(mine, height), size(mine)
+    def _halo(self, axis, window, outputs):
+        """The Redistribute from the rows that the ranks of an axis own to those that their parts of the outputs look at."""
+        height = self.shape[0]
+        needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+        return Redistribute(self.grid.group(axis), self.at[axis], Shard(H, needed), self.shape)
 
     def pool(self, layer):
         self.whole_values(layer.name)
         new = fresh(layer)
-        if axis := self._height_axis():
-            owned, needed, new.window, _ = self._strips(axis, layer.window)
-            halo = Halo(self.grid.group(axis), H, owned, needed)
-            if not halo.moves_nothing:
+        for axis in self._sharding(H):
+            rows = self.splits[axis].partition(layer.window.output(*self.shape[:2])[0])
+            halo = self._halo(axis, layer.window, rows)
+            new.window = layer.window.of_rows(rows.part(self.grid.coordinates[axis]), self.shape[0])
+            if halo.moves("forward"):
                 self._append(halo, layer.name)
+            self.at[axis] = Shard(H, rows)
         self._append(new, layer.name)
 
     def elementwise(self, layer):
@@ -165,40 +197,34 @@ class Placer:
     def dropout(self, layer):
         self.whole_values(layer.name)
         new, layout, coordinates = fresh(layer), self.layout, self.grid.coordinates
-        new.shape, new.block = self.shape, layout.block(coordinates)
+        new.shape, new.block = self.shape, layout.sample_block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
         self._append(new, layer.name)
 
     def batch_norm(self, layer):
         self.whole_values(layer.name)
-        apart = [axis for axis, placement in self.at.items() if placement in (Shard(N), Shard(H))]
-        group = self.grid.group("batch", *apart)
-        if self.at["model"] == Shard(C):
-            columns = parts_of_features(self.shape[-1], self.unit, self.grid.sizes["model"])
-            new = GlobalBatchNorm(group, layer.channels, layer.eps, layer.momentum, columns[self.grid.coordinates["model"]])
-            for array in (*new.parameters, *new.buffers):
-                array.indices = [(part,) for part in columns]
-        else:
-            new = GlobalBatchNorm(group, layer.channels, layer.eps, layer.momentum)
+        apart = [axis for axis, p in self.at.items() if isinstance(p, Shard) and p.dim != C]
+        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if is_shard(p, C)}
+        layout = Layout((layer.channels,), self.grid.sizes, channels)
+        (held,) = layout.block(self.grid.coordinates)
+        new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum, held)
+        for array in (*new.parameters, *new.buffers):
+            array.layout = layout
         self._append(new, layer.name)
 
     def response_norm(self, layer):
         self.whole_values(layer.name)
-        new, group = fresh(layer), self.grid.group("model")
-        if self.at["model"] == Shard(C) and group.size > 1:
-            channels = self.shape[-1]
-            owned = parts_of_features(channels, self.unit, group.size)
-            needed = [
-                slice(max(0, own.start - layer.size // 2), min(channels, own.stop + (layer.size - 1) // 2))
-                if size(own)
-                else slice(0, 0)
-                for own in owned
-            ]
-            mine, seen = owned[group.rank], needed[group.rank]
+        new, channels = fresh(layer), self.shape[-1]
+        for axis in self._sharding(C):
+            if not self.at[axis].partition.is_contiguous:  # neighbouring channels are to be on the same rank
+                self.move(axis, self.shard(axis, C), layer.name)
+            owned, rank = self.at[axis].partition, self.grid.coordinates[axis]
+            needed = Partition.of(channels, tuple(layer.neighbours(part, channels) if size(part) else EMPTY for part in owned.parts))
+            mine, seen = owned.part(rank), needed.part(rank)
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
-            halo = Halo(group, C, owned, needed)
-            if not halo.moves_nothing:
+            halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(C, needed), self.shape)
+            if halo.moves("forward"):
                 self._append(halo, layer.name)
         self._append(new, layer.name)
 
@@ -207,10 +233,11 @@ class Placer:
         if len(self.shape) == 1:
             return
         for axis, placement in self.at.items():
-            if placement == Shard(H):
-                self.move(axis, Shard(N), layer.name)
+            if is_shard(placement, H):
+                self.move(axis, self.shard(axis, N), layer.name)
         self._append(fresh(layer), layer.name)
-        self.unit = self.shape[0] * self.shape[1]
+        pixels = self.shape[0] * self.shape[1]
+        self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if is_shard(p, C)}
 
     def residual(self, layer):
         branch, shortcut = self._branches((layer.branch, layer.shortcut), layer.name)
@@ -226,36 +253,31 @@ class Placer:
         self.layers.append(container)
 
     def _branches(self, branches, name, whole_channels=False):
-        """Place each branch from here; all end as the first does, with no addends and, if asked for, all channels."""
+        """Place each branch from here; all end as the first does, without partial sums and, if asked for, with all channels."""
         placers = []
         for layers in branches:
-            placer = Placer(self.grid, self.choices, self.shape, self.at, self.unit, self.order)
+            placer = Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order)
             placer.place(layers)
             if not placers:
                 placer.whole_values(name)
                 for axis, placement in placer.at.items():
-                    if whole_channels and placement == Shard(C):
-                        placer.move(axis, Shard(N), name)
+                    if whole_channels and is_shard(placement, C):
+                        placer.move(axis, placer.shard(axis, N), name)
             else:
                 placer._end_as(placers[0], name)
             placers.append(placer)
         self.at, self.order = placers[0].at, placers[0].order
-        self.unit = 1 if whole_channels else placers[0].unit
         return placers
 
     def _end_as(self, other, name):
         """Append what brings the activations to where another placer left its own."""
-        for axis in other.at:
-            if self.at[axis] == Shard(C) and self.unit != other.unit:  # blocks of features with other borders
-                self.move(axis, Shard(N), name)
-        self.unit = other.unit
         for axis, placement in other.at.items():
             self.move(axis, placement, name)
         if self.order != other.order:
             for axis in reversed(self.order):
                 self.move(axis, Replicate(), name)
             for axis in other.order:
-                self.move(axis, Shard(N), name)
+                self.move(axis, other.at[axis], name)
 
 
 PLACES = {

@@ -20,14 +20,18 @@ from math import prod
 
 from nn import Conv2d, Linear
 from nn.sequence import leaves, shapes
+from parallel.placement.moves import elements_sent
+from parallel.placement.partition import Partition, Split
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
-from parallel.placement.volume import redistribution
 
-INPUT = {"out": Replicate(), "in": Shard(C), "replicate": Shard(N), "height": Shard(H), "laugier": Replicate()}
-OUTPUT = {"out": Shard(C), "in": Partial(), "replicate": Shard(N), "height": Shard(H), "laugier": Replicate()}
+# What each choice means: a placement, or the dimension that is sharded.
+INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "laugier": Replicate()}
+OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "laugier": Replicate()}
+FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # the plans of the axes that leave no choice
+CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 FEWEST = ("out", "in")  # what "fewest-bytes" chooses from
 HELP = (
-    "fewest-bytes, laugier, or out, in, replicate or height: one word for all layers with weights, or one a layer, "
+    "fewest-bytes, laugier, or out, in, replicate or height: one word for all layers with weights, or one for each layer, "
     "comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
 )
 
@@ -38,54 +42,58 @@ def weighted(net):
 
 
 def weighted_in(layers):
-    """The same of a list of layers."""
+    """The same for a list of layers."""
     return [leaf for leaf in leaves(layers) if isinstance(leaf, Conv2d | Linear)]
 
 
-def along_height(layers):
-    """The choices along the axis `height`."""
-    return ["height" if isinstance(layer, Conv2d) else "replicate" for layer in layers]
-
-
-def route(source, target):
-    """The redistributions that bring activations from one layer's output to the next one's input.
-
-    An elementwise layer between the two can not work on addends, so `Partial` is reduced and split first.
-    """
-    if source == Partial() and not isinstance(target, Shard):
-        return [(Partial(), Shard(C)), (Shard(C), target)]
-    return [(source, target)]
+def choices(layers, words):
+    """{axis: {layer: choice}} of all axes, where `words` are the choices for these layers along the axis that has a choice."""
+    fixed = {axis: dict(zip(layers, words_of(text, layers), strict=True)) for axis, text in FIXED.items()}
+    return fixed | {CHOSEN: dict(zip(layers, words, strict=True))}
 
 
 def fewest_bytes(sizes, ranks, allowed=None):
-    """The plan that moves the fewest bytes on a model axis of `ranks` in a step: the shortest path over the layers.
+    """The plan that moves the fewest bytes on an axis of `ranks` ranks in a step: the shortest path over the layers.
 
-    sizes: (features in, features out) of each layer, of one sample. allowed: the choices to take from, one tuple a layer,
-    by default `FEWEST`: all weights are sharded. An edge is weighted with what both directions move for one sample; halos
+    sizes: (features in, features out) of each layer, for one sample. allowed: the choices to take from, one tuple for each
+    layer, by default `FEWEST`: all weights are sharded. An edge is weighted with what both directions move for one sample; halos
     are small beside it and left out; the layers of branches count as if they followed one another. From 3 ranks on it
     moves at most 2/3 of what "laugier" does, at 2 ranks if there are at most 1.5 times as many outputs as inputs of the
     last of several layers.
     """
     allowed = allowed or [FEWEST] * len(sizes)
+    if all(len(words) == 1 for words in allowed):
+        return [word for (word,) in allowed]
 
-    def cost(source, target, leaving, entering):
+    def placement(kind, features):
+        if kind == C:
+            return Shard(C, Partition.even(features, ranks))
+        # Height shards are flattened into shards of the samples.
+        return Shard(N, Split(ranks)) if isinstance(kind, int) else kind
+
+    def cost(source, target, features):
         samples = ranks  # enough of them that an all-to-all is counted with its share
-        total = 0
-        for a, b in route(source, target):
-            shape = (leaving if a == Partial() else entering,)  # addends are reduced at once, the rest moves when needed
-            a, b = (Shard(N) if placement == Shard(H) else placement for placement in (a, b))  # as which strips are flattened
-            total += redistribution(a, b, samples, shape, ranks) + redistribution(b.adjoint, a.adjoint, samples, shape, ranks)
-        return total
+        there_and_back = (source, target), (target.adjoint, source.adjoint)
+        return sum(elements_sent(a, b, samples, (features,), ranks) for a, b in there_and_back)
+
+    def between(choice, kind, leaving, entering):
+        """What moves from the output of a layer to the input of the next: partial sums are reduced at once, where the layer
+        has `leaving` features, the rest is moved when it is needed, where `entering` are left."""
+        target = placement(kind, entering)
+        if OUTPUT[choice] != Partial():
+            return cost(placement(OUTPUT[choice], entering), target, entering)
+        if isinstance(target, Shard):
+            return cost(Partial(), placement(kind, leaving), leaving)
+        return cost(Partial(), placement(C, leaving), leaving) + cost(placement(C, entering), target, entering)
 
     best = {choice: (0, [choice]) for choice in allowed[0]}  # the input's own split is read as it is needed: no bytes
-    for (_, leaving), (entering, _), choices in zip(sizes, sizes[1:], allowed[1:]):
+    for (_, leaving), (entering, _), words in zip(sizes, sizes[1:], allowed[1:], strict=False):
         best = {
-            choice: min(
-                (total + cost(OUTPUT[p[-1]], INPUT[choice], leaving, entering), [*p, choice]) for total, p in best.values()
-            )
-            for choice in choices
+            choice: min((total + between(p[-1], INPUT[choice], leaving, entering), [*p, choice]) for total, p in best.values())
+            for choice in words
         }
-    return min((total + cost(OUTPUT[p[-1]], Shard(N), sizes[-1][1], sizes[-1][1]), p) for total, p in best.values())[1]
+    features = sizes[-1][1]
+    return min((total + between(p[-1], N, features, features), p) for total, p in best.values())[1]
 
 
 def feature_sizes(net, shape):
@@ -94,11 +102,8 @@ def feature_sizes(net, shape):
     return [sizes[layer] for layer in weighted(net)]
 
 
-def parse_plan(text, layers, sizes, ranks):
-    """The choices, one for each layer with weights, behind the text of `--plan`; ValueError if it does not fit.
-
-    layers: as of `weighted`. sizes, ranks: as of `fewest_bytes`.
-    """
+def words_of(text, layers):
+    """The word of a plan's text for each layer with weights; ValueError if they do not fit."""
     words = text.split(",")
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
@@ -109,11 +114,20 @@ def parse_plan(text, layers, sizes, ranks):
         words *= len(layers)
     if len(words) != len(layers):
         raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with weights")
-    for word, layer in zip(words, layers):
+    for word, layer in zip(words, layers, strict=True):
         if word not in INPUT and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
-        if word == "height" and not isinstance(layer, Conv2d):
+        if INPUT.get(word) == H and not isinstance(layer, Conv2d):
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no height to split: use conv=height,linear=..")
+    return words
+
+
+def parse_plan(text, layers, sizes, ranks):
+    """The choices, one for each layer with weights, behind the text of `--plan`; ValueError if it does not fit.
+
+    layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
+    """
+    words = words_of(text, layers)
     if "laugier" in words and len(set(words)) > 1:
         raise ValueError(f"plan '{text}': laugier is a whole algorithm and does not mix with other choices")
     return fewest_bytes(sizes, ranks, [FEWEST if word == "fewest-bytes" else (word,) for word in words])

@@ -1,156 +1,78 @@
-"""All communication inside a network: moving an array from one placement to another along one axis of the grid.
-
-| forward                             | backward                              |
-|-------------------------------------|---------------------------------------|
-| `Shard -> Replicate`: all-gather    | `Partial -> Shard`: reduce-scatter    |
-| `Partial -> Shard`: reduce-scatter  | `Shard -> Replicate`: all-gather      |
-| `Partial -> Replicate`: all-reduce  | `Partial -> Replicate`: all-reduce    |
-| `Shard(a) -> Shard(b)`: all-to-all  | `Shard(b) -> Shard(a)`: all-to-all    |
-| `Replicate -> Shard`: take a slice  | `Shard -> Partial`: put it into zeros |
-| `Replicate -> Partial`: keep one    | `Replicate -> Partial`: keep one      |
-"""
-
-from math import prod
+"""All communication inside a network: a layer that moves an array from one placement to another along one axis of the grid."""
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import along
-from parallel.placement.layout import parts
-from parallel.placement.placements import Partial, Replicate, Shard
-from parallel.placement.partition import resized, size
+from parallel.placement.moves import Step
+from parallel.placement.partition import size
+from parallel.placement.placements import Shard
+
+STEPS = 64  # shapes of minibatches whose steps are remembered
 
 
 class Redistribute(Layer):
-    """`source -> target` in forward, `target* -> source*` in backward.
+    """`source -> target` in forward, `target* -> source*` in backward, where * is the adjoint: see `moves.py`.
 
-    Arrays are (samples, features) or (samples, height, width, channels); a Shard splits the samples, the height or the
-    last dimension.
-    group: the ranks of the axis. shape: the global shape of a sample. unit: how many features stay together.
+    Arrays are (samples, features) or (samples, height, width, channels).
+    group: the ranks of the axis. source, target: placements along it. shape: of a whole sample.
     rows: from the global batch size, the slice of samples that the *group* holds together.
     """
 
-    def __init__(self, group, source, target, shape, rows=None, unit=1):
-        self.group, self.source, self.target, self.shape, self.unit = group, source, target, shape, unit
+    def __init__(self, group, source, target, shape, rows=None):
+        self.group, self.source, self.target, self.shape = group, source, target, tuple(shape)
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
+        self.ways = {"forward": (source, target), "backward": self.back}
+        self._steps = {}
 
     @property
     def back(self):
-        """(from, to) of what backward moves: the adjoint."""
+        """(source, target) of what backward moves: the adjoint."""
         return self.target.adjoint, self.source.adjoint
 
     def begin(self, seed, step, batch_size, first=0):
-        self.samples = size(self.rows(batch_size))
+        self.batch_size = batch_size
 
     def forward(self, x, training=False):
-        return self.move(x, self.source, self.target, "forward")
+        return self.move(x, "forward")
 
     def input_gradient(self, dy):
-        return self.move(dy, *self.back, "backward")
+        return self.move(dy, "backward")
 
-    def move(self, x, source, target, direction):
-        """x, placed as `source`, placed as `target`. The direction names the workspace the result lies in."""
-        if source == target or self.group.size == 1:
+    def moves(self, direction):
+        """Whether there is anything to do in a direction, "forward" or "backward"."""
+        source, target = self.ways[direction]
+        return self.group.size > 1 and source != target
+
+    def move(self, x, direction):
+        """x, placed as the source of a direction, placed as its target."""
+        step = self.step(direction, x.shape, self.batch_size)
+        if step is None:
             return x
-        return MOVES[type(source), type(target)](self, xp.ascontiguousarray(x), source, target, direction)
+        return step.move.run(step, xp.ascontiguousarray(x), self.space(direction), self.name)
 
-    def parts(self, shard):
-        """The slices of all ranks along the sharded dimension."""
-        return parts(shard.dim, self.samples, self.shape, self.group.size, self.unit)
+    def space(self, direction):
+        """Workspaces by name, those of one direction."""
+        return lambda name, shape, dtype: self.workspace(f"{direction} {name}", shape, dtype)
 
-    def part(self, shard):
-        return self.parts(shard)[self.group.rank]
-
-    def _all_gather(self, x, source, target, direction):
-        parts, shape = self.parts(source), list(x.shape)
-        shape[source.dim] = parts[-1].stop
-        out = self.workspace(direction, tuple(shape), x.dtype)
-        shapes = [resized(x.shape, source.dim, size(part)) for part in parts]
-        self._into(
-            out,
-            source.dim,
-            parts,
-            shapes,
-            lambda flat, counts: self.group.all_gather(x, flat, counts, self.name),
-        )
-        return out
-
-    def _reduce_scatter(self, x, source, target, direction):
-        parts = self.parts(target)
-        blocks, counts = self._blocks(x, target.dim, parts)
-        out = self.workspace(direction, resized(x.shape, target.dim, size(self.part(target))), x.dtype)
-        self.group.reduce_scatter(blocks, out, counts, self.name)
-        return out
-
-    def _all_to_all(self, x, source, target, direction):
-        mine, parts = size(self.part(target)), self.parts(source)
-        blocks, counts = self._blocks(x, target.dim, self.parts(target))
-        shapes = [resized(resized(x.shape, target.dim, mine), source.dim, size(part)) for part in parts]
-        out = self.workspace(direction, resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
-        self._into(
-            out,
-            source.dim,
-            parts,
-            shapes,
-            lambda flat, received: self.group.all_to_all(blocks, counts, flat, received, self.name),
-        )
-        return out
-
-    def _all_reduce(self, x, source, target, direction):
-        out = self.workspace(direction, x.shape, x.dtype)
-        xp.copyto(out, x)
-        self.group.all_reduce(out, self.name)
-        return out
-
-    def _slice(self, x, source, target, direction):
-        return x[along(target.dim, self.part(target))]
-
-    def _embed(self, x, source, target, direction):
-        parts = self.parts(source)
-        out = self.workspace(direction, resized(x.shape, source.dim, parts[-1].stop), x.dtype)
-        out.fill(0)
-        out[along(source.dim, self.part(source))] = x
-        return out
-
-    def _keep_one(self, x, source, target, direction):
-        return x if self.group.rank == 0 else xp.zeros_like(x)
-
-    def _blocks(self, x, dim, parts):
-        """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
-        counts = [x.size // max(x.shape[dim], 1) * size(part) for part in parts]
-        if dim == 0:
-            return x, counts
-        flat = self.workspace("send", (x.size,), x.dtype)
-        start = 0
-        for part, count in zip(parts, counts):
-            block = x[along(dim, part)]
-            flat[start : start + count].reshape(block.shape)[...] = block
-            start += count
-        return flat, counts
-
-    def _into(self, out, dim, parts, shapes, receive):
-        """Let `receive` write the blocks of all ranks one after another, and place them in `out` along `dim`."""
-        counts = [prod(shape) for shape in shapes]
-        if dim == 0:
-            receive(out, counts)
-            return
-        flat = self.workspace("receive", (sum(counts),), out.dtype)
-        receive(flat, counts)
-        start = 0
-        for part, shape, count in zip(parts, shapes, counts):
-            out[along(dim, part)] = flat[start : start + count].reshape(shape)
-            start += count
+    def step(self, direction, here, batch_size):
+        """The Step of a direction for this rank's arrays of the shape `here` in a minibatch of `batch_size` samples; None where
+        nothing moves."""
+        key = direction, here, batch_size
+        if key not in self._steps:
+            if len(self._steps) >= STEPS:
+                self._steps.clear()
+            way = self.ways[direction]
+            samples = size(self.rows(batch_size))
+            self._steps[key] = Step(self.group, *way, here, samples) if self.moves(direction) else None
+        return self._steps[key]
 
     def __repr__(self):
-        shape = "x".join(map(str, self.shape))
-        return f"Redistribute({self.source} -> {self.target} of {shape}, {self.group.size} ranks)"
+        shape, ranks = "x".join(map(str, self.shape)), f"{self.group.size} ranks"
+        if self.is_exchange:
+            needed, owned = (shard.partition.sizes for shard in (self.target, self.source))
+            return f"Exchange(dim={self.source.dim} of {shape}, up to {max(map(int.__sub__, needed, owned))} more, {ranks})"
+        return f"Redistribute({self.source} -> {self.target} of {shape}, {ranks})"
 
-
-MOVES = {
-    (Shard, Replicate): Redistribute._all_gather,
-    (Partial, Shard): Redistribute._reduce_scatter,
-    (Partial, Replicate): Redistribute._all_reduce,
-    (Shard, Shard): Redistribute._all_to_all,
-    (Replicate, Shard): Redistribute._slice,
-    (Shard, Partial): Redistribute._embed,
-    (Replicate, Partial): Redistribute._keep_one,
-}
+    @property
+    def is_exchange(self):
+        """Whether both placements shard the same dimension."""
+        return isinstance(self.source, Shard) and isinstance(self.target, Shard) and self.source.dim == self.target.dim

@@ -18,11 +18,9 @@ Read as volumes these are loose in four places, corrected here:
 Uneven and empty blocks change none of these sums.
 """
 
-from math import prod
-
-from parallel.placement.layout import parts
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
-from parallel.placement.partition import common, size, split
+from parallel.placement.moves import elements_sent
+from parallel.placement.partition import Partition, Split, size
+from parallel.placement.placements import C, N, Shard
 
 
 def all_gather(elements, ranks):
@@ -30,44 +28,9 @@ def all_gather(elements, ranks):
     return (ranks - 1) * elements
 
 
-def reduce_scatter(elements, ranks):
-    """Elements sent by all ranks together to leave the sum of `elements` addends spread over them."""
-    return (ranks - 1) * elements
-
-
 def all_reduce(elements, ranks):
-    return reduce_scatter(elements, ranks) + all_gather(elements, ranks)
-
-
-def all_reduce_of_rank(elements, ranks, rank):
-    """Elements that one rank sends of an all-reduce: those of the others' blocks, and its own block to each of them."""
-    own = size(split(elements, ranks)[rank])
-    return elements - own + own * (ranks - 1)
-
-
-def all_to_all(samples, shape, source, target, ranks, unit=1):
-    """Elements sent by all ranks together to turn a split of one dimension into one of another."""
-    lengths = {N: samples, H: shape[0] if len(shape) > 1 else 1, C: shape[-1]}
-    elements, pair = samples * prod(shape), lengths[source] * lengths[target]
-    held = zip(*(parts(dim, samples, shape, ranks, unit) for dim in (source, target)))
-    stay = sum(size(a) * size(b) for a, b in held)
-    return elements - stay * (elements // pair if pair else 0)
-
-
-def redistribution(source, target, samples, shape, ranks, unit=1):
-    """Elements that one move of samples of `shape` sends, summed over the ranks of its group."""
-    kinds, elements = (type(source), type(target)), samples * prod(shape)
-    if source == target or ranks == 1:
-        return 0
-    if kinds == (Shard, Replicate):
-        return all_gather(elements, ranks)
-    if kinds == (Partial, Shard):
-        return reduce_scatter(elements, ranks)
-    if kinds == (Partial, Replicate):
-        return all_reduce(elements, ranks)
-    if kinds == (Shard, Shard):
-        return all_to_all(samples, shape, source.dim, target.dim, ranks, unit)
-    return 0
+    """Elements sent by all ranks together to give each of them the sum: a reduce-scatter and an all-gather."""
+    return 2 * all_gather(elements, ranks)
 
 
 def halo(samples, shape, window, ranks):
@@ -78,12 +41,10 @@ def halo(samples, shape, window, ranks):
     the P - 1 borders (Gholami et al. 2018, section 2.3: B W C floor(k/2) a side), where every rank has at least that many.
     """
     height, width, channels = shape
-    outputs = window.output(height, width)[0]
-    total = 0
-    for own, mine in zip(split(height, ranks), split(outputs, ranks)):
-        seen = window.input_rows(mine, height)
-        total += size(seen) - size(common(own, seen))
-    return samples * width * channels * total
+    owned, outputs = (Partition.even(length, ranks) for length in (height, window.output(height, width)[0]))
+    needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+    missing = sum(needed.size(rank) - size(owned.intersection(rank, needed, rank)) for rank in range(ranks))
+    return samples * width * channels * missing
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
@@ -102,13 +63,14 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
     in -> in is a reduce-scatter and an all-gather; in -> out is both pairs. The end is an all-to-all each way
     after "out", a reduce-scatter and an all-gather after "in".
     """
-    rows = [size(part) for part in split(batch_size, batch)]
+    rows = Partition.even(batch_size, batch).sizes
     total = 0
     for width, first, second in zip(widths[1:-1], plan, plan[1:]):
         pairs = (first == "in") + (second == "out")
         total += 2 * pairs * batch_size * all_gather(width, model)
     if plan[-1] == "out":
-        total += 2 * sum(all_to_all(n, (widths[-1],), C, N, model) for n in rows)
+        ends = Shard(C, Partition.even(widths[-1], model)), Shard(N, Split(model))
+        total += 2 * sum(elements_sent(*ends, n, (widths[-1],), model) for n in rows)
     else:
         total += 2 * batch_size * all_gather(widths[-1], model)
     return itemsize * total

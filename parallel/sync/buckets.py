@@ -12,7 +12,7 @@ says; parameters always travel as they are.
 
 from nn.device import empty
 from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, size, within
 from parallel.grid.transfer import Nothing
 
 LAYER = "gradients"  # the entry of the tally; that of parameters is "parameters"
@@ -47,9 +47,9 @@ class Whole:
 class Sharded(Whole):
     def __init__(self, group, where, params, grads):
         super().__init__(group, where, params, grads)
-        self.parts = split(size(where), group.size)
-        self.counts, self.part = [size(part) for part in self.parts], self.parts[group.rank]
-        self.owned = slice(where.start + self.part.start, where.start + self.part.stop)
+        parts = Partition.even(size(where), group.size)
+        self.counts, self.part = parts.sizes, parts.part(group.rank)
+        self.owned = within(where, self.part)
         self.sum = empty(size(self.part), grads.dtype)
 
     def reduce(self):

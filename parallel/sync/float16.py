@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, size
 from parallel.grid.transfer import Transfer
 
 HEADER = 2  # elements in front of a block, that hold its scale as a float32
@@ -24,14 +24,14 @@ LARGEST = 15  # the scaled numbers are below 2^15
 
 def start_half_all_reduce(group, array, layer):
     """Begin to sum a host array over the group, in place; the same numbers on every rank: a Transfer."""
-    parts, tags = split(array.size, group.size), (group.next_tag(), group.next_tag())
+    parts, tags = Partition.even(array.size, group.size).parts, (group.next_tag(), group.next_tag())
 
     def steps():
         yield from _reduce_scatter(group, array, parts, tags[0])
         records = [_record(part) for part in parts]
         mine = records[group.rank]
         _encode(array[parts[group.rank]], mine)
-        yield group.exchange([mine] * group.size, records, tags[1])
+        yield group.point_to_point([mine] * group.size, records, tags[1])
         for part, record in zip(parts, records):  # the own part too: all ranks hold what was rounded
             array[part] = _decode(record)
 
@@ -40,14 +40,14 @@ def start_half_all_reduce(group, array, layer):
 
 
 def start_half_reduce_scatter(group, array, layer):
-    """Begin to sum this rank's part of a host array, as `split` cuts it, over the group, in its place: a Transfer."""
-    parts = split(array.size, group.size)
+    """Begin to sum this rank's part of a host array, in an even partition of it, over the group, in its place: a Transfer."""
+    parts = Partition.even(array.size, group.size).parts
     steps = _reduce_scatter(group, array, parts, group.next_tag())
     return Transfer(group, layer, "reduce-scatter", _sent(group, parts), steps)
 
 
 def _sent(group, parts):
-    return 2 * (parts[-1].stop - size(parts[group.rank]))
+    return 2 * (sum(map(size, parts)) - size(parts[group.rank]))
 
 
 def _reduce_scatter(group, array, parts, tag):
@@ -56,7 +56,7 @@ def _reduce_scatter(group, array, parts, tag):
     for rank, part in enumerate(parts):
         if rank != group.rank:
             _encode(array[part], outgoing[rank])
-    yield group.exchange(outgoing, incoming, tag)
+    yield group.point_to_point(outgoing, incoming, tag)
     total = np.zeros(size(mine), array.dtype)
     for rank, record in enumerate(incoming):
         total += array[mine] if rank == group.rank else _decode(record)

@@ -19,7 +19,7 @@ from nn.device import empty, is_cpu, xp
 from nn.pauses import pause
 from parallel.sync.buckets import BUCKETS
 from parallel.grid.group import MAX_ELEMENTS
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, common, size, within
 
 EVERY = 0.0005  # seconds between two tests of what is under way
 
@@ -50,7 +50,7 @@ class Reduction:
     def runs(self):
         """(group, slice) of the runs of parameters that are replicated along the same axes."""
         runs, start = [], 0
-        for axes, run in groupby(self.net.parameters, key=lambda pair: replicated(pair[1])):
+        for axes, run in groupby(self.net.parameters, key=lambda pair: pair[1].layout.replicated):
             stop = start + sum(p.size for _, p in run)
             runs.append((self.net.grid.group(*axes), slice(start, stop)))
             start = stop
@@ -276,8 +276,7 @@ class Overlap(Reduction):
 
 def pieces(where, number):
     """A slice in so many of about the same size, none of them empty."""
-    parts = split(size(where), number)
-    return [slice(where.start + part.start, where.start + part.stop) for part in parts if size(part)]
+    return [within(where, part) for part in Partition.even(size(where), number).parts if size(part)]
 
 
 def seconds_of_union(intervals):
@@ -291,9 +290,4 @@ def seconds_of_union(intervals):
 
 def overlap(a, b):
     """Whether two slices have an element in common."""
-    return max(a.start, b.start) < min(a.stop, b.stop)
-
-
-def replicated(parameter):
-    """The axes along which a parameter is `Replicate`, so that its gradient there is `Partial`."""
-    return {"batch", "height"} if parameter.indices else {"batch", "height", "model"}
+    return size(common(a, b)) > 0

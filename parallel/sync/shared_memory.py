@@ -28,7 +28,7 @@ from mpi4py import MPI
 from nn.device import empty
 from nn.workspace import CHUNK
 from parallel.sync.reduction import Reduction, overlap
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, size, within
 
 FOLDER = Path("/dev/shm")
 PREFIX = "gridgrad_"
@@ -110,7 +110,7 @@ class SharedRun:
 
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
-        self.part = split(gradients[0].size, len(gradients))[me]
+        self.part = Partition.even(gradients[0].size, len(gradients)).part(me)
         self.scratch = np.empty(min(CHUNK, gradients[0].size), gradients[0].dtype)
 
     @property
@@ -152,9 +152,7 @@ class Shared(Reduction):
         self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
-        holder = self.net.grid.on_node(self.net.grid.group("batch", "height"))[
-            0
-        ]  # the first of those that hold the same parameters
+        holder = self.net.grid.on_node(self.net.replicas)[0]  # the first of those that hold the same parameters
         self._holders = node.comm.allgather(holder)
         self.sharers = self._holders.count(holder)
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)
@@ -253,7 +251,7 @@ class _Run:
     @property
     def owned(self):
         """The slice of the flat buffers that this rank updates where each updates a part."""
-        return slice(self.where.start + self.shared.part.start, self.where.start + self.shared.part.stop)
+        return within(self.where, self.shared.part)
 
     @property
     def bytes_read(self):

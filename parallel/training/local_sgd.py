@@ -19,7 +19,7 @@ import numpy as np
 
 from parallel.grid.process_grid import ProcessGrid
 from parallel.training.network import parallelize
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition
 from parallel.training.steps import train_step
 
 
@@ -66,10 +66,10 @@ class Replicas:
         there is one at the end too.
         Returns the mean loss over this replica's stripe, before each update; nan if it is empty.
         """
-        stripes = split(len(samples), self.group.size)
-        mine, total = samples[stripes[self.group.rank]], 0.0
+        stripes = Partition.even(len(samples), self.group.size)
+        mine, total = samples[stripes.part(self.group.rank)], 0.0
         round_size = batch_size * period
-        for start in range(0, size(stripes[0]), round_size):  # the first stripe is the longest
+        for start in range(0, max(stripes.sizes), round_size):
             seen = mine[start : start + round_size]
             for i in range(ceil(len(seen) / batch_size)):
                 indices = seen[i * batch_size : (i + 1) * batch_size]

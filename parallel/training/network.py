@@ -1,8 +1,8 @@
 """From the serial network to the one that a rank of a grid runs."""
 
 from contextlib import contextmanager
-from functools import partial
 from math import prod
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -11,12 +11,13 @@ from nn.sequence import sharing
 from nn.device import empty, xp
 from nn.pauses import pause
 from nn.sequential import Sequential
+from nn.window import put
 from parallel.auto.reductions import choose
 from parallel.grid.process_grid import ProcessGrid, parse_grid
+from parallel.placement.partition import size
 from parallel.placement.place_network import place
 from parallel.performance.planner import BATCH_SIZE, planned
 from parallel.sync.reduction import Plain
-from parallel.placement.partition import size
 from parallel.training.steps import train_step
 
 
@@ -63,7 +64,8 @@ class ParallelSequential(Sequential):
 
     def __init__(self, placed, grid, seed, dtype, choice=Plain):
         super().__init__(placed.layers, seed=seed, dtype=dtype)
-        self.grid, self.plan, self.input, self.output = grid, placed.plan, placed.input, placed.output
+        self.grid, self.plan, self.splits = grid, placed.plan, placed.splits
+        self.input, self.output = placed.input, placed.output
         self.reduction = choice(self)
 
     def arrange(self, layers):
@@ -72,7 +74,7 @@ class ParallelSequential(Sequential):
 
     def input_block(self, batch_size):
         """The index of the part of a global minibatch x that this rank's `forward` takes: x[net.input_block(len(x))]."""
-        return self.input.rows(batch_size, self.grid.coordinates), *self.input.block(self.grid.coordinates)
+        return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size):
         """The slice of the global minibatch whose outputs this rank's `forward` returns."""
@@ -81,7 +83,7 @@ class ParallelSequential(Sequential):
     @property
     def is_counted(self):
         """Whether this rank's outputs count in sums over the grid (otherwise they are copies of another rank's)."""
-        return self.output.is_first_copy(self.grid.coordinates)
+        return self.output.is_counted(self.grid.coordinates)
 
     def allocate(self, size):
         return self.reduction.allocate(size)
@@ -136,18 +138,25 @@ class ParallelSequential(Sequential):
         yield
         self.grid.comm.Barrier()
 
+    @property
+    def replicas(self):
+        """The ranks that hold the same parameters as this one, of all layers: a Group."""
+        shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
+        return self.grid.group(*set.intersection(*shared))
+
     def whole(self, parameter):
         """The global array of which `parameter` holds a block, on every rank. Collective, as is `state_dict`."""
-        model = self.grid.group("model")
-        if not parameter.indices or model.size == 1:
+        layout = parameter.layout
+        group = self.grid.group(*layout.sharded)
+        if group.size == 1:
             return parameter.value
-        shapes = [[size(part) for part in index] for index in parameter.indices]
-        counts = [prod(shape) for shape in shapes]
+        blocks = [layout.block(self.grid.coordinates | place) for place in self.grid.places(*layout.sharded)]
+        counts = [prod(map(size, block)) for block in blocks]
         flat = empty(sum(counts), self.dtype)
-        model.all_gather(parameter.value, flat, counts, "state")
+        group.all_gather(parameter.value, flat, counts, "state")
         whole = xp.empty(parameter.shape, self.dtype)
         start = 0
-        for index, shape, count in zip(parameter.indices, shapes, counts):
-            whole[index] = flat[start : start + count].reshape(shape)
+        for block, count in zip(blocks, counts, strict=True):
+            put(whole, block, flat[start : start + count].reshape([size(part) for part in block]))
             start += count
         return whole

@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, positions, size
 
 
 class EachReads:
@@ -40,11 +40,11 @@ class Scatter:
 
     def load(self, indices):
         batch_size, net = len(indices), self.net
-        wanted = [(net.input.rows(batch_size, place), *net.input.block(place)) for place in self.places]
+        wanted = [net.input.of(batch_size).block(place) for place in self.places]
         targets = [net.output.rows(batch_size, place) for place in self.places]
         blocks = labels = None
         if self.world.rank == 0:
-            x, y = self.part.inputs(indices, _whole(net.input.shape)), self.part.targets(indices)
+            x, y = self.part.inputs(indices, _whole(net.input.sample_shape)), self.part.targets(indices)
             blocks = np.concatenate([x[index].ravel() for index in wanted])
             labels = np.concatenate([y[rows].ravel() for rows in targets])
         me = self.world.rank
@@ -66,23 +66,21 @@ class ScatterBroadcast:
         self.batch, self.others = net.grid.group("batch"), net.grid.group("height", "model")
 
     def load(self, indices):
-        net, blocks = self.net, split(len(indices), self.batch.size)
-        reads = self.batch.rank == 0 and self.others.rank == 0
-        start = blocks[self.batch.rank].start
-        x = self._spread(self.part.inputs(indices, _whole(net.input.shape)) if reads else None, blocks,
-                         net.input.shape, self.part.input_type)  # fmt: skip
+        net, blocks = self.net, self.net.splits["batch"].partition(len(indices))
+        reads, mine = self.batch.rank == 0 and self.others.rank == 0, blocks.part(self.batch.rank)
+        x = self._spread(self.part.inputs(indices, _whole(net.input.sample_shape)) if reads else None, blocks,
+                         net.input.sample_shape, self.part.input_type)  # fmt: skip
         y = self._spread(self.part.targets(indices) if reads else None, blocks,
                          self.part.target_shape, self.part.target_type)  # fmt: skip
         rows, *block = net.input_block(len(indices))
         targets = net.output_rows(len(indices))
-        x = x[(slice(rows.start - start, rows.stop - start), *block)]
-        return x, y[targets.start - start : targets.stop - start]
+        return x[(positions(rows, mine), *block)], y[positions(targets, mine)]
 
     def _spread(self, whole, blocks, shape, dtype):
         width = prod(shape)
-        out = np.empty((size(blocks[self.batch.rank]), *shape), dtype)
+        out = np.empty((blocks.size(self.batch.rank), *shape), dtype)
         if self.others.rank == 0 and self.batch.size > 1:
-            self.batch.scatter(whole, [size(block) * width for block in blocks], out, "minibatch")
+            self.batch.scatter(whole, [samples * width for samples in blocks.sizes], out, "minibatch")
         elif whole is not None:
             out[...] = whole
         self.others.broadcast(out, "minibatch")
@@ -100,7 +98,7 @@ class MicroBatches:
 
     def parts(self, indices, number):
         """(x, y, samples) of each of `number` parts of the global minibatch `indices` that is not empty, loaded in turn."""
-        for part in split(len(indices), number):
+        for part in Partition.even(len(indices), number).parts:
             if size(part):
                 yield *self.load(indices[part]), size(part)
 

@@ -134,7 +134,7 @@ def evaluate(net, part, loss_name, reader, batch_size):
 
 def predict(net, part, reader, batch_size):
     """The outputs for all samples of `part`, (samples, outputs), on rank 0; None elsewhere. Collective."""
-    grid, features = net.grid, net.output.shape[-1]
+    grid, features = net.grid, net.output.sample_shape[-1]
     places = [grid.coordinates_of(rank) for rank in range(grid.size)]
     pieces = []
     for start in range(0, len(part), batch_size):
@@ -142,7 +142,7 @@ def predict(net, part, reader, batch_size):
         x, _ = reader.load(indices)
         outputs = net.forward(to_device(x), batch_size=len(indices))
         rows = [net.output.rows(len(indices), place) for place in places]
-        blocks = [size(row) if net.output.is_first_copy(place) else 0 for row, place in zip(rows, places)]
+        blocks = [size(row) if net.output.is_counted(place) else 0 for row, place in zip(rows, places)]
         sent = np.ascontiguousarray(to_host(outputs if net.is_counted else outputs[:0]))
         received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
         grid.world.gather(sent, received, [n * features for n in blocks], "prediction")

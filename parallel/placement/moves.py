@@ -1,0 +1,347 @@
+"""The table of moves: how an array that is placed in one way along an axis becomes placed in another way.
+
+| forward                                                  | collective     | backward                                |
+|----------------------------------------------------------|----------------|-----------------------------------------|
+| `Shard(d, p) -> Replicate`                               | all-gather     | `Partial -> Shard(d, p)`                |
+| `Partial -> Shard(d, p)`                                 | reduce-scatter | `Shard(d, p) -> Replicate`              |
+| `Partial -> Replicate`                                   | all-reduce     | `Partial -> Replicate`                  |
+| `Shard(d, p) -> Shard(e, q)`                             | all-to-all     | `Shard(e, q) -> Shard(d, p)`            |
+| `Shard(d, p) -> Shard(d, q)`                             | exchange       | `Shard(d, q) -> Shard(d, p)`            |
+| `Replicate -> Shard(d, p)`: take a part                  | -              | `Shard(d, p) -> Partial`                |
+| `Shard(d, p) -> Partial`: put it into zeros              | -              | `Replicate -> Shard(d, p)`              |
+| `Replicate -> Partial`: the first rank keeps it          | -              | `Replicate -> Partial`                  |
+
+Each row says how the move runs, which collective it is, and how many elements a rank sends. The run, the byte formulas, the
+cost model and the planner read this table; what a collective is called, costs and waits for stands in
+`parallel/grid/collectives.py`, by the name given here.
+
+An exchange sends each rank what it needs of what others hold: the halos of height shards, the rebalancing of shards of one
+dimension, and partitions by owner map are all exchanges. Where the parts it comes from overlap, as backward from a halo, what
+several ranks hold of an element are partial sums, and they are added.
+"""
+
+from functools import cached_property, lru_cache
+from math import prod
+
+import numpy as np
+
+from nn.device import xp
+from nn.window import along
+from parallel.grid.collectives import COLLECTIVES
+from parallel.placement.partition import common, positions, resized, size
+from parallel.placement.placements import Partial, Replicate, Shard
+
+
+class Step:
+    """One direction of a redistribution, of arrays of one shape, as one rank of the group sees it.
+
+    group: the ranks of the axis; anything with a `size` and a `rank`. source, target: placements. here: the shape of this
+    rank's array. samples: how many the group holds together, for those placements that shard them.
+
+    move: its row of the table. there: the shape of what this rank holds afterwards. outgoing, incoming: the Partitions of the
+    dimensions before and behind, where they are sharded.
+    """
+
+    def __init__(self, group, source, target, here, samples):
+        self.group, self.source, self.target, self.here = group, source, target, tuple(here)
+        self.move, there = move_of(source, target), self.here
+        self.outgoing = self.incoming = None
+        if isinstance(source, Shard):
+            self.outgoing = source.partition_of(samples)
+            there = resized(there, source.dim, self.outgoing.length)
+        if isinstance(target, Shard):
+            self.incoming = target.partition_of(samples)
+            there = resized(there, target.dim, self.incoming.size(group.rank))
+        self.there = there
+
+    @property
+    def kind(self):
+        """The name of the collective, or None where nothing is sent."""
+        return self.move.kind
+
+    @cached_property
+    def sent(self):
+        """Elements that this rank sends."""
+        return 0 if self.kind is None else COLLECTIVES[self.kind].sent(self.group, *self.move.buffer(self))
+
+    @cached_property
+    def most(self):
+        """Elements that the busiest rank of the group sends or receives, for whom the others wait."""
+        return self.move.most(self)
+
+    @property
+    def copies(self):
+        """(elements, how many of them lie side by side) of each array that is packed for the message or unpacked from it."""
+        return [
+            (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
+            for shard, shape in ((self.target, self.here), (self.source, self.there))
+            if self.kind is not None and isinstance(shard, Shard) and shard.dim != 0
+        ]
+
+    # ----- what an exchange needs
+
+    @cached_property
+    def sent_parts(self):
+        """What goes from here to each rank: parts of the whole dimension."""
+        mine = self.outgoing.part(self.group.rank)
+        return [common(mine, part) for part in self.incoming.parts]
+
+    @cached_property
+    def received_parts(self):
+        """What comes here from each rank: parts of the whole dimension."""
+        mine = self.incoming.part(self.group.rank)
+        return [common(part, mine) for part in self.outgoing.parts]
+
+    @cached_property
+    def adds(self):
+        """Whether several ranks hold partial sums of one element, because the parts of the source overlap."""
+        return sum(self.outgoing.sizes) > len(set_of_all(self.outgoing))
+
+    @property
+    def row(self):
+        """Elements of the array for each index of the dimension."""
+        return prod(resized(self.here, self.source.dim, 1))
+
+
+def set_of_all(partition):
+    """All indices that some rank holds."""
+    held = np.zeros(partition.length, bool)
+    for part in partition.parts:
+        held[part] = True
+    return np.flatnonzero(held)
+
+
+class Move:
+    """A row of the table. kind: the name of its collective."""
+
+    kind = None
+
+    def run(self, step, x, space, layer):
+        """x, this rank's array, as the step's target places it. space: workspaces by name; layer: for the tally."""
+        raise NotImplementedError
+
+    def buffer(self, step):
+        """(elements of this rank's send buffer, those of them that are for itself)."""
+        raise NotImplementedError
+
+    def most(self, step):
+        """See `Step.most`: 0 where this rank's own message says enough."""
+        return 0
+
+
+class AllGather(Move):
+    kind = "all-gather"
+
+    def run(self, step, x, space, layer):
+        dim = step.source.dim
+        shapes = [resized(step.here, dim, n) for n in step.outgoing.sizes]
+        out = space("out", step.there, x.dtype)
+        receive = lambda flat, counts: step.group.all_gather(x, flat, counts, layer)  # noqa: E731
+        unpack(out, dim, step.outgoing.parts, shapes, space, receive)
+        return out
+
+    def buffer(self, step):
+        return prod(step.here), 0
+
+
+class ReduceScatter(Move):
+    kind = "reduce-scatter"
+
+    def run(self, step, x, space, layer):
+        blocks, counts = packed(x, step.target.dim, step.incoming.parts, space)
+        out = space("out", step.there, x.dtype)
+        step.group.reduce_scatter(blocks, out, counts, layer)
+        return out
+
+    def buffer(self, step):
+        return prod(step.here), prod(step.there)
+
+
+class AllReduce(Move):
+    kind = "all-reduce"
+
+    def run(self, step, x, space, layer):
+        out = space("out", step.here, x.dtype)
+        xp.copyto(out, x)
+        step.group.all_reduce(out, layer)
+        return out
+
+    def buffer(self, step):
+        return prod(step.here), 0
+
+
+class AllToAll(Move):
+    kind = "all-to-all"
+
+    def run(self, step, x, space, layer):
+        source, target, mine = step.source.dim, step.target.dim, step.incoming.size(step.group.rank)
+        blocks, counts = packed(x, target, step.incoming.parts, space)
+        shapes = [resized(resized(step.here, target, mine), source, n) for n in step.outgoing.sizes]
+        out = space("out", step.there, x.dtype)
+        receive = lambda flat, received: step.group.all_to_all(blocks, counts, flat, received, layer)  # noqa: E731
+        unpack(out, source, step.outgoing.parts, shapes, space, receive)
+        return out
+
+    def buffer(self, step):
+        return prod(step.here), prod(resized(step.here, step.target.dim, step.incoming.size(step.group.rank)))
+
+
+class Exchange(Move):
+    """What goes on while a rank computes: `start` begins it, `finish` waits and completes the result."""
+
+    kind = "exchange"
+
+    def run(self, step, x, space, layer):
+        out = space("out", step.there, x.dtype)
+        transfer = self.start(step, x, space, layer)
+        self.keep(step, x, out)
+        self.finish(step, transfer, out)
+        return out
+
+    def start(self, step, x, space, layer):
+        """Begin to send what others need of x, and to receive what this rank needs: a transfer with the `received` buffer."""
+        dim, me = step.source.dim, step.group.rank
+        outgoing, incoming = self.counts(step, step.sent_parts), self.counts(step, step.received_parts)
+        send, received = (space(name, (sum(c),), x.dtype) for name, c in (("send", outgoing), ("receive", incoming)))
+        mine, start = step.outgoing.part(me), 0
+        for part, count in zip(step.sent_parts, outgoing, strict=True):
+            if count:
+                block = x[along(dim, positions(part, mine))]
+                send[start : start + count].reshape(block.shape)[...] = block
+                start += count
+        transfer = step.group.start_exchange(send, outgoing, received, incoming, layer)
+        transfer.received = received
+        return transfer
+
+    def keep(self, step, x, out):
+        """Copy what this rank holds before and behind."""
+        dim, kept = step.source.dim, step.sent_parts[step.group.rank]
+        before, behind = step.outgoing.part(step.group.rank), step.incoming.part(step.group.rank)
+        arrives = size(kept) if step.adds else sum(map(size, step.received_parts))
+        if arrives < size(behind):  # what is added to needs zeros, and so does what nobody holds
+            out.fill(0)
+        out[along(dim, positions(kept, behind))] = x[along(dim, positions(kept, before))]
+
+    def finish(self, step, transfer, out):
+        """Wait for the exchange, and put or add what arrived into `out`."""
+        transfer.wait()
+        dim, mine, start = step.source.dim, step.incoming.part(step.group.rank), 0
+        for part, count in zip(step.received_parts, self.counts(step, step.received_parts), strict=True):
+            if not count:
+                continue
+            block = transfer.received[start : start + count].reshape(resized(step.there, dim, size(part)))
+            where = along(dim, positions(part, mine))
+            out[where] = out[where] + block if step.adds else block
+            start += count
+
+    @staticmethod
+    def counts(step, parts):
+        """Elements of the message with each rank."""
+        return [0 if rank == step.group.rank else size(part) * step.row for rank, part in enumerate(parts)]
+
+    def buffer(self, step):
+        return sum(self.counts(step, step.sent_parts)), 0
+
+    def most(self, step):
+        return busiest(step.outgoing, step.incoming) * step.row
+
+
+class TakePart(Move):
+    def run(self, step, x, space, layer):
+        return x[along(step.target.dim, step.incoming.part(step.group.rank))]
+
+
+class PutIntoZeros(Move):
+    def run(self, step, x, space, layer):
+        out = space("out", step.there, x.dtype)
+        out.fill(0)
+        out[along(step.source.dim, step.outgoing.part(step.group.rank))] = x
+        return out
+
+
+class FirstRankKeeps(Move):
+    def run(self, step, x, space, layer):
+        return x if step.group.rank == 0 else xp.zeros_like(x)
+
+
+SAME, OTHER = "same dimension", "other dimension"
+MOVES = {
+    (Shard, Replicate): AllGather(),
+    (Partial, Shard): ReduceScatter(),
+    (Partial, Replicate): AllReduce(),
+    (Shard, Shard, OTHER): AllToAll(),
+    (Shard, Shard, SAME): Exchange(),
+    (Replicate, Shard): TakePart(),
+    (Shard, Partial): PutIntoZeros(),
+    (Replicate, Partial): FirstRankKeeps(),
+}
+
+
+def move_of(source, target):
+    """The row of the table for two placements; KeyError where there is none."""
+    key = type(source), type(target)
+    if key == (Shard, Shard):
+        key += (SAME if source.dim == target.dim else OTHER,)
+    return MOVES[key]
+
+
+def elements_sent(source, target, samples, shape, group_size):
+    """Elements that all ranks of a group send together in one move of samples of a shape that the group holds whole."""
+    if source == target or group_size == 1:
+        return 0
+    whole, total = (samples, *shape), 0
+    for rank in range(group_size):
+        here = whole
+        if isinstance(source, Shard):
+            here = resized(whole, source.dim, source.partition_of(samples).size(rank))
+        total += Step(Member(group_size, rank), source, target, here, samples).sent
+    return total
+
+
+class Member:
+    """One rank of a group of some size, without a communicator."""
+
+    def __init__(self, size, rank):
+        self.size, self.rank = size, rank
+
+
+def packed(x, dim, parts, space):
+    """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
+    counts = [x.size // max(x.shape[dim], 1) * size(part) for part in parts]
+    if dim == 0 and all(isinstance(part, slice) for part in parts):
+        return x, counts
+    flat = space("send", (x.size,), x.dtype)
+    start = 0
+    for part, count in zip(parts, counts, strict=True):
+        block = x[along(dim, part)]
+        flat[start : start + count].reshape(block.shape)[...] = block
+        start += count
+    return flat, counts
+
+
+def unpack(out, dim, parts, shapes, space, receive):
+    """Let `receive` write the blocks of all ranks one after another, and put them to their places in `out` along `dim`."""
+    counts = [prod(shape) for shape in shapes]
+    if dim == 0 and all(isinstance(part, slice) for part in parts):
+        receive(out, counts)
+        return
+    flat = space("receive", (sum(counts),), out.dtype)
+    receive(flat, counts)
+    start = 0
+    for part, shape, count in zip(parts, shapes, counts, strict=True):
+        out[along(dim, part)] = flat[start : start + count].reshape(shape)
+        start += count
+
+
+@lru_cache(maxsize=4096)
+def busiest(outgoing, incoming):
+    """The most indices that one rank sends, or receives, in an exchange from one Partition to another."""
+    if outgoing.is_contiguous and incoming.is_contiguous:
+        (start, stop), (first, last) = (
+            np.array([(part.start, part.stop) for part in partition.parts]).T for partition in (outgoing, incoming)
+        )
+        between = np.maximum(np.minimum.outer(stop, last) - np.maximum.outer(start, first), 0)
+    else:
+        between = np.array([[size(common(a, b)) for b in incoming.parts] for a in outgoing.parts])
+    np.fill_diagonal(between, 0)
+    return int(max(between.sum(0).max(initial=0), between.sum(1).max(initial=0)))
