@@ -21,7 +21,7 @@ from nn import network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.grid.devices import use_device
 from parallel.job.run import UserError, run
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition
 
 
 class Pace:
@@ -55,7 +55,7 @@ def main():
     if args.apart:
         if args.grid:
             raise UserError("--apart and --grid do not go together: leave one out")
-        comm, batch_size = MPI.COMM_SELF, size(split(batch_size, world.size)[world.rank])
+        comm, batch_size = MPI.COMM_SELF, Partition.even(batch_size, world.size).size(world.rank)
     with user_input():
         use_device(world, args.device, args.tf32)
         grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))

@@ -23,7 +23,7 @@ from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
 from parallel.job.run import UserError, run
 from parallel.training.local_sgd import Replicas
 from parallel.training.readers import EachReads
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, size
 from parallel.training.steps import minibatch_indices, steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
@@ -64,7 +64,7 @@ def read(args, comm):
         comm.Barrier()
         start = time.perf_counter()
         part = load(args).train
-        mine = split(args.samples or len(part), comm.size)[comm.rank]
+        mine = Partition.even(args.samples or len(part), comm.size).part(comm.rank)
         part.inputs(np.arange(mine.start, mine.stop), tuple(slice(0, length) for length in part.sample_shape))
         seconds.append(comm.allreduce(time.perf_counter() - start, MPI.MAX))
     return {"seconds": float(np.median(seconds)), "samples": args.samples or len(part)}
@@ -120,7 +120,7 @@ def train(args, comm):
 
 def in_stripes(count, nodes, epoch):
     """The order of an epoch in which each node passes through its own stripe of the samples: (count,)."""
-    stripes = enumerate(split(count, nodes))
+    stripes = enumerate(Partition.even(count, nodes).parts)
     return np.concatenate([part.start + permutation(0, epoch, size(part), f"stripe {i}") for i, part in stripes])
 
 

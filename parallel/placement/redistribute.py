@@ -40,7 +40,7 @@ class Redistribute(Layer):
     def moves(self, direction):
         """Whether there is anything to do in a direction, "forward" or "backward"."""
         source, target = self.ways[direction]
-        return self.group.size > 1 and source != target
+        return source != target and (self.group.size > 1 or self.is_exchange)
 
     def move(self, x, direction):
         """x, placed as the source of a direction, placed as its target."""

@@ -22,8 +22,9 @@ from parallel.training.steps import train_step
 
 
 def parallelize(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None
-):
+    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None,
+    shares=None, owners=None,
+):  # fmt: skip
     """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
 
         net = parallelize(net)                     # the planner chooses
@@ -36,6 +37,10 @@ def parallelize(
     global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
     machine that this is, or another Machine.
     plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
+    shares: {axis: weights}, one number for each rank of an axis, in proportion to which they take samples, rows, channels or
+    neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default they are even.
+    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where they are not to be
+    consecutive: a `Partition.owned` says for each output which rank of the axis model has it.
     reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
     gradients travel in float16; see `parallel/auto/reductions.py`.
     ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
@@ -44,7 +49,7 @@ def parallelize(
         grid, plan = planned(net, grid, plan, batch_size, memory, machine)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    placed = place(net, grid, "fewest-bytes" if plan is None else plan)
+    placed = place(net, grid, "fewest-bytes" if plan is None else plan, shares, owners)
     choice = partial(choose, reduction, sharded, half)
     parallel = ParallelSequential(placed, grid, net.seed, net.dtype, choice)
     parallel.step = net.step
@@ -58,6 +63,10 @@ class ParallelSequential(Sequential):
 
     placed: what `place` gave. plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`.
     input, output: the Layouts of what `forward` takes and returns.
+    shares: {axis: weights}, one number for each rank of an axis, in proportion to which they take samples, rows, channels or
+    neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default they are even.
+    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where they are not to be
+    consecutive: a `Partition.owned` says for each output which rank of the axis model has it.
     reduction: how gradients are summed, see `parallel/sync/reduction.py`; `choice` makes it of the network. The first use of
     `params` is collective: ranks may share memory.
     """

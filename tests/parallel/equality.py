@@ -8,7 +8,7 @@ import numpy as np
 from nn import LOSSES
 from nn.device import to_device
 from parallel import parallelize
-from parallel.placement.partition import size, split
+from parallel.placement.partition import Partition, size
 from parallel.training.steps import accumulated_step
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
@@ -39,7 +39,7 @@ def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **optio
     net, losses = parallelize(net, grid, plan, **options), []
     optimizer = optimizer(net)
     for x, y in batches:
-        parts = [part for part in split(len(x), micro_batches) if size(part)]
+        parts = [part for part in Partition.even(len(x), micro_batches).parts if size(part)]
         mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
         losses.append(accumulated_step(net, LOSSES[loss](), optimizer, mine, len(x)))
     return losses, net.state_dict()

@@ -7,9 +7,8 @@ import numpy as np
 from nn import Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from nn.device import to_device, to_host
 from nn.window import Window
-from parallel import C, H, ProcessGrid, parallelize, split
+from parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
 from parallel.placement import volume
-from parallel.placement.halo import Halo
 from tests.mpi import mpi
 
 RANKS = 1, 2, 3, 4, 5, 7, 8
@@ -24,10 +23,12 @@ def cases(comm):
         group = grid.group("height")
         for height, (kernel, stride, padding) in product((7, 13, 17), WINDOWS):
             window = Window((kernel, 1), (stride, 1), (padding, (0, 0)))
-            owned = split(height, comm.size)
-            needed = [window.input_rows(rows, height) for rows in split(window.output(height, 2)[0], comm.size)]
+            owned, outputs = (Partition.even(length, comm.size) for length in (height, window.output(height, 2)[0]))
+            needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
             whole = np.random.default_rng(height).standard_normal((3, height, 2, 5))
-            yield grid, Halo(group, H, owned, needed), whole, owned[comm.rank], needed[comm.rank], window
+            halo = Redistribute(group, Shard(H, owned), Shard(H, needed), whole.shape[1:])
+            halo.begin(0, 0, len(whole))
+            yield grid, halo, whole, owned.part(comm.rank), needed.part(comm.rank), window
 
 
 @mpi(*RANKS)
@@ -62,10 +63,11 @@ def test_channels_have_halos_too(comm):
     serial = Sequential([LocalResponseNorm(5, 0.5)], dtype=np.float64)
     expected = to_host(serial.forward(to_device(whole), training=True)).copy()
     with ProcessGrid(comm, model=comm.size) as grid:
-        owned = split(7, comm.size)
-        needed = [slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned]
-        mine, seen = owned[comm.rank], needed[comm.rank]
-        halo = Halo(grid.group("model"), C, owned, needed)
+        owned = Partition.even(7, comm.size)
+        needed = Partition.of(7, tuple(slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned.parts))
+        mine, seen = owned.part(comm.rank), needed.part(comm.rank)
+        halo = Redistribute(grid.group("model"), Shard(C, owned), Shard(C, needed), whole.shape[1:])
+        halo.begin(0, 0, len(whole))
         norm = LocalResponseNorm(5, 0.5, before=mine.start - seen.start, after=seen.stop - mine.stop)
         y = norm.forward(halo.forward(to_device(whole[..., mine].copy())))
         assert np.allclose(to_host(y), expected[..., mine], rtol=1e-12)

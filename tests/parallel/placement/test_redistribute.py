@@ -1,55 +1,63 @@
-"""Every redistribution: right, adjoint, counted by the formula; on awkward sizes, empty parts included."""
+"""Every redistribution: right, adjoint, counted by the formula; on awkward sizes and partitions, empty parts included."""
 
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from nn.device import to_device, to_host
-from parallel import C, H, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
+from nn.window import along
+from parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
 from parallel.grid.group import LONG_GATHER
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
-from parallel.placement.layout import parts_of_features
-from parallel.placement.redistribute import MOVES
-from parallel.placement.partition import size
-from parallel.placement.volume import redistribution
+from parallel.placement.moves import elements_sent
+from parallel.placement.partition import Split, size
 from tests.mpi import mpi
 
-SIZES = [  # (shape of the whole array, features that stay together)
-    ((7, 11), 1), ((31, 7), 1), ((1, 2), 1), ((2, 1), 1), ((0, 5), 1), ((5, 12), 4), ((5, 7, 3, 4), 1), ((2, 2, 1, 7), 1)
-]  # fmt: skip
+SHAPES = [(7, 11), (31, 7), (1, 2), (2, 1), (0, 5), (5, 12), (5, 7, 3, 4), (2, 2, 1, 7)]
 RANKS = 1, 2, 3, 4, 5, 7, 8
 
 
-def placements(whole):
-    return [Shard(N), Shard(C), Replicate(), Partial()] + ([Shard(H)] if whole.ndim == 4 else [])
+def partitions(length, ranks):
+    """Even, grouped, weighted (with empty parts), and by owner map."""
+    rng = np.random.default_rng([length, ranks])
+    found = [Partition.even(length, ranks), Partition.weighted(length, tuple(range(ranks)) if ranks > 1 else (1,))]
+    if length % 4 == 0:
+        found.append(Partition.even(length // 4, ranks).grouped(4))
+    return [*found, Partition.owned(rng.integers(0, ranks, length), ranks)]
 
 
-def place(whole, placement, rank, ranks, unit=1, seed=9):
-    """This rank's piece of an array under a placement; addends are random but for the last, which completes the sum."""
+def placements(shape, ranks):
+    yield from (Replicate(), Partial())
+    for split in (Split(ranks), Split(ranks, tuple(range(1, ranks + 1)))):
+        yield Shard(N, split)
+    for dim in (C, H) if len(shape) == 4 else (C,):
+        yield from (Shard(dim, partition) for partition in partitions(shape[dim], ranks))
+
+
+def place(whole, placement, rank, ranks, seed=9):
+    """This rank's piece of an array under a placement; partial sums are random but for the last, which completes the sum."""
     if placement == Replicate():
         return whole.copy()
     if placement == Partial():
-        addends = [np.random.default_rng([seed, r]).standard_normal(whole.shape) for r in range(ranks - 1)]
-        return addends[rank] if rank < ranks - 1 else whole - sum(addends, np.zeros_like(whole))
-    if placement == Shard(C):
-        return whole[..., parts_of_features(whole.shape[-1], unit, ranks)[rank]].copy()
-    dim = placement.dim
-    return whole[(slice(None),) * dim + (split(whole.shape[dim], ranks)[rank],)].copy()
+        terms = [np.random.default_rng([seed, r]).standard_normal(whole.shape) for r in range(ranks - 1)]
+        return terms[rank] if rank < ranks - 1 else whole - sum(terms, np.zeros_like(whole))
+    part = placement.partition_of(whole.shape[placement.dim]).part(rank)
+    return whole[along(placement.dim, part)].copy()
 
 
 def cases(comm):
     with ProcessGrid(comm, model=comm.size) as grid:
-        for shape, unit in SIZES:
+        for shape in SHAPES:
             whole = np.random.default_rng(1).standard_normal(shape)
-            for source, target in product(placements(whole), repeat=2):
-                if source == target or (type(source), type(target)) in MOVES:
-                    layer = Redistribute(grid.group("model"), source, target, shape[1:], unit=unit)
-                    layer.begin(0, 0, shape[0])
-                    yield grid, layer, whole, source, target
+            for source, target in product(placements(shape, comm.size), repeat=2):
+                layer = Redistribute(grid.group("model"), source, target, shape[1:])
+                yield grid, layer, whole, source, target
 
 
-def forward(layer, x):
+def forward(layer, x, samples):
     """The layer applied to a host array: a copy on the host."""
+    layer.begin(0, 0, samples)
     return to_host(layer.forward(to_device(x))).copy()
 
 
@@ -60,30 +68,29 @@ def backward(layer, dy):
 @mpi(*RANKS)
 def test_every_move_gives_the_target_placement(comm):
     for _, layer, whole, source, target in cases(comm):
-        moved = forward(layer, place(whole, source, comm.rank, comm.size, layer.unit))
+        moved = forward(layer, place(whole, source, comm.rank, comm.size), len(whole))
         if target == Partial():  # only the sum is determined
             total = np.empty_like(moved)
             comm.Allreduce(moved, total)
             assert np.allclose(total, whole, atol=1e-12), (source, target, whole.shape)
         else:
-            expected = place(whole, target, comm.rank, comm.size, layer.unit)
+            expected = place(whole, target, comm.rank, comm.size)
             assert np.allclose(moved, expected, atol=1e-12), (source, target, whole.shape)
 
 
 @mpi(2, 3)
 def test_long_gathers_give_what_short_ones_do(comm):
     """MPICH's own is slow with long ones: they go another way."""
-    rows = LONG_GATHER // 8 + 3
+    rows, features = LONG_GATHER // 8 + 3, Shard(C, Partition.even(7, comm.size))
     with ProcessGrid(comm, model=comm.size) as grid:
-        layer = Redistribute(grid.group("model"), Shard(C), Replicate(), (7,))
-        layer.begin(0, 0, rows)
+        layer = Redistribute(grid.group("model"), features, Replicate(), (7,))
         whole = np.random.default_rng(1).standard_normal((rows, 7))
         assert whole.nbytes > LONG_GATHER
-        assert np.array_equal(forward(layer, place(whole, Shard(C), comm.rank, comm.size)), whole)
-        array, counts = np.zeros(rows), [size(part) for part in split(rows, comm.size)]
-        array[split(rows, comm.size)[comm.rank]] = comm.rank
-        grid.group("model").all_gather_in_place(array, counts, "test")
-        assert np.array_equal(array, np.repeat(np.arange(comm.size), counts))
+        assert np.array_equal(forward(layer, place(whole, features, comm.rank, comm.size), rows), whole)
+        array, parts = np.zeros(rows), Partition.even(rows, comm.size)
+        array[parts.part(comm.rank)] = comm.rank
+        grid.group("model").all_gather_in_place(array, parts.sizes, "test")
+        assert np.array_equal(array, np.repeat(np.arange(comm.size), parts.sizes))
 
 
 @mpi(*RANKS)
@@ -91,36 +98,57 @@ def test_backward_is_the_adjoint_of_forward(comm):
     """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
     for _, layer, whole, source, target in cases(comm):
         rng = np.random.default_rng([2, comm.rank])
-        x = rng.standard_normal(place(whole, source, comm.rank, comm.size, layer.unit).shape)
-        y = rng.standard_normal(place(whole, target, comm.rank, comm.size, layer.unit).shape)
-        left, right = (forward(layer, x.copy()) * y).sum(), (x * backward(layer, y.copy())).sum()
+        x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
+        y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
+        left, right = (forward(layer, x.copy(), len(whole)) * y).sum(), (x * backward(layer, y.copy())).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
+
+
+def closed_form(source, target, shape, ranks):
+    """Elements that all ranks send together, from what each collective must move, whatever the table says."""
+    elements, kinds = prod(shape), (type(source), type(target))
+    if source == target or ranks == 1:
+        return 0
+    if kinds == (Partial, Replicate):
+        return 2 * (ranks - 1) * elements
+    if kinds in ((Shard, Replicate), (Partial, Shard)):
+        return (ranks - 1) * elements
+    if kinds != (Shard, Shard):
+        return 0
+    before, behind = (p.partition_of(shape[p.dim]) for p in (source, target))
+    if source.dim == target.dim:
+        stay = sum(size(before.intersection(rank, behind, rank)) for rank in range(ranks))
+        return (shape[source.dim] - stay) * (elements // shape[source.dim] if elements else 0)
+    stay = sum(a * b for a, b in zip(before.sizes, behind.sizes, strict=True))
+    pair = shape[source.dim] * shape[target.dim]
+    return elements - stay * (elements // pair if pair else 0)
 
 
 @mpi(*RANKS)
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
-        x = place(whole, source, comm.rank, comm.size, layer.unit)
-        for move, a, b in ((forward, source, target), (backward, target.adjoint, source.adjoint)):
+        x, dy = (place(whole, placement, comm.rank, comm.size) for placement in (source, target.adjoint))
+        for move, pair in ((lambda: forward(layer, x, len(whole)), (source, target)),
+                           (lambda: backward(layer, dy), (target.adjoint, source.adjoint))):  # fmt: skip
             grid.tally.clear()
-            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size, layer.unit))
+            move()
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
-            expected = redistribution(a, b, len(whole), whole.shape[1:], comm.size, layer.unit)
-            assert sent == 8 * expected, (a, b, whole.shape)
+            assert sent == 8 * closed_form(*pair, whole.shape, comm.size), (pair, whole.shape)
+            assert sent == 8 * elements_sent(*pair, len(whole), whole.shape[1:], comm.size), (pair, whole.shape)
 
 
 @mpi(1, 3, 5)
 def test_laugiers_pair_hands_on_whole_gradients(comm):
-    whole = np.random.default_rng(1).standard_normal((7, 11))
+    whole, features = np.random.default_rng(1).standard_normal((7, 11)), Shard(C, Partition.even(11, comm.size))
     with ProcessGrid(comm, model=comm.size) as grid:
-        gather, reduce = (kind(grid.group("model"), (11,)) for kind in (GatherThenSlice, CopyThenReduce))
+        gather, reduce = GatherThenSlice(grid.group("model"), features, (11,)), CopyThenReduce(grid.group("model"), (11,))
         for layer in (gather, reduce):
             layer.begin(0, 0, 7)
         if comm.size > 1:
-            assert np.array_equal(forward(gather, place(whole, Shard(C), comm.rank, comm.size)), whole)
-            assert np.array_equal(backward(gather, whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
-        assert np.array_equal(forward(reduce, whole), whole)
+            assert np.array_equal(forward(gather, place(whole, features, comm.rank, comm.size), 7), whole)
+            assert np.array_equal(backward(gather, whole.copy()), place(whole, features, comm.rank, comm.size))
+        assert np.array_equal(forward(reduce, whole, 7), whole)
         assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size)), whole)
 
 

@@ -20,7 +20,7 @@ from parallel.placement import volume
 from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
 from parallel.sync.reduction import seconds_of_union
 from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
-from parallel.placement.partition import split
+from parallel.placement.partition import Partition
 from parallel.training.steps import Diverged, accumulated_step
 from parallel.grid.transfer import Transfer
 from tests.mpi import mpi
@@ -166,7 +166,7 @@ def test_half_sums_are_as_exact_as_they_say(comm):
             start_half_reduce_scatter(grid.world, scattered, "gradients").wait()
         rounding = 2**-22 * size_of_all  # of float32
         assert (np.abs(reduced - exact) <= 2**-11 * (size_of_all + np.abs(exact)) * 1.001 + lost + rounding).all()
-        part = split(n, comm.size)[comm.rank]
+        part = Partition.even(n, comm.size).part(comm.rank)
         assert (np.abs(scattered - exact) <= 2**-11 * size_of_all * 1.001 + lost + rounding)[part].all()
         assert all(np.array_equal(reduced, other) for other in comm.allgather(reduced)), "ranks must hold the same numbers"
 

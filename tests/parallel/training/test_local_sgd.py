@@ -6,7 +6,7 @@ import pytest
 from nn import LOSSES, SGD, BatchNorm, Linear, Sequential, Tanh
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.training.local_sgd import Replicas
-from parallel.placement.partition import split
+from parallel.placement.partition import Partition
 from tests.mpi import mpi
 from tests.parallel.equality import block, error
 
@@ -27,7 +27,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
     """The parameters (as a state) after a pass over `order`, by plain networks one after another."""
     nets = [network(norm=norm) for _ in range(replicas)]
     optimizers = [SGD(net, 0.1, momentum) for net in nets]
-    loss, stripes = LOSSES["cross-entropy"](), [order[part] for part in split(len(order), replicas)]
+    loss, stripes = LOSSES["cross-entropy"](), [order[part] for part in Partition.even(len(order), replicas).parts]
     while any(len(stripe) for stripe in stripes):
         seen = [stripe[: batch_size * period] for stripe in stripes]
         for net, optimizer, indices in zip(nets, optimizers, seen):
