@@ -13,14 +13,14 @@ class Cost:
     """The price of a training step on one rank.
 
     net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid, by one of its ranks: the
-    one that has most to do. plan, shares: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
+    one that has most to do. plan, shares, owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
 
     works: all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
     """
 
-    def __init__(self, net, outline, plan, batch_size, machine, shares=None):
+    def __init__(self, net, outline, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.outline, self.batch_size, self.machine = net, outline, batch_size, machine
-        self.placed = place(net, outline, plan, shares)
+        self.placed = place(net, outline, plan, shares, owners)
         self.itemsize = net.dtype.itemsize
         walk = Walk(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
         walk.step(self.placed.layers, outline)

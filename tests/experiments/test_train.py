@@ -193,7 +193,7 @@ def test_a_convolutional_network_trains_alike_on_every_grid(flowers, tmp_path):
         assert np.allclose(other["loss"], reports[0]["loss"], rtol=1e-8)
         for name in ("validation", "best_epoch", "test_loss", "test_accuracy"):
             assert other[name] == pytest.approx(reports[0][name], rel=1e-8), name
-    assert any(row["kind"] == "halo" for row in reports[1]["communication"])
+    assert any(row["kind"] == "exchange" for row in reports[1]["communication"])
     # What is tested are the weights and the running statistics of the best epoch.
     again = report_of(tmp_path, 1, *arguments, "--steps", math.ceil(17 / 7) * reports[0]["best_epoch"])
     assert again["params_digest"] == reports[0]["params_digest"]

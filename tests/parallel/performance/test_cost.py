@@ -15,6 +15,7 @@ from parallel.performance.machine import names, read
 from parallel.grid.description import Outline
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
+from tests.parallel.training.test_random_cases import Case
 
 RANKS = 1, 2, 3, 4, 6, 7
 
@@ -114,12 +115,26 @@ def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     compare(comm, images, ("batch", "height", "model"), ("fewest-bytes", "out", "conv=height,linear=in"), (5,))
 
 
+@mpi(2, 3, 4, 5, 7)
+def test_bytes_of_random_networks_are_those_that_are_sent(comm):
+    for seed in range(40):
+        case = Case(seed, comm.size)
+        options = {name: case.options[name] for name in ("shares", "owners") if name in case.options}
+        x, y = next(iter(case.batches()))
+        with ProcessGrid(comm, **case.sizes) as grid:
+            everyone = counted(parallelize(case.network(), grid, case.plan, **options), x, y)
+            for rank, mine in enumerate(everyone):
+                outline = Outline(grid.sizes, grid.coordinates_of(rank))
+                cost = Cost(case.network(), outline, case.plan, len(x), read("cori-haswell"), **options)
+                assert sent_by(cost) == mine, f"rank {rank} {case.words}"
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5])
 def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
     machine, net, sent, seconds = read("ethernet-1g"), images(), {}, {}
     for rank in range(ranks):
         cost = Cost(net, Outline({"height": ranks}, {"height": rank}), "fewest-bytes", 12, machine)
-        halos = [work for work in cost.works if work.name == "halo"]
+        halos = [work for work in cost.works if work.name == "exchange"]
         for number, work in enumerate(halos):  # the same ones, in the same order, on all ranks
             sent.setdefault(number, []).append(work.nbytes)
             seconds.setdefault(number, []).append(cost.seconds_of(work))
@@ -127,4 +142,4 @@ def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
     for number, nbytes in sent.items():
         group = Outline({"height": ranks}).group("height")
         assert len(set(seconds[number])) == 1
-        assert seconds[number][0] >= machine.collective_seconds("halo", group, ranks, max(nbytes))
+        assert seconds[number][0] >= machine.collective_seconds("exchange", group, ranks, max(nbytes))

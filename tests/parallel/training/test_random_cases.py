@@ -99,8 +99,11 @@ class Case:
         axes = ("batch", "height", "model") if seed % 2 else ("batch", "model")
         places = grids(ranks, axes)
         self.sizes = places[rng.integers(len(places))]
-        words = ["out", "in", "replicate"]
-        self.plan = ",".join(rng.choice(words) for _ in weighted(net))
+        words = ["out", "out", "in", "replicate"]
+        heights = ["height"] if self.sizes.get("height") == 1 else []
+        self.plan = ",".join(
+            rng.choice(words + (heights if isinstance(layer, Conv2d) else [])) for layer in weighted(net)
+        )
         self.options, kind = {}, seed % 4 // 2
         if kind or rng.random() < 0.5:
             self.options["shares"] = {axis: shares_of(rng, n) for axis, n in self.sizes.items() if rng.random() < 0.8}
