@@ -315,7 +315,7 @@ def test_halos_fly_while_the_layer_computes(comm):
             training.steps(2)
         found = trace.timeline()
     if comm.rank == 0:
-        flights = [e for e in slices(found, 0, 1) if e["name"] == "0 halo"]
+        flights = [e for e in slices(found, 0, 1) if e["name"] == "0 exchange"]
         layers = [e for e in slices(found, 0) if e["name"].startswith("0 HaloConv2d forward")]
         assert len(flights) == len(layers) == 2  # the first layer has no gradient of its input to send back
         for flight, layer in zip(flights, layers):
