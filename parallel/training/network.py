@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from nn.sequence import sharing
 from nn.device import empty, xp
+from nn.minibatch_checks import checked_minibatch
 from nn.pauses import pause
 from nn.sequential import Sequential
 from parallel.auto.reductions import choose
@@ -62,7 +63,7 @@ class ParallelSequential(Sequential):
     """
 
     def __init__(self, placed, grid, seed, dtype, choice=Plain):
-        super().__init__(placed.layers, seed=seed, dtype=dtype)
+        super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.shape)
         self.grid, self.plan, self.input, self.output = grid, placed.plan, placed.input, placed.output
         self.reduction = choice(self)
 
@@ -83,6 +84,12 @@ class ParallelSequential(Sequential):
         """Whether this rank's outputs count in sums over the grid (otherwise they are copies of another rank's)."""
         return self.output.is_first_copy(self.grid.coordinates)
 
+    def output_shape(self, shape):
+        """As of Sequential: of the samples that this network was placed for."""
+        if tuple(shape) != self.input.shape:
+            raise ValueError(f"the network was made parallel for samples of shape {self.input.shape}, not {tuple(shape)}")
+        return self.output.shape
+
     def allocate(self, size):
         return self.reduction.allocate(size)
 
@@ -98,6 +105,7 @@ class ParallelSequential(Sequential):
 
     def learn(self, x, y, loss, optimizer):
         """As of Sequential: x, y are the whole global minibatch, of which this rank takes its part. Collective."""
+        x, y = checked_minibatch(self, x, y, loss, optimizer)
         mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
