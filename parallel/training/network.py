@@ -15,9 +15,11 @@ from nn.sequential import Sequential
 from parallel.auto.reductions import choose
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.placement.place_network import place
+from parallel.job.uncaught import end_job_when_uncaught
 from parallel.performance.planner import BATCH_SIZE, planned
 from parallel.sync.reduction import Plain
 from parallel.placement.partition import size
+from parallel.placement.placements import Replicate
 from parallel.training.steps import train_step
 
 
@@ -30,16 +32,20 @@ def parallelize(
         net = parallelize(net, "batch=4")          # data parallelism
         net = parallelize(net, "batch=2,model=4")  # 2-D
 
-    net: a Sequential; one that was never used costs no memory here, one that was hands its weights on.
+    net: a serial Sequential; one that was never used costs no memory here, one that was hands its weights on.
     Images need its `input_shape`.
-    grid: a ProcessGrid; or a text such as "batch=4,model=2", of all ranks; or "auto": `parallel/performance/planner.py` chooses for
+    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks; or "auto": `parallel/performance/planner.py` chooses for
     global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
     machine that this is, or another Machine.
     plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
     reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
     gradients travel in float16; see `parallel/auto/reductions.py`.
     ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
+    From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
     """
+    end_job_when_uncaught()
+    _check_serial(net)
+    grid, plan = _grid_or_text(grid), _plan_text(plan)
     if grid == "auto" or plan == "auto":
         grid, plan = planned(net, grid, plan, batch_size, memory, machine)
     if isinstance(grid, str):
@@ -51,6 +57,29 @@ def parallelize(
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
     return parallel
+
+
+def _check_serial(net):
+    if isinstance(net, ParallelSequential):
+        raise ValueError("the network is parallel already: parallelize the serial one, and only once")
+    if not isinstance(net, Sequential):
+        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
+
+
+def _grid_or_text(grid):
+    if isinstance(grid, dict):
+        return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
+    if not isinstance(grid, str | ProcessGrid):
+        raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
+    return grid
+
+
+def _plan_text(plan):
+    if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
+        return ",".join(plan)
+    if plan is not None and not isinstance(plan, str):
+        raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
+    return plan
 
 
 class ParallelSequential(Sequential):
@@ -94,14 +123,29 @@ class ParallelSequential(Sequential):
         return self.reduction.allocate(size)
 
     def backward(self, dy, input_gradient=False):
-        """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final."""
+        """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final.
+
+        The gradient of the input is that of this rank's block of it, `input_block`, whole on every rank. Collective.
+        """
         self.parameters  # noqa: B018 (allocates on first use)
         self.reduction.begin()
         try:
-            return super().backward(dy, input_gradient)
+            dx = super().backward(dy, input_gradient)
+            return self._summed(dx) if input_gradient else None
         except BaseException:
             pause.action = None  # the other ranks may never come: nobody waits for them
             raise
+
+    def _summed(self, dx):
+        """The gradient of the input block, of which ranks that hold the same block computed the terms of a sum.
+
+        Only the algorithm "laugier" has summed them at each layer, and so here too.
+        """
+        axes = [axis for axis, placement in self.input.placements.items() if placement == Replicate()]
+        if axes and "laugier" not in self.plan:
+            dx = xp.ascontiguousarray(dx)
+            self.grid.group(*axes).all_reduce(dx, "input gradient")
+        return dx
 
     def learn(self, x, y, loss, optimizer):
         """As of Sequential: x, y are the whole global minibatch, of which this rank takes its part. Collective."""
