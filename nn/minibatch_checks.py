@@ -8,8 +8,8 @@ What was right is remembered, so that the next minibatch of the same kind costs 
 
 import numpy as np
 
-from nn.conv import Conv2d
 from nn.branches import Flatten
+from nn.conv import Conv2d
 from nn.device import xp
 from nn.linear import Linear
 from nn.losses import MSE, SoftmaxCrossEntropy
@@ -55,7 +55,7 @@ def as_input(x, dtype):
 
 
 def _checked_kind(net, x, y, loss):
-    """(x, y, unsigned type of the labels, how many classes): all but the range of the labels is right; 0 classes for no labels."""
+    """(x, y, unsigned type of the labels, number of classes or 0): all but the range of the labels is right."""
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
     x, y = _numbers(x, "x"), _numbers(y, "y")
@@ -130,5 +130,6 @@ def _refuse_label(y, classes):
     wrong = (y < 0) | (y >= classes)
     place = int(wrong.argmax())
     raise ValueError(
-        f"labels must be from 0 to {classes - 1}, as the network has {classes} outputs, but that of sample {place} is {y[place]}"
+        f"labels must be from 0 to {classes - 1}, as the network has {classes} outputs, "
+        f"but that of sample {place} is {y[place]}"
     )

@@ -60,7 +60,7 @@ class Optimizer:
         """The learning rate of the next step; ValueError if the schedule gives no finite number of at least 0."""
         lr = self.lr(self.net.step)
         if not 0 <= lr < math.inf:
-            raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be finite, at least 0")
+            raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")
         return lr
 
     def constants(self, lr):

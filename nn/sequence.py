@@ -25,7 +25,7 @@ def check_new(layers):
     for position, outer in enumerate(layers):
         for layer in with_branches([outer]):
             if not isinstance(layer, Layer):
-                raise ValueError(f"layer {position} is {layer!r}, which is no layer: write one such as ReLU(), with its brackets")
+                raise ValueError(f"layer {position} is {layer!r}, which is no layer: write one such as ReLU()")
             if layer.name:
                 raise ValueError(f"layer {position} {outer!r} is part of a network already: make a new one")
             if id(layer) in places:

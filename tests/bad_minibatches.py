@@ -25,7 +25,7 @@ def picture(*shape):
 
 REFUSED = [  # network, loss, x, y, words
     (dense, SoftmaxCrossEntropy, np.ones((6, 20)), LABELS, "the samples of x have the shape (20,) but the network takes (16,)"),
-    (dense, SoftmaxCrossEntropy, np.ones((6, 4, 4)), LABELS, "the samples of x have the shape (4, 4) but the network takes (16,)"),
+    (dense, SoftmaxCrossEntropy, np.ones((6, 4, 4)), LABELS, "the shape (4, 4) but the network takes (16,)"),
     (dense, SoftmaxCrossEntropy, np.ones(16), LABELS, "x must have a row for each sample"),
     (dense, SoftmaxCrossEntropy, X[:0], LABELS[:0], "the minibatch is empty"),
     (dense, SoftmaxCrossEntropy, X * 1j, LABELS, "x must hold real numbers, but is of type complex128"),
@@ -38,7 +38,7 @@ REFUSED = [  # network, loss, x, y, words
     (dense, SoftmaxCrossEntropy, X, np.eye(4, dtype=int)[LABELS], "write y.argmax(axis=1) for one-hot rows"),
     (dense, SoftmaxCrossEntropy, X[:4], np.eye(4, dtype=int), "write y.argmax(axis=1) for one-hot rows"),
     (dense, SoftmaxCrossEntropy, X, LABELS * 1.0, "labels must be whole numbers, one a sample, but are of type float64"),
-    (dense, SoftmaxCrossEntropy, X, LABELS - 1, "labels must be from 0 to 3, as the network has 4 outputs, but that of sample 0 is -1"),
+    (dense, SoftmaxCrossEntropy, X, LABELS - 1, "from 0 to 3, as the network has 4 outputs, but that of sample 0 is -1"),
     (dense, SoftmaxCrossEntropy, X, (LABELS - 1).astype(np.int8), "but that of sample 0 is -1"),
     (dense, SoftmaxCrossEntropy, X, (LABELS + 1).astype(">i2"), "but that of sample 3 is 4"),
     (dense, SoftmaxCrossEntropy, X, np.full(6, 2**63, np.uint64), "but that of sample 0 is 9223372036854775808"),

@@ -34,7 +34,8 @@ def parallelize(
 
     net: a serial Sequential; one that was never used costs no memory here, one that was hands its weights on.
     Images need its `input_shape`.
-    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks; or "auto": `parallel/performance/planner.py` chooses for
+    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks;
+    or "auto": `parallel/performance/planner.py` chooses for
     global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
     machine that this is, or another Machine.
     plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".

@@ -1,4 +1,4 @@
-"""A user's own script, started by mpiexec without `run`: an exception on one rank ends the job, in time and with its traceback."""
+"""A user's own script, started by mpiexec without `run`: an exception on one rank ends the job, with its traceback."""
 
 import pytest
 

@@ -2,8 +2,23 @@
 
 import numpy as np
 
-from nn import (LOSSES, MSE, SGD, BatchNorm, Concat, Conv2d, Diverged, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential,
-                SoftmaxCrossEntropy, Tanh)  # fmt: skip
+from nn import (
+    LOSSES,
+    MSE,
+    SGD,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Diverged,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+    Tanh,
+)
 from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize, train_step
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, X, dense, images
@@ -63,7 +78,8 @@ def test_what_is_not_finite_is_named_as_on_one_rank(comm):
         for sizes in grids(comm.size):
             with ProcessGrid(comm, **sizes) as grid:
                 net = parallelize(dense(), grid)
-                assert agreed(comm, message(Diverged, net.learn, spoil(net), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))) == serial
+                words = message(Diverged, net.learn, spoil(net), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
+                assert agreed(comm, words) == serial, (sizes, words, serial)
 
 
 @mpi(2)
@@ -113,7 +129,8 @@ def test_what_is_plainly_meant_is_taken(comm):
     net = parallelize(dense(), {"batch": n(2)}, plan=("replicate", "replicate"))
     assert net.grid.sizes["batch"] == 2 and net.plan == ["replicate", "replicate"]
     net.grid.free()
-    net = parallelize(Sequential([Conv2d(n(1), n(2), n(3)), Flatten(), Linear(n(2), n(4))], input_shape=(n(3), n(3), n(1))), "height=2")
+    serial = Sequential([Conv2d(n(1), n(2), n(3)), Flatten(), Linear(n(2), n(4))], input_shape=(n(3), n(3), n(1)))
+    net = parallelize(serial, "height=2")
     net.learn(np.ones((6, 3, 3, 1)), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
     net.grid.free()
 
