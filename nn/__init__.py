@@ -3,6 +3,7 @@
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
 from nn.conv import Conv2d
+from nn.divergence import Diverged
 from nn.early_stopping import EarlyStopping
 from nn.layer import Layer, Parameter
 from nn.linear import Linear
@@ -29,6 +30,7 @@ __all__ = [
     "Adadelta",
     "Adagrad",
     "Adam",
+    "Diverged",
     "Dropout",
     "EarlyStopping",
     "Layer",

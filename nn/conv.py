@@ -2,6 +2,7 @@
 
 import math
 
+from nn.arguments import whole_number
 from nn.convolution import algorithm
 from nn.layer import Layer, Parameter
 from nn.window import image_output, make_window
@@ -24,8 +25,7 @@ class Conv2d(Layer):
     output_is_free = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
-        if inputs < 1 or outputs < 1:
-            raise ValueError(f"Conv2d({inputs}, {outputs}): both numbers of channels must be at least 1")
+        inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
         self.inputs, self.outputs, self.has_bias = inputs, outputs, bias
         self.window = make_window(kernel, stride, padding, self)
         rows = slice(0, inputs) if rows is None else rows

@@ -2,6 +2,7 @@
 
 import math
 
+from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums, matmul
 from nn.layer import Layer, Parameter
@@ -23,8 +24,7 @@ class Linear(Layer):
     output_is_free = True
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
-        if inputs < 1 or outputs < 1:
-            raise ValueError(f"Linear({inputs}, {outputs}): both sizes must be at least 1")
+        inputs, outputs = whole_number(inputs, "Linear: inputs"), whole_number(outputs, "Linear: outputs")
         self.inputs, self.outputs = inputs, outputs
         rows = slice(0, inputs) if rows is None else rows
         columns = slice(0, outputs) if columns is None else columns

@@ -2,6 +2,7 @@
 
 from math import prod
 
+from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
@@ -27,8 +28,9 @@ class BatchNorm(Layer):
     output_is_free = True
 
     def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
-        if channels < 1 or eps <= 0 or not 0 <= momentum <= 1:
-            raise ValueError(f"BatchNorm({channels}): channels must be at least 1, eps above 0, momentum in [0, 1]")
+        channels = whole_number(channels, "BatchNorm: channels")
+        if not eps > 0 or not 0 <= momentum <= 1:
+            raise ValueError(f"BatchNorm({channels}): eps must be above 0 and momentum in [0, 1], not {eps} and {momentum}")
         self.channels, self.eps, self.momentum = channels, eps, momentum
         index = (slice(0, channels) if columns is None else columns,)
         self.gamma = Parameter("weight", (channels,), index=index, fill=1.0)
@@ -123,8 +125,9 @@ class LocalResponseNorm(Layer):
     output_is_free = True
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
-        if not isinstance(size, int) or size < 1 or alpha < 0 or k <= 0:
-            raise ValueError(f"LocalResponseNorm({size}): size must be a number of at least 1, alpha at least 0, k above 0")
+        size = whole_number(size, "LocalResponseNorm: size")
+        if not alpha >= 0 or not k > 0:
+            raise ValueError(f"LocalResponseNorm({size}): alpha must be at least 0 and k above 0, not {alpha} and {k}")
         self.size, self.alpha, self.beta, self.k, self.before, self.after = size, alpha, beta, k, before, after
 
     def forward(self, x, training=False):

@@ -1,7 +1,9 @@
 """Stochastic gradient descent on the flat buffers, and what every optimizer shares with it."""
 
+import math
 import zlib
 
+from nn.arguments import weight_of_penalty
 from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
 from nn.workspace import CHUNK
@@ -22,12 +24,9 @@ class Optimizer:
     state_names = ()  # of arrays like the parameters, zero at first
 
     def __init__(self, net, lr, l2=0.0, l1=0.0):
-        for name, value in (("l2", l2), ("l1", l1)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
-        self.net, self.l2, self.l1 = net, l2, l1
+        self.net, self.l2, self.l1 = net, weight_of_penalty(l2, "l2"), weight_of_penalty(l1, "l1")
         self.lr = lr if callable(lr) else constant(lr)
-        self.updates, self.last_lr = 0, self.lr(net.step)
+        self.updates, self.last_lr = 0, self.rate()
         params, grads = net.params, net.grads
         owned = sum(part.stop - part.start for part in net.owned)
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())  # tells layouts apart
@@ -45,7 +44,7 @@ class Optimizer:
 
     def step(self):
         """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
-        lr = self.lr(self.net.step)
+        lr = self.rate()
         self.updates += 1
         constants = [self.net.params.dtype.type(value) for value in self.constants(lr)]
         self.last_lr = lr
@@ -56,6 +55,13 @@ class Optimizer:
             self.update(p, g, state, constants)
             self.net.changed(where)
         self.net.updated()
+
+    def rate(self):
+        """The learning rate of the next step; ValueError if the schedule gives no finite number of at least 0."""
+        lr = self.lr(self.net.step)
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")
+        return lr
 
     def constants(self, lr):
         """The numbers that all chunks of a step share, as Python floats; `update` gets them in the parameters' type."""
@@ -108,7 +114,8 @@ class SGD(Optimizer):
     net, lr, l2, l1: as of Optimizer. momentum: in [0, 1). Raises ValueError for values out of range.
 
     `scaled_velocity` is lr v: kept so, an update needs no array besides p, the gradient and v, and moves a third
-    fewer bytes. Where lr changes, the old v is rescaled by the ratio.
+    fewer bytes. Where lr changes, the old v is rescaled by the ratio. A step at a rate of 0 moves no parameter but goes into
+    v, which keeps the scale it has: `velocity_lr`, the last rate above 0 (1 before there was one).
     """
 
     state_names = ("scaled_velocity",)
@@ -122,17 +129,31 @@ class SGD(Optimizer):
         if not momentum:
             self.state_names = ()
         super().__init__(net, lr, l2, l1)
+        self.velocity_lr = self.last_lr or 1.0
 
     def constants(self, lr):
-        return lr, self.momentum, self.momentum * lr / self.last_lr if self.last_lr else 0.0
+        scale, before = lr, self.velocity_lr
+        if self.momentum:
+            scale = lr or before
+            self.velocity_lr = scale
+        return scale, self.momentum, self.momentum * scale / before, lr
+
+    def state_numbers(self):
+        return super().state_numbers() | ({"velocity_lr": self.velocity_lr} if self.momentum else {})
+
+    def load_state(self, arrays, numbers):
+        super().load_state(arrays, numbers)
+        self.velocity_lr = float(numbers.get("velocity_lr", 1.0))
 
     def update(self, p, g, state, constants):
-        lr, momentum, kept = constants
-        xp.multiply(g, lr, out=g)
+        scale, momentum, kept, lr = constants
+        xp.multiply(g, scale, out=g)
         if self.momentum:
             (v,) = state
             xp.multiply(v, kept, out=v)
             xp.add(v, g, out=v)
+            if not lr:
+                return
             if self.nesterov:
                 ahead = xp.multiply(v, momentum, out=self.scratch[: len(v)])
                 xp.add(g, ahead, out=g)

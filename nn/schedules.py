@@ -1,6 +1,7 @@
 """Learning-rate schedules: functions from the step (counted from 0) to the learning rate."""
 
 import math
+from numbers import Real
 
 HELP = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after it if wanted"
 
@@ -33,8 +34,8 @@ def warmup(schedule, steps):
 
 
 def _check(lr):
-    if not (lr > 0 and math.isfinite(lr)):
-        raise ValueError(f"the learning rate must be above 0 and finite, not {lr}")
+    if not isinstance(lr, Real) or not (lr > 0 and math.isfinite(lr)):
+        raise ValueError(f"the learning rate must be above 0 and finite, not {lr!r}")
 
 
 def parse(text, lr, total_steps):

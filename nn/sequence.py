@@ -1,22 +1,45 @@
 """Layers one after another: what a network and each branch of one have in common."""
 
+from nn.layer import Layer
+
 
 def arranged(layers, prefix=""):
     """Name each layer by its position, and return them in the order in which they run.
 
     A monotone activation in front of a max-pooling runs behind it: the result is the same, bit by bit, for a fraction
-    of the work. ValueError for a layer that is part of a network already.
+    of the work. ValueError for a layer that is part of a network already, or that stands in two places of this one.
     """
     layers = list(layers)
-    for position, layer in enumerate(layers):
-        if layer.name or any(leaf.name for leaf in leaves([layer])):
-            raise ValueError(f"layer {position} {layer!r} is part of a network already: make a new one")
+    check_new(layers)
     for position, layer in enumerate(layers):
         layer.give_name(f"{prefix}{position}")
     for i in range(len(layers) - 1):
         if layers[i].is_monotone and layers[i + 1].takes_largest:
             layers[i : i + 2] = layers[i + 1], layers[i]
     return sharing(layers)
+
+
+def check_new(layers):
+    """Raise ValueError for what is no layer, for a layer that is part of a network already, and for one that occurs twice."""
+    places = {}  # of each object, by its id: the first layer of the list that is it, or holds it in a branch
+    for position, outer in enumerate(layers):
+        for layer in with_branches([outer]):
+            if not isinstance(layer, Layer):
+                raise ValueError(f"layer {position} is {layer!r}, which is no layer: write one such as ReLU()")
+            if layer.name:
+                raise ValueError(f"layer {position} {outer!r} is part of a network already: make a new one")
+            if id(layer) in places:
+                where = f"layers {places[id(layer)]} and {position}" if places[id(layer)] != position else f"layer {position}"
+                raise ValueError(f"the same object {layer!r} occurs twice, in {where}: make a new one for each place")
+            places[id(layer)] = position
+
+
+def with_branches(layers):
+    """All layers, and all in their branches."""
+    for layer in layers:
+        yield layer
+        for branch in getattr(layer, "children", ()):
+            yield from with_branches(branch)
 
 
 def sharing(layers):

@@ -1,9 +1,13 @@
 """The serial network: a list of layers over two flat buffers."""
 
 from functools import cached_property
+from math import isfinite
 
 import numpy as np
 
+from nn.arguments import network_dtype, seed_number, shape_of_sample
+from nn.divergence import Diverged, explained
+from nn.minibatch_checks import as_input, checked_minibatch
 from nn.sequence import arranged, backward, forward, leaves, output_shape
 from nn.device import empty, to_device, to_host
 from nn.conv_pool import pooled
@@ -14,7 +18,7 @@ class Sequential:
     """Layers one after another.
 
     layers: Layer objects. seed: of the initial weights and dropout masks. dtype: float32 or float64. input_shape: of a
-    sample, (features,) or (height, width, channels), where it is known.
+    sample, (features,) or (height, width, channels), where it is known. ValueError for what is none of these.
 
     All parameters lie in one flat buffer `params` and all gradients in another, `grads`; the layers hold
     views, so that an update or an all-reduce is one call over a slice. The buffers are allocated on first
@@ -22,8 +26,9 @@ class Sequential:
     """
 
     def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
-        self.seed, self.dtype, self.input_shape = seed, np.dtype(dtype), input_shape
+        self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), shape_of_sample(input_shape)
         self.step = 0  # which minibatch comes next; dropout masks depend on it
+        self.accepted_kind = self.accepted_labels = None  # of the last minibatch, see `nn/minibatch_checks.py`
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):
@@ -100,6 +105,7 @@ class Sequential:
         sample `first`.
         """
         self.parameters  # noqa: B018 (allocates on first use)
+        x = as_input(x, self.dtype)
         batch_size = len(x) if batch_size is None else batch_size
         for layer in self.leaves():
             layer.begin(self.seed, self.step, batch_size, first)
@@ -127,8 +133,12 @@ class Sequential:
         """One step on the global minibatch x (n, ...), y; returns the mean loss over it.
 
         The same call on a serial network and on what `parallelize` makes of it, where each rank takes its own part.
+        Raises ValueError for what does not fit (see `nn/minibatch_checks.py`), Diverged if the loss is NaN or infinite.
         """
+        x, y = checked_minibatch(self, x, y, loss, optimizer)
         value = loss.forward(self.forward(to_device(x), training=True), to_device(y), len(x))
+        if not isfinite(value):
+            raise Diverged(explained(self, value, to_device(x), len(x)))
         self.backward(loss.backward())
         optimizer.step()
         self.step += 1

@@ -1,6 +1,7 @@
 """The geometry of convolutions and poolings: which pixels each output looks at."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -68,9 +69,9 @@ def make_window(kernel, stride, padding, layer):
 def _pair(value, least, what):
     """Two whole numbers from one or from two."""
     pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
-    if len(pair) != 2 or not all(isinstance(n, int) and n >= least for n in pair):
+    if len(pair) != 2 or not all(isinstance(n, Integral) and n >= least for n in pair):
         raise ValueError(f"{what} must be a whole number of at least {least}, or two of them, not {value!r}")
-    return pair
+    return tuple(map(int, pair))
 
 
 def image_output(window, shape, layer):

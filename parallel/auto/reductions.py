@@ -19,6 +19,7 @@ def choose(text, sharded, half, net):
 
     sharded: see `parallel/sync/reduction.py`; None: where parameters are in shared memory.
     """
+    text = str(text)
     if text == "auto" and not is_cpu():
         text = "plain"
     if text in ("auto", "overlap") and is_cpu():

@@ -7,7 +7,9 @@ from math import prod
 
 from mpi4py import MPI
 
+from nn.arguments import whole_number
 from parallel.grid.group import Group, Tally
+from parallel.job.uncaught import end_job_when_uncaught
 
 AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
 KEY = []  # under which a communicator remembers its `neighbours`, once MPI has given one
@@ -74,12 +76,14 @@ class ProcessGrid:
     """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2).
 
     comm: an MPI communicator whose size is the product of the axes' sizes (ValueError otherwise).
+    From the first grid on, an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
     """
 
     def __init__(self, comm, **sizes):
+        end_job_when_uncaught()
         if unknown := sizes.keys() - set(AXES):
             raise ValueError(f"grid: unknown axes {sorted(unknown)}; there are {', '.join(AXES)}")
-        self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
+        self.sizes = {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
         check_places(self, self.sizes, comm.size)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()

@@ -1,19 +1,20 @@
 """Training, evaluation and prediction of a ParallelSequential: the same on every grid."""
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
-from nn.sequence import leaves
+from nn import divergence
 from nn.device import to_device, to_host, xp
 from nn.losses import SoftmaxCrossEntropy
+from nn.minibatch_checks import check_optimizer
 from nn.random import permutation
 from parallel.job.run import UserError
 from parallel.placement.partition import size
 
 
-class Diverged(UserError):
+class Diverged(UserError, divergence.Diverged):
     """Training left the finite numbers. The message names the step and the layer; all ranks raise it together."""
 
 
@@ -48,6 +49,7 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size):
     micro_batches: (x, y, samples) of each, one after another: this rank's block of it and its global size; together
     `batch_size`. What statistics there are over a batch, as in BatchNorm, are over each micro-batch. Collective.
     """
+    check_optimizer(net, optimizer)
     total, first = 0.0, 0
     for x, y, samples in micro_batches:
         x, y, last = to_device(x), to_device(y), first + samples == batch_size
@@ -60,8 +62,7 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size):
         total += finish()
         if not math.isfinite(total):
             net.reduction.drain()
-            culprit = _first_culprit(net, x, samples, first)
-            raise Diverged(f"step {net.step}: the loss is {total}: {culprit}; try a lower --lr")
+            raise Diverged(divergence.explained(net, total, x, samples, first, partial(_first_not_finite, net.grid)))
         first += samples
     optimizer.step()
     net.step += 1
@@ -76,25 +77,9 @@ def check_finite(net):
         raise Diverged(f"step {net.step - 1}: its update left {layer.name}.{p.name} not finite; try a lower --lr")
 
 
-def _first_culprit(net, x, batch_size, first):
-    """Where a value first stops being finite, over all ranks, as words. Collective."""
-    culprits = [("the input", x)]
-    for layer in net.layers:
-        for leaf in leaves([layer]):
-            leaf.begin(net.seed, net.step, batch_size, first)
-            culprits += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
-        x = layer.forward(x, training=True)
-        kind = type(layer).__name__ if layer.children else repr(layer)
-        culprits.append((f"the output of layer {layer.name} ({kind})", x.copy()))
-    first = _first_not_finite(net.grid, [array for _, array in culprits])
-    if first == len(culprits):
-        return "the outputs are finite, the loss of them is not"
-    return f"first not finite: {culprits[first][0]}"
-
-
 def _first_not_finite(grid, arrays):
     """The position of the first array that is not finite on some rank; their number if all are. Collective."""
-    finite = [bool(xp.isfinite(array).all()) for array in arrays] + [False]
+    finite = [divergence.is_finite(array) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 

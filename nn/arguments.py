@@ -1,0 +1,50 @@
+"""What users pass to constructors: converted where the meaning is plain, refused in one sentence where it is not."""
+
+from math import isfinite
+from numbers import Integral, Real
+
+import numpy as np
+
+
+def whole_number(value, what, least=1):
+    """`value` as an int, also where it is one of NumPy's; ValueError if it is no whole number of at least `least`."""
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    return int(value)
+
+
+def weight_of_penalty(value, name):
+    """`value` if it is a finite number of at least 0; ValueError otherwise."""
+    if not isinstance(value, Real) or not isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return value
+
+
+def seed_number(value):
+    """A seed as an int: the random numbers take 64 bits of it."""
+    if not isinstance(value, Integral) or not 0 <= value < 2**64:
+        raise ValueError(f"seed must be a whole number of at least 0 and below 2^64, not {value!r}")
+    return int(value)
+
+
+def network_dtype(value):
+    """float32 or float64 as NumPy's dtype."""
+    try:
+        dtype = None if value is None else np.dtype(value)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, not {value if dtype is None else dtype}")
+    return dtype.newbyteorder("=")
+
+
+def shape_of_sample(value):
+    """The shape of a sample as a tuple of ints: of one number, that many features. None stays None, for not known."""
+    if value is None:
+        return None
+    lengths = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if len(lengths) not in (1, 3) or not all(isinstance(n, Integral) and n >= 1 for n in lengths):
+        raise ValueError(
+            f"input_shape must be (features,) or (height, width, channels) in whole numbers of at least 1, not {value!r}"
+        )
+    return tuple(map(int, lengths))

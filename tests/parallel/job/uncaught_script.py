@@ -1,0 +1,87 @@
+"""A user's script, without `run`, that goes wrong on its last rank; run by test_uncaught.py as `python -m ... WAY`."""
+
+import sys
+import threading
+import time
+
+from mpi4py import MPI
+
+comm = MPI.COMM_WORLD
+
+
+def told(label):
+    def hook(*_):
+        print(f"{label} on rank {comm.rank}", file=sys.stderr, flush=True)
+
+    return hook
+
+
+def grid():
+    from parallel import ProcessGrid
+
+    return ProcessGrid(comm, batch=comm.size)
+
+
+def exception():
+    grid()
+    grid()
+    fail()
+
+
+def in_parallelize():
+    from nn import Linear, Sequential
+    from parallel import parallelize
+
+    parallelize([Linear(3, 2)] if comm.rank == comm.size - 1 else Sequential([Linear(3, 2)]), f"batch={comm.size}")
+
+
+def chained():
+    sys.excepthook = told("the user's own hook")
+    grid()
+    fail()
+
+
+def chained_and_broken():
+    sys.excepthook = lambda *_: 1 / 0
+    grid()
+    fail()
+
+
+def thread():
+    grid()
+    if comm.rank == comm.size - 1:
+        threading.Thread(target=fail).start()
+        time.sleep(1000)
+    comm.Barrier()
+
+
+def well():
+    grid()
+    comm.Barrier()
+    print("well", flush=True)
+
+
+def interactive():
+    """As in an interpreter, where an exception is no end."""
+    sys.ps1 = ">>> "
+    grid()
+    assert sys.excepthook is sys.__excepthook__
+    print("well", flush=True)
+
+
+def under_pytest():
+    sys.argv[0] = "/somewhere/bin/pytest"
+    grid()
+    assert sys.excepthook is sys.__excepthook__ and threading.excepthook is threading.__excepthook__
+    print("well", flush=True)
+
+
+def fail():
+    if comm.rank == comm.size - 1:
+        raise ZeroDivisionError("on one rank")
+    comm.Barrier()
+    comm.Barrier()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

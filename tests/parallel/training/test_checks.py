@@ -1,0 +1,177 @@
+"""What does not fit is refused on every rank, in the words of a serial network; nobody waits for anybody."""
+
+import numpy as np
+
+from nn import (
+    LOSSES,
+    MSE,
+    SGD,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Diverged,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+    Tanh,
+)
+from nn.device import to_device, to_host
+from parallel import ProcessGrid, parallelize, train_step
+from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, X, dense, images
+from tests.mpi import mpi
+from tests.parallel.equality import grids
+
+
+def message(kind, action, *arguments, **options):
+    """What an action that must fail says."""
+    try:
+        with np.errstate(all="ignore"):
+            action(*arguments, **options)
+    except kind as error:
+        assert "\n" not in str(error)
+        return str(error)
+    raise AssertionError(f"not refused: {arguments} {options}")
+
+
+def agreed(comm, word):
+    assert comm.allgather(word) == [word] * comm.size
+    return word
+
+
+@mpi(2, 3)
+def test_a_minibatch_that_does_not_fit_is_refused_in_the_serial_words(comm):
+    for make, loss, x, y, words in REFUSED:
+        net = make()
+        serial = message(ValueError, net.learn, x, y, loss(), SGD(net, 0.1))
+        assert words in serial
+        for sizes in grids(comm.size, ("batch", "height", "model") if make is images else ("batch", "model")):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(make(), grid)
+                assert agreed(comm, message(ValueError, net.learn, x, y, loss(), SGD(net, 0.1))) == serial, (sizes, words)
+
+
+@mpi(2, 3)
+def test_what_is_plainly_meant_is_converted_as_on_one_rank(comm):
+    for make, loss, x, y, *_ in CONVERTED:
+        net = make()
+        optimizer = SGD(net, 0.1)
+        expected = [net.learn(x, y, loss(), optimizer) for _ in range(3)]
+        for sizes in grids(comm.size):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(make(), grid)
+                optimizer = SGD(net, 0.1)
+                losses = [net.learn(x, y, loss(), optimizer) for _ in range(3)]
+                assert np.allclose(losses, expected, rtol=1e-12), (sizes, losses, expected)
+
+
+@mpi(2, 3)
+def test_what_is_not_finite_is_named_as_on_one_rank(comm):
+    x = X.copy()
+    x[4, 9] = np.nan
+    for spoil in (lambda net: x, lambda net: net.params.fill(np.inf) or X):
+        net = dense()
+        serial = message(Diverged, net.learn, spoil(net), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
+        for sizes in grids(comm.size):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(dense(), grid)
+                words = message(Diverged, net.learn, spoil(net), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
+                assert agreed(comm, words) == serial, (sizes, words, serial)
+
+
+@mpi(2)
+def test_an_optimizer_of_another_network_is_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        serial = dense()
+        early, net = SGD(serial, 0.1), parallelize(serial, grid)
+        words = message(ValueError, net.learn, X, LABELS, SoftmaxCrossEntropy(), early)
+        assert "was made for another network" in words
+        block = X[net.input_block(6)], LABELS[net.output_rows(6)]
+        assert message(ValueError, train_step, net, SoftmaxCrossEntropy(), early, *block, 6) == words
+        train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block, 6)
+
+
+@mpi(2)
+def test_what_parallelize_can_not_take_is_refused(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(dense(), grid)
+        layers = [Linear(3, 2)]
+        for arguments, options, words in (
+            ((net, grid), {}, "parallel already"),
+            ((layers, grid), {}, "parallelize takes a Sequential, not a list"),
+            ((layers[0], grid), {}, "parallelize takes a Sequential, not a Linear"),
+            ((dense(), None), {}, "the grid must be a ProcessGrid"),
+            ((dense(), 2), {}, "the grid must be a ProcessGrid"),
+            ((dense(), None), {"plan": "auto"}, "the grid must be a ProcessGrid"),
+            ((dense(), {"batch": 2, "depth": 1}), {}, "is not AXIS=SIZE"),
+            ((dense(), {"batch": -2, "model": -1}), {}, "must be a whole number of at least 1"),
+            ((dense(), {"batch": 3}), {}, "3 places but there are 2 ranks"),
+            ((dense(), grid), {"reduction": None}, "reduction 'None' is none: use plain"),
+            ((dense(), grid), {"reduction": 7}, "reduction '7' is none: use plain"),
+            ((dense(), grid), {"plan": 7}, "the plan must be a text"),
+            ((dense(), grid), {"plan": []}, "the plan must be a text"),
+            ((dense(), grid), {"plan": ["out", 1]}, "the plan must be a text"),
+            ((dense(), grid), {"plan": ["out", "sideways"]}, "unknown choice 'sideways'"),
+        ):
+            assert words in agreed(comm, message(ValueError, parallelize, *arguments, **options)), words
+    for sizes in ({"batch": -2, "model": -1}, {"batch": 2.0}, {"batch": "2"}, {"batch": 2, "model": 0}):
+        assert "must be a whole number of at least 1" in message(ValueError, ProcessGrid, comm, **sizes)
+
+
+@mpi(2)
+def test_what_is_plainly_meant_is_taken(comm):
+    n = np.int64
+    with ProcessGrid(comm, batch=n(1), model=np.int32(2)) as grid:
+        assert parallelize(dense(), grid, plan=["out", "in"]).plan == ["out", "in"]
+    net = parallelize(dense(), {"batch": n(2)}, plan=("replicate", "replicate"))
+    assert net.grid.sizes["batch"] == 2 and net.plan == ["replicate", "replicate"]
+    net.grid.free()
+    serial = Sequential([Conv2d(n(1), n(2), n(3)), Flatten(), Linear(n(2), n(4))], input_shape=(n(3), n(3), n(1)))
+    net = parallelize(serial, "height=2")
+    net.learn(np.ones((6, 3, 3, 1)), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
+    net.grid.free()
+
+
+def branching():
+    inner = Concat([Linear(7, 5)], [Tanh(), Linear(7, 4)])
+    return Sequential([Residual([Linear(7, 9), ReLU(), Linear(9, 7)]), inner, BatchNorm(9), Linear(9, 3)], dtype=np.float64)
+
+
+INPUT_GRADIENTS = [  # network, shape of a sample, plans
+    (lambda: Sequential([Linear(7, 5), ReLU(), Linear(5, 3)], dtype=np.float64), (7,),
+     ("out", "in", "replicate", "out,in", "in,out", "replicate,out", "laugier")),
+    (lambda: Sequential([Tanh(), BatchNorm(7), Linear(7, 5)], dtype=np.float64), (7,), ("out", "in", "replicate")),
+    (branching, (7,), ("out", "in", "replicate", "fewest-bytes")),
+    (lambda: Sequential([Conv2d(2, 3, 3, padding=1), ReLU(), MaxPool2d(2), Flatten(), Linear(18, 3)], dtype=np.float64,
+                        input_shape=(6, 4, 2)), (6, 4, 2),
+     ("out", "in", "replicate", "conv=out,linear=in", "conv=replicate,linear=out", "laugier")),
+]  # fmt: skip
+
+
+@mpi(2, 3, 4)
+def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
+    for make, shape, plans in INPUT_GRADIENTS:
+        serial = make()
+        x = np.random.default_rng(0).standard_normal((6, *shape))
+        y = np.random.default_rng(1).standard_normal((6, 5 if serial.output_shape(shape) == (5,) else 3))
+        loss = MSE()
+        loss.forward(serial.forward(to_device(x), training=True), to_device(y), 6)
+        expected = to_host(serial.backward(loss.backward(), input_gradient=True)).copy()
+        gradients = to_host(serial.grads).copy()
+        for sizes in grids(comm.size, ("batch", "height", "model") if len(shape) == 3 else ("batch", "model")):
+            for plan in plans:
+                with ProcessGrid(comm, **sizes) as grid:
+                    net = parallelize(make(), grid, plan)
+                    loss, mine = LOSSES["mse"](), np.ascontiguousarray(x[net.input_block(6)])
+                    outputs = net.forward(to_device(mine), training=True, batch_size=6)
+                    loss.forward(outputs, to_device(y[net.output_rows(6)]), 6)
+                    dx = to_host(net.backward(loss.backward(), input_gradient=True)).copy()
+                    net.synchronise()
+                    scale = np.abs(expected).max()
+                    assert dx.shape == mine.shape, (sizes, plan)
+                    assert np.allclose(dx, expected[net.input_block(6)], rtol=0, atol=1e-12 * scale), (sizes, plan)
+                    if sizes["model"] == 1 and sizes.get("height", 1) == 1:
+                        assert np.allclose(to_host(net.grads), gradients, rtol=0, atol=1e-12 * np.abs(gradients).max())
