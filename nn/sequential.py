@@ -148,16 +148,23 @@ class Sequential:
         """The shape of a sample's output where one of `shape` goes in; raises ValueError naming the layer that does not fit."""
         return output_shape(self.layers, shape)
 
-    def state_dict(self):
-        """{name: host array} under PyTorch's names and in its layout: copies."""
-        return dict(self.global_parameters())
+    def state_dict(self, everywhere=False):
+        """{name: host array} under PyTorch's names and in its layout: copies.
 
-    def global_parameters(self):
-        """(name, array) of each entry of `state_dict`, one after another."""
+        Of a parallel network rank 0 gets them, and the others None; or all ranks do, if they are to be `everywhere`. Collective.
+        """
+        state = dict(self.global_parameters(everywhere))
+        return None if any(value is None for value in state.values()) else state
+
+    def global_parameters(self, everywhere=False):
+        """(name, array) of each entry of `state_dict`, one after another; None in the place of arrays that are not for this
+        rank. Collective."""
         for layer, p in self.parameters + self.buffers:
-            yield f"{layer.name}.{p.name}", np.array(to_host(self.whole(p)).transpose(p.torch_axes), order="C")
+            whole = self.whole(p, everywhere)
+            array = whole if whole is None else np.array(to_host(whole).transpose(p.torch_axes), order="C")
+            yield f"{layer.name}.{p.name}", array
 
-    def whole(self, parameter):
+    def whole(self, parameter, everywhere=False):
         """The global array of which `parameter` holds a block."""
         return parameter.value
 

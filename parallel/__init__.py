@@ -2,7 +2,8 @@
 
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.training.readers import READERS
-from parallel.training.network import ParallelSequential, parallelize
+from parallel.auto.parallelize import parallelize
+from parallel.training.network import ParallelSequential, distribute
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.observe.profile import Profile
 from parallel.placement.redistribute import Redistribute
@@ -24,6 +25,7 @@ __all__ = [
     "Shard",
     "Trace",
     "evaluate",
+    "distribute",
     "parallelize",
     "parse_grid",
     "predict",

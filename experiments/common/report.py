@@ -78,9 +78,11 @@ def peak_memory():
 
 
 def digest(named_arrays):
-    """A hash of (name, array) pairs: names, shapes and values."""
+    """A hash of (name, array) pairs: names, shapes and values. Pairs without an array, which another rank has, are left out."""
     sha = hashlib.sha256()
     for name, value in named_arrays:
+        if value is None:
+            continue
         sha.update(f"{name} {value.shape} {value.dtype}".encode())
         sha.update(np.ascontiguousarray(value).tobytes())
     return sha.hexdigest()

@@ -14,7 +14,7 @@ import numpy as np
 from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from parallel.performance.cost import Cost, busiest
 from parallel.grid.process_grid import ProcessGrid
-from parallel.training.network import parallelize
+from parallel.training.network import distribute
 from parallel.performance.planner import factors
 
 STEPS, ROUNDS, PASSES = 6, 3, 4
@@ -48,7 +48,7 @@ def measured(paced, make, batch_size, sizes):
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
     with ProcessGrid(paced.comm, **sizes) as grid:
-        net = parallelize(make(), grid, PLAN)
+        net = distribute(make(), grid, PLAN)
         optimizer, loss = SGD(net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
         net.learn(x, y, loss, optimizer)
         for _ in range(ROUNDS):

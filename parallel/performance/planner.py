@@ -14,15 +14,11 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from mpi4py import MPI
-
 from nn import Conv2d
-from nn.device import is_cpu
 from nn.summary import rows
 from parallel.performance.cost import Cost, busiest, local_shape
 from parallel.grid.collectives import all_reduce_elements
-from parallel.grid.process_grid import AXES, check_places, parse_grid
-from parallel.auto.this_machine import here
+from parallel.grid.process_grid import AXES
 from parallel.placement.placer import Placer
 from parallel.placement.place_network import checked, splits
 from parallel.placement.plans import FEWEST, choices, weighted_in
@@ -250,21 +246,3 @@ def factors(n, count):
             yield first, n // first, 1
         else:
             yield from ((first, second, n // first // second) for second in divisors if (n // first) % second == 0)
-
-
-def planned(net, grid, plan, batch_size, memory, machine=None):
-    """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
-
-    grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
-    """
-    if not is_cpu():
-        raise ValueError("the planner knows no GPU: name the grid and the plan")
-    if not isinstance(grid, str):
-        comm, sizes = grid.comm, grid.sizes
-    else:
-        comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
-    if sizes:
-        check_places(grid, sizes, comm.size)
-    planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, None if plan == "auto" else plan)
-    chosen, _ = planner.best()
-    return (chosen.grid if grid == "auto" else grid), chosen.plan

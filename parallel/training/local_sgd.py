@@ -18,7 +18,7 @@ from math import ceil
 import numpy as np
 
 from parallel.grid.process_grid import ProcessGrid
-from parallel.training.network import parallelize
+from parallel.training.network import distribute
 from parallel.placement.partition import Partition
 from parallel.training.steps import train_step
 
@@ -26,16 +26,14 @@ from parallel.training.steps import train_step
 class Replicas:
     """The replicas of a network, of which this rank runs `net`, or a part of it.
 
-    serial: a Sequential. grid: a ProcessGrid. options: of `parallelize`. All replicas start from the same parameters; their
+    serial: a Sequential. grid: a ProcessGrid. options: those of `distribute`. All replicas start from the same parameters; their
     dropout masks differ. `net.grid` is the replica's own.
     """
 
     def __init__(self, serial, grid, **options):
-        if "auto" in options.values():
-            raise ValueError("replicas must be alike: name the plan")
         others = [axis for axis in grid.sizes if axis != "batch"]
         sizes = {axis: grid.sizes[axis] for axis in others}
-        self.net = parallelize(serial, ProcessGrid(grid.group(*others).comm, **sizes), **options)
+        self.net = distribute(serial, ProcessGrid(grid.group(*others).comm, **sizes), **options)
         self.group = grid.group("batch")
         self.net.parameters  # noqa: B018 (drawn before the seed changes)
         self.net.seed += self.group.rank

@@ -2,10 +2,8 @@
 
 from contextlib import contextmanager
 from math import prod
-from functools import partial
 
 import numpy as np
-from mpi4py import MPI
 
 from nn.sequence import sharing
 from nn.device import empty, xp
@@ -13,79 +11,24 @@ from nn.minibatch_checks import checked_minibatch
 from nn.pauses import pause
 from nn.sequential import Sequential
 from nn.window import put
-from parallel.auto.reductions import choose
-from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.placement.partition import size
 from parallel.placement.place_network import place
-from parallel.job.uncaught import end_job_when_uncaught
-from parallel.performance.planner import BATCH_SIZE, planned
 from parallel.sync.reduction import Plain
 from parallel.training.steps import train_step
 
 
-def parallelize(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None,
-    shares=None, owners=None,
-):  # fmt: skip
-    """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
+def distribute(net, grid, plan="fewest-bytes", reduction=Plain, shares=None, owners=None):
+    """The network that this rank runs, a ParallelSequential, with values that are taken as they are.
 
-        net = parallelize(net)                     # the planner chooses
-        net = parallelize(net, "batch=4")          # data parallelism
-        net = parallelize(net, "batch=2,model=4")  # 2-D
-
-    net: a serial Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    Images need its `input_shape`.
-    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks;
-    or "auto": `parallel/performance/planner.py` chooses for
-    global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
-    machine that this is, or another Machine.
-    plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
-    shares: {axis: weights}, one number for each rank of an axis, in proportion to which they take samples, rows, channels or
-    neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default they are even.
-    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where they are not to be
-    consecutive: a `Partition.owned` says for each output which rank of the axis model has it.
-    reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
-    gradients travel in float16; see `parallel/auto/reductions.py`.
-    ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
-    From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
+    net: a serial Sequential; one that was never used costs no memory, and one that was passes its weights on.
+    grid: a ProcessGrid. plan, shares, owners: see `parallelize`. reduction: a function that makes a Reduction of the network.
+    ValueError where they do not fit together.
     """
-    end_job_when_uncaught()
-    _check_serial(net)
-    grid, plan = _grid_or_text(grid), _plan_text(plan)
-    if grid == "auto" or plan == "auto":
-        grid, plan = planned(net, grid, plan, batch_size, memory, machine)
-    if isinstance(grid, str):
-        grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    placed = place(net, grid, "fewest-bytes" if plan is None else plan, shares, owners)
-    choice = partial(choose, reduction, sharded, half)
-    parallel = ParallelSequential(placed, grid, net.seed, net.dtype, choice)
+    parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
     return parallel
-
-
-def _check_serial(net):
-    if isinstance(net, ParallelSequential):
-        raise ValueError("the network is parallel already: parallelize the serial one, and only once")
-    if not isinstance(net, Sequential):
-        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
-
-
-def _grid_or_text(grid):
-    if isinstance(grid, dict):
-        return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
-    if not isinstance(grid, str | ProcessGrid):
-        raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
-    return grid
-
-
-def _plan_text(plan):
-    if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
-        return ",".join(plan)
-    if plan is not None and not isinstance(plan, str):
-        raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
-    return plan
 
 
 class ParallelSequential(Sequential):
@@ -200,18 +143,22 @@ class ParallelSequential(Sequential):
         shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
-    def whole(self, parameter):
-        """The global array of which `parameter` holds a block, on every rank. Collective, as is `state_dict`."""
-        layout = parameter.layout
+    def whole(self, parameter, everywhere=False):
+        """The global array of which `parameter` holds a block, on rank 0 or `everywhere`; None on the others. Collective."""
+        layout, coordinates = parameter.layout, self.grid.coordinates
+        if not everywhere and not layout.is_counted(coordinates):
+            return None
         group = self.grid.group(*layout.sharded)
         if group.size == 1:
             return parameter.value
-        blocks = [layout.block(self.grid.coordinates | place) for place in self.grid.places(*layout.sharded)]
+        blocks = [layout.block(coordinates | place) for place in self.grid.places(*layout.sharded)]
         counts = [prod(map(size, block)) for block in blocks]
-        flat = empty(sum(counts), self.dtype)
-        group.all_gather(parameter.value, flat, counts, "state")
-        whole = xp.empty(parameter.shape, self.dtype)
-        start = 0
+        flat = empty(sum(counts), self.dtype) if everywhere or group.rank == 0 else None
+        gather = group.all_gather if everywhere else group.gather
+        gather(parameter.value, flat, counts, "state")
+        if flat is None:
+            return None
+        whole, start = xp.empty(parameter.shape, self.dtype), 0
         for block, count in zip(blocks, counts, strict=True):
             put(whole, block, flat[start : start + count].reshape([size(part) for part in block]))
             start += count

@@ -42,7 +42,7 @@ def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **optio
         parts = [part for part in Partition.even(len(x), micro_batches).parts if size(part)]
         mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
         losses.append(accumulated_step(net, LOSSES[loss](), optimizer, mine, len(x)))
-    return losses, net.state_dict()
+    return losses, net.state_dict(everywhere=True)
 
 
 def block(net, x, y):

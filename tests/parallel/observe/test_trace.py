@@ -123,7 +123,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
                     assert trace.spans and profile.seconds
                 else:
                     losses = training.steps(5)
-                results.append((losses, training.net.state_dict()))
+                results.append((losses, training.net.state_dict(everywhere=True)))
                 assert grid.tally.listener is None
                 for thing in (*every_layer(training.net.layers), training.optimizer, training.loss):
                     for part in (thing, getattr(thing, "conv", thing)):

@@ -164,7 +164,7 @@ def test_weights_and_running_statistics_move_in_and_out(comm):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(trained, grid, plan)
             for name, value in trained.state_dict().items():
-                assert np.array_equal(net.state_dict()[name], value), (sizes, plan, name)
+                assert np.array_equal(net.state_dict(everywhere=True)[name], value), (sizes, plan, name)
             block = device.to_device(np.ascontiguousarray(x[net.input_block(4)]))
             y = device.to_host(net.forward(block, batch_size=4))
             assert np.allclose(y, expected[net.output_rows(4)], rtol=1e-11, atol=1e-13), (sizes, plan)

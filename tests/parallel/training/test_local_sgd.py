@@ -53,7 +53,7 @@ def trained(comm, sizes, count, batch_size, period, momentum=0.0, norm=False, **
         load = lambda indices: block(net, x[indices], y[indices])  # noqa: E731
         order = np.random.default_rng(0).permutation(count)
         replicas.train(LOSSES["cross-entropy"](), SGD(net, 0.1, momentum), load, order, batch_size, period)
-        state = net.state_dict()
+        state = net.state_dict(everywhere=True)
         net.grid.free()
     return state, simulated(x, y, order, sizes.get("batch", 1), batch_size, period, momentum, norm)
 
@@ -84,7 +84,7 @@ def test_an_average_after_each_step_is_a_step_of_all_together(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         net = parallelize(network(), grid)
         train_step(net, LOSSES["cross-entropy"](), SGD(net, 0.1), *block(net, x, y), len(x))
-        together = net.state_dict()
+        together = net.state_dict(everywhere=True)
     apart, _ = trained(comm, {"batch": comm.size}, 11, 11, 1)
     assert error(apart, together) < 1e-12
 

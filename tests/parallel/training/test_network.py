@@ -108,8 +108,8 @@ def test_weights_move_in_and_out(comm):
             fresh = parallelize(Sequential(wide(), seed=1, dtype=np.float64), grid, plan)
             fresh.load_state_dict(trained.state_dict())
             for name, value in trained.state_dict().items():
-                assert np.array_equal(net.state_dict()[name], value)
-                assert np.array_equal(fresh.state_dict()[name], value)
+                assert np.array_equal(net.state_dict(everywhere=True)[name], value)
+                assert np.array_equal(fresh.state_dict(everywhere=True)[name], value)
 
 
 @mpi(4)
@@ -164,3 +164,20 @@ def test_divergence_names_the_step_and_the_layer(comm):
                 message = str(error)
             assert message.startswith("step ") and ("layer" in message or "parameter" in message), message
             assert comm.bcast(message) == message
+
+
+@mpi(1, 2, 3, 4)
+def test_the_state_is_gathered_to_the_first_rank_unless_all_ask_for_it(comm):
+    for sizes, plan in product(grids(comm.size), PLANS[wide]):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(Sequential(wide(), seed=8, dtype=np.float64), grid, plan)
+            grid.tally.clear()
+            state, sent = net.state_dict(), sum(record.bytes for record in grid.tally.records.values())
+            whole = net.state_dict(everywhere=True)
+            assert (state is None) == (comm.rank > 0)
+            if comm.rank == 0:
+                assert all(np.array_equal(state[name], whole[name]) for name in whole) and state.keys() == whole.keys()
+            # Every block travels once, from the first of the ranks that have it, but for those that rank 0 has itself.
+            held = 8 * sum(p.size for _, p in net.parameters if p.layout.sharded)
+            counted = all(grid.coordinates[axis] == 0 for axis in ("batch", "height"))
+            assert sent <= held and (sent == 0) == (comm.rank == 0 or not counted or held == 0), (sizes, plan, sent, held)

@@ -1,0 +1,95 @@
+"""One call that makes a serial network parallel: what is not named is chosen, by the planner or by measuring."""
+
+from functools import partial
+
+from mpi4py import MPI
+
+from nn.device import is_cpu
+from nn.sequential import Sequential
+from parallel.auto.reductions import choose
+from parallel.auto.this_machine import here
+from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
+from parallel.job.uncaught import end_job_when_uncaught
+from parallel.performance.planner import BATCH_SIZE, Planner
+from parallel.training.network import ParallelSequential, distribute
+
+
+def parallelize(
+    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None,
+    shares=None, owners=None,
+):  # fmt: skip
+    """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
+
+        net = parallelize(net)                     # the planner chooses
+        net = parallelize(net, "batch=4")          # data parallelism
+        net = parallelize(net, "batch=2,model=4")  # 2-D
+
+    net: a serial Sequential; one that was never used costs no memory here, one that was hands its weights on.
+    Images need its `input_shape`.
+    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks;
+    or "auto": `parallel/performance/planner.py` chooses for
+    global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
+    machine that this is, or another Machine.
+    plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
+    shares: {axis: weights}, one number for each rank of an axis, in proportion to which they take samples, rows, channels or
+    neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default they are even.
+    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where they are not to be
+    consecutive: a `Partition.owned` says for each output which rank of the axis model has it.
+    reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
+    gradients travel in float16; see `parallel/auto/reductions.py`.
+    ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
+    From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
+    """
+    end_job_when_uncaught()
+    _check_serial(net)
+    grid, plan = _grid_or_text(grid), _plan_text(plan)
+    if grid == "auto" or plan == "auto":
+        grid, plan = planned(net, grid, plan, batch_size, memory, machine, shares)
+    if isinstance(grid, str):
+        grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
+    choice = partial(choose, reduction, sharded, half)
+    return distribute(net, grid, "fewest-bytes" if plan is None else plan, choice, shares, owners)
+
+
+def _check_serial(net):
+    if isinstance(net, ParallelSequential):
+        raise ValueError("the network is parallel already: parallelize the serial one, and only once")
+    if not isinstance(net, Sequential):
+        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
+
+
+def _grid_or_text(grid):
+    if isinstance(grid, dict):
+        return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
+    if not isinstance(grid, str | ProcessGrid):
+        raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
+    return grid
+
+
+def _plan_text(plan):
+    if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
+        return ",".join(plan)
+    if plan is not None and not isinstance(plan, str):
+        raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
+    return plan
+
+
+def planned(net, grid, plan, batch_size, memory, machine=None, shares=None):
+    """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
+
+    grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
+    """
+    if not is_cpu():
+        raise ValueError("the planner knows no GPU: name the grid and the plan")
+    if not isinstance(grid, str):
+        comm, sizes = grid.comm, grid.sizes
+    else:
+        comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
+    if sizes:
+        check_places(grid, sizes, comm.size)
+    if shares and not sizes:
+        raise ValueError("shares are for the axes of a grid: name the grid, such as batch=2,model=2")
+    named = None if plan == "auto" else plan
+    planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, named, shares)
+    chosen, _ = planner.best()
+    return (chosen.grid if grid == "auto" else grid), chosen.plan
