@@ -10,7 +10,7 @@ import numpy as np
 
 from nn.branches import Flatten
 from nn.conv import Conv2d
-from nn.device import xp
+from nn.device import to_device, xp
 from nn.linear import Linear
 from nn.losses import MSE, SoftmaxCrossEntropy
 from nn.pool import Pool2d
@@ -51,7 +51,7 @@ def as_input(x, dtype):
     """x as an array of the network's type; ValueError if it holds no real numbers."""
     if getattr(x, "dtype", None) == dtype and isinstance(x, np.ndarray | xp.ndarray):
         return x
-    return _numbers(x, "x").astype(dtype, copy=False)
+    return to_device(_numbers(x, "x").astype(dtype, copy=False))
 
 
 def _checked_kind(net, x, y, loss):
