@@ -16,6 +16,7 @@ class Observer:
     "backward" of a loss, "step" of an optimizer, "load" of a reader. context: that of the pass, None where there is none.
     """
 
+    hears_collectives = False  # whether it is told of communication, too
     progress = None  # a function to be called at progress points within the work of a layer; None: no such points
 
     def begin(self, thing, phase, context):
@@ -32,6 +33,8 @@ class Observer:
 
     def parameters_changed(self, where):
         """An optimizer has updated the slice `where` of the flat parameters."""
+
+    # ----- communication, where `hears_collectives`
 
     def collective(self, group, layer, kind, bytes_sent, start, stop):
         """This rank was in a collective, named `layer`, between two times; of one that does not block: in its beginning."""

@@ -227,7 +227,6 @@ class Walk:
     def redistribute(self, move):
         if move.group.size == 1:
             return
-        move.begin(0, 0, self.batch_size)
         if move.source != move.target:
             self.shape = self._move("forward", move, move.source, move.target)
         if move.back[0] != move.back[1] and not self.first:
@@ -238,9 +237,9 @@ class Walk:
         group, here = move.group, self.shape
         there = here
         if isinstance(source, Shard):
-            there = resized(there, source.dim, move.parts(source)[-1].stop)
+            there = resized(there, source.dim, move.parts(source, self.batch_size)[-1].stop)
         if isinstance(target, Shard):
-            there = resized(there, target.dim, size(move.part(target)))
+            there = resized(there, target.dim, size(move.part(target, self.batch_size)))
         kinds = type(source), type(target)
         if kinds == (Shard, Replicate):
             kind, sent = "all-gather", prod(here) * (group.size - 1)
@@ -249,7 +248,7 @@ class Walk:
         elif kinds == (Partial, Replicate):
             kind, sent = "all-reduce", all_reduce_elements(prod(here), group)
         elif kinds == (Shard, Shard):
-            kept = size(move.part(target)) / max(move.parts(target)[-1].stop, 1)
+            kept = size(move.part(target, self.batch_size)) / max(move.parts(target, self.batch_size)[-1].stop, 1)
             kind, sent = "all-to-all", prod(here) * (1 - kept)
         else:
             return there
@@ -293,8 +292,7 @@ class Walk:
 
     def gathered(self, layer):
         move, n, width = layer.move, self.shape[0], self.shape[1]
-        move.begin(0, 0, self.batch_size)
-        group, whole = move.group, move.parts(move.source)[-1].stop
+        group, whole = move.group, move.parts(move.source, self.batch_size)[-1].stop
         self.shape = n, whole
         self.elements += n * whole  # the gathered blocks
         _, *back = self.linear(layer.linear)

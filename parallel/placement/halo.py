@@ -9,7 +9,6 @@ from math import prod
 from nn.device import xp
 from nn.layer import Layer
 from nn.window import along
-from nn.workspace import gradient_space
 from parallel.placement.partition import common, resized, size
 
 
@@ -32,66 +31,67 @@ class Halo(Layer):
         """Whether no rank of the group needs anything of another."""
         return list(self.owned) == list(self.needed)
 
-    def forward(self, x, training=False):
-        y = self.start(x)
-        self.finish(y)
+    def forward(self, x, context):
+        y = self.start(x, context)
+        self.finish(y, context)
         return y
 
-    def input_gradient(self, dy):
-        self.start_back(dy)
-        return self.finish_back(dy)
+    def input_gradient(self, dy, context):
+        self.start_back(dy, context)
+        return self.finish_back(dy, context)
 
-    def start(self, x):
+    def start(self, x, context):
         """Begin the exchange; returns the needed block, of which what is owned is already there."""
-        self.shape = x.shape
+        context[self].shape = x.shape
         mine = self.needed[self.group.rank]
-        y = self.workspace("forward", resized(x.shape, self.dim, size(mine)), x.dtype)
+        y = context[self].workspace("forward", resized(x.shape, self.dim, size(mine)), x.dtype)
         kept = self.sent[self.group.rank]
         y[self._at(kept, mine)] = x[self._at(kept, self.owned[self.group.rank])]
-        self._begin(x, self.owned[self.group.rank], self.sent, self.received)
+        self._begin(x, self.owned[self.group.rank], self.sent, self.received, context)
         return y
 
-    def finish(self, y):
+    def finish(self, y, context):
         """Wait for the exchange and complete the needed block."""
-        self._transfer.wait()
-        for block, part in self._arrived(self.received, y.shape):
+        context[self].transfer.wait()
+        for block, part in self._arrived(self.received, y.shape, context):
             y[self._at(part, self.needed[self.group.rank])] = block
 
-    def start_back(self, dy):
+    def start_back(self, dy, context):
         """Begin to send the gradients of what others own back to them."""
-        self._begin(dy, self.needed[self.group.rank], self.received, self.sent)
+        self._begin(dy, self.needed[self.group.rank], self.received, self.sent, context)
 
-    def finish_back(self, dy):
+    def finish_back(self, dy, context):
         """Wait for it; returns the gradient of the owned block."""
         mine, kept = self.owned[self.group.rank], self.sent[self.group.rank]
-        dx = gradient_space(self.shape, dy)
+        dx = context.gradient_space(context[self].shape, dy)
         if size(kept) < size(mine):  # no window here looks at the rest
             dx.fill(0)
         dx[self._at(kept, mine)] = dy[self._at(kept, self.needed[self.group.rank])]
-        self._transfer.wait()
-        for block, part in self._arrived(self.sent, dx.shape):
+        context[self].transfer.wait()
+        for block, part in self._arrived(self.sent, dx.shape, context):
             target = dx[self._at(part, mine)]
             xp.add(target, block, out=target)
         return dx
 
-    def _begin(self, x, held, outgoing, incoming):
+    def _begin(self, x, held, outgoing, incoming, context):
+        kept = context[self]
         counts, out_counts = ([self._count(x.shape, part, rank) for rank, part in enumerate(p)] for p in (outgoing, incoming))
-        send = self.workspace("send", (sum(counts),), x.dtype)
-        self._buffer = self.workspace("receive", (sum(out_counts),), x.dtype)
+        send = kept.workspace("send", (sum(counts),), x.dtype)
+        kept.buffer = kept.workspace("receive", (sum(out_counts),), x.dtype)
         start = 0
         for part, count in zip(outgoing, counts):
             if count:
                 block = x[self._at(part, held)]
                 send[start : start + count].reshape(block.shape)[...] = block
                 start += count
-        self._transfer = self.group.start_halo(send, counts, self._buffer, out_counts, self.name)
+        kept.transfer = self.group.start_halo(send, counts, kept.buffer, out_counts, self.name)
 
-    def _arrived(self, incoming, shape):
+    def _arrived(self, incoming, shape, context):
         """(block, slice of the dimension) of each rank that sent something."""
         start = 0
         for rank, part in enumerate(incoming):
             if count := self._count(shape, part, rank):
-                yield self._buffer[start : start + count].reshape(resized(shape, self.dim, size(part))), part
+                yield context[self].buffer[start : start + count].reshape(resized(shape, self.dim, size(part))), part
                 start += count
 
     def _count(self, shape, part, rank):
@@ -117,6 +117,7 @@ class HaloConv2d(Layer):
     """
 
     output_is_free = True
+    fused = True
 
     def __init__(self, conv, halo, rows):
         self.conv, self.halo, self.parameters = conv, halo, conv.parameters
@@ -125,13 +126,14 @@ class HaloConv2d(Layer):
     def give_name(self, name):
         self.name = self.conv.name = self.halo.name = name
 
-    def forward(self, x, training=False):
-        extended = self.halo.start(x)
-        y = self.conv.takes(extended)
-        self.conv.compute(y, self.inner)
-        self.halo.finish(extended)
-        self.conv.compute(y, slice(0, self.inner.start))
-        self.conv.compute(y, slice(self.inner.stop, y.shape[1]))
+    def forward(self, x, context):
+        extended = self.halo.start(x, context)
+        y = self.conv.takes(extended, context)
+        self.conv.compute(y, self.inner, context)
+        context.worked(self, "forward", size(self.inner) / max(1, y.shape[1]))
+        self.halo.finish(extended, context)
+        self.conv.compute(y, slice(0, self.inner.start), context)
+        self.conv.compute(y, slice(self.inner.stop, y.shape[1]), context)
         return y
 
     def _inner(self, rows):
@@ -143,18 +145,22 @@ class HaloConv2d(Layer):
         inside = [row for row, seen in enumerate(looks) if seen.start >= own.start and seen.stop <= own.stop]
         return slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
 
-    def gradients(self, dy):
-        self.conv.gradients(dy)
+    def gradients(self, dy, context):
+        self.conv.gradients(dy, context)
 
-    def input_gradient(self, dy):
-        return self.halo.input_gradient(self.conv.input_gradient(dy))
+    def input_gradient(self, dy, context):
+        extended = self.conv.input_gradient(dy, context)
+        context.worked(self, "input_gradient", 1.0)
+        return self.halo.input_gradient(extended, context)
 
-    def backward(self, dy):
-        extended = self.conv.input_gradient(dy)
-        self.halo.start_back(extended)
-        self.conv.gradients(dy)
-        self.written()
-        return self.halo.finish_back(extended)
+    def backward(self, dy, context):
+        context.begin_pass(self, "input_gradient")
+        extended = self.conv.input_gradient(dy, context)
+        context.end_pass(self, "input_gradient")
+        self.halo.start_back(extended, context)
+        context.run(self, "gradients", dy)
+        context.written(self)
+        return self.halo.finish_back(extended, context)
 
     def __repr__(self):
         return f"HaloConv2d({self.conv!r}, {self.halo!r})"

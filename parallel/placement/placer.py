@@ -150,7 +150,7 @@ class Placer:
 
     def pool(self, layer):
         self.whole_values(layer.name)
-        new = fresh(layer)
+        new = copy(layer)
         if axis := self._height_axis():
             owned, needed, new.window, _ = self._strips(axis, layer.window)
             halo = Halo(self.grid.group(axis), H, owned, needed)
@@ -160,11 +160,11 @@ class Placer:
 
     def elementwise(self, layer):
         self.whole_values(layer.name)
-        self._append(fresh(layer), layer.name)
+        self._append(copy(layer), layer.name)
 
     def dropout(self, layer):
         self.whole_values(layer.name)
-        new, layout, coordinates = fresh(layer), self.layout, self.grid.coordinates
+        new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
         new.shape, new.block = self.shape, layout.block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
         self._append(new, layer.name)
@@ -184,7 +184,7 @@ class Placer:
 
     def response_norm(self, layer):
         self.whole_values(layer.name)
-        new, group = fresh(layer), self.grid.group("model")
+        new, group = copy(layer), self.grid.group("model")
         if self.at["model"] == Shard(C) and group.size > 1:
             channels = self.shape[-1]
             owned = parts_of_features(channels, self.unit, group.size)
@@ -209,7 +209,7 @@ class Placer:
         for axis, placement in self.at.items():
             if placement == Shard(H):
                 self.move(axis, Shard(N), layer.name)
-        self._append(fresh(layer), layer.name)
+        self._append(copy(layer), layer.name)
         self.unit = self.shape[0] * self.shape[1]
 
     def residual(self, layer):
@@ -282,10 +282,3 @@ class GlobalBatchNorm(BatchNorm):
     def total(self, sums):
         self.group.all_reduce(sums, self.name)
         return sums
-
-
-def fresh(layer):
-    """A copy of a layer without its workspaces."""
-    new = copy(layer)
-    new.__dict__.pop("_spaces", None)
-    return new

@@ -38,32 +38,29 @@ class Redistribute(Layer):
         """(from, to) of what backward moves: the adjoint."""
         return self.target.adjoint, self.source.adjoint
 
-    def begin(self, seed, step, batch_size, first=0):
-        self.samples = size(self.rows(batch_size))
+    def forward(self, x, context):
+        return self.move(x, self.source, self.target, "forward", context)
 
-    def forward(self, x, training=False):
-        return self.move(x, self.source, self.target, "forward")
+    def input_gradient(self, dy, context):
+        return self.move(dy, *self.back, "backward", context)
 
-    def input_gradient(self, dy):
-        return self.move(dy, *self.back, "backward")
-
-    def move(self, x, source, target, direction):
+    def move(self, x, source, target, direction, context):
         """x, placed as `source`, placed as `target`. The direction names the workspace the result lies in."""
         if source == target or self.group.size == 1:
             return x
-        return MOVES[type(source), type(target)](self, xp.ascontiguousarray(x), source, target, direction)
+        return MOVES[type(source), type(target)](self, xp.ascontiguousarray(x), source, target, direction, context)
 
-    def parts(self, shard):
-        """The slices of all ranks along the sharded dimension."""
-        return parts(shard.dim, self.samples, self.shape, self.group.size, self.unit)
+    def parts(self, shard, batch_size):
+        """The slices of all ranks along the sharded dimension, of a global minibatch of so many samples."""
+        return parts(shard.dim, size(self.rows(batch_size)), self.shape, self.group.size, self.unit)
 
-    def part(self, shard):
-        return self.parts(shard)[self.group.rank]
+    def part(self, shard, batch_size):
+        return self.parts(shard, batch_size)[self.group.rank]
 
-    def _all_gather(self, x, source, target, direction):
-        parts, shape = self.parts(source), list(x.shape)
+    def _all_gather(self, x, source, target, direction, context):
+        parts, shape = self.parts(source, context.batch_size), list(x.shape)
         shape[source.dim] = parts[-1].stop
-        out = self.workspace(direction, tuple(shape), x.dtype)
+        out = context[self].workspace(direction, tuple(shape), x.dtype)
         shapes = [resized(x.shape, source.dim, size(part)) for part in parts]
         self._into(
             out,
@@ -71,55 +68,57 @@ class Redistribute(Layer):
             parts,
             shapes,
             lambda flat, counts: self.group.all_gather(x, flat, counts, self.name),
+            context,
         )
         return out
 
-    def _reduce_scatter(self, x, source, target, direction):
-        parts = self.parts(target)
-        blocks, counts = self._blocks(x, target.dim, parts)
-        out = self.workspace(direction, resized(x.shape, target.dim, size(self.part(target))), x.dtype)
+    def _reduce_scatter(self, x, source, target, direction, context):
+        parts = self.parts(target, context.batch_size)
+        blocks, counts = self._blocks(x, target.dim, parts, context)
+        out = context[self].workspace(direction, resized(x.shape, target.dim, size(self.part(target, context.batch_size))), x.dtype)
         self.group.reduce_scatter(blocks, out, counts, self.name)
         return out
 
-    def _all_to_all(self, x, source, target, direction):
-        mine, parts = size(self.part(target)), self.parts(source)
-        blocks, counts = self._blocks(x, target.dim, self.parts(target))
+    def _all_to_all(self, x, source, target, direction, context):
+        mine, parts = size(self.part(target, context.batch_size)), self.parts(source, context.batch_size)
+        blocks, counts = self._blocks(x, target.dim, self.parts(target, context.batch_size), context)
         shapes = [resized(resized(x.shape, target.dim, mine), source.dim, size(part)) for part in parts]
-        out = self.workspace(direction, resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
+        out = context[self].workspace(direction, resized(shapes[0], source.dim, parts[-1].stop), x.dtype)
         self._into(
             out,
             source.dim,
             parts,
             shapes,
             lambda flat, received: self.group.all_to_all(blocks, counts, flat, received, self.name),
+            context,
         )
         return out
 
-    def _all_reduce(self, x, source, target, direction):
-        out = self.workspace(direction, x.shape, x.dtype)
+    def _all_reduce(self, x, source, target, direction, context):
+        out = context[self].workspace(direction, x.shape, x.dtype)
         xp.copyto(out, x)
         self.group.all_reduce(out, self.name)
         return out
 
-    def _slice(self, x, source, target, direction):
-        return x[along(target.dim, self.part(target))]
+    def _slice(self, x, source, target, direction, context):
+        return x[along(target.dim, self.part(target, context.batch_size))]
 
-    def _embed(self, x, source, target, direction):
-        parts = self.parts(source)
-        out = self.workspace(direction, resized(x.shape, source.dim, parts[-1].stop), x.dtype)
+    def _embed(self, x, source, target, direction, context):
+        parts = self.parts(source, context.batch_size)
+        out = context[self].workspace(direction, resized(x.shape, source.dim, parts[-1].stop), x.dtype)
         out.fill(0)
-        out[along(source.dim, self.part(source))] = x
+        out[along(source.dim, self.part(source, context.batch_size))] = x
         return out
 
-    def _keep_one(self, x, source, target, direction):
+    def _keep_one(self, x, source, target, direction, context):
         return x if self.group.rank == 0 else xp.zeros_like(x)
 
-    def _blocks(self, x, dim, parts):
+    def _blocks(self, x, dim, parts, context):
         """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
         counts = [x.size // max(x.shape[dim], 1) * size(part) for part in parts]
         if dim == 0:
             return x, counts
-        flat = self.workspace("send", (x.size,), x.dtype)
+        flat = context[self].workspace("send", (x.size,), x.dtype)
         start = 0
         for part, count in zip(parts, counts):
             block = x[along(dim, part)]
@@ -127,13 +126,13 @@ class Redistribute(Layer):
             start += count
         return flat, counts
 
-    def _into(self, out, dim, parts, shapes, receive):
+    def _into(self, out, dim, parts, shapes, receive, context):
         """Let `receive` write the blocks of all ranks one after another, and place them in `out` along `dim`."""
         counts = [prod(shape) for shape in shapes]
         if dim == 0:
             receive(out, counts)
             return
-        flat = self.workspace("receive", (sum(counts),), out.dtype)
+        flat = context[self].workspace("receive", (sum(counts),), out.dtype)
         receive(flat, counts)
         start = 0
         for part, shape, count in zip(parts, shapes, counts):

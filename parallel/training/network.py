@@ -9,7 +9,6 @@ from mpi4py import MPI
 
 from nn.sequence import sharing
 from nn.device import empty, xp
-from nn.pauses import pause
 from nn.sequential import Sequential
 from parallel.auto.reductions import choose
 from parallel.grid.process_grid import ProcessGrid, parse_grid
@@ -86,14 +85,35 @@ class ParallelSequential(Sequential):
     def allocate(self, size):
         return self.reduction.allocate(size)
 
-    def backward(self, dy, input_gradient=False):
+    def observe(self, observer):
+        """As of Sequential; an observer that wants to is told of the collectives of the grid as well."""
+        super().observe(observer)
+        if observer.hears_collectives:
+            self.grid.tally.observe(observer)
+
+    def forget(self, observer):
+        super().forget(observer)
+        self.grid.tally.forget(observer)
+
+    def backward(self, dy, context, input_gradient=False):
         """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final."""
+        with self._reducing():
+            return super().backward(dy, context, input_gradient)
+
+    def parameter_gradients(self, context):
+        """As of Sequential; of the last micro-batch, `synchronise` must follow."""
+        with self._reducing():
+            super().parameter_gradients(context)
+
+    @contextmanager
+    def _reducing(self):
+        """Around what writes the last gradients of a step."""
         self.parameters  # noqa: B018 (allocates on first use)
-        self.reduction.begin()
+        self.reduction.start()
         try:
-            return super().backward(dy, input_gradient)
+            yield
         except BaseException:
-            pause.action = None  # the other ranks may never come: nobody waits for them
+            self.reduction.interrupt()
             raise
 
     def learn(self, x, y, loss, optimizer):
@@ -101,9 +121,14 @@ class ParallelSequential(Sequential):
         mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
-    def accumulate(self, dy):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the next `backward`."""
-        super().backward(dy)
+    def accumulate(self, dy, context):
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last `backward`."""
+        super().backward(dy, context)
+        self.reduction.accumulate()
+
+    def accumulate_parameter_gradients(self, context):
+        """`parameter_gradients` of a micro-batch that is not the last one: they are added to those of the last one."""
+        super().parameter_gradients(context)
         self.reduction.accumulate()
 
     def synchronise(self):
@@ -118,6 +143,8 @@ class ParallelSequential(Sequential):
         self.reduction.complete(where)
 
     def changed(self, where):
+        if self.observer is not None:
+            self.observer.parameters_changed(where)
         self.reduction.changed(where)
 
     def updated(self):

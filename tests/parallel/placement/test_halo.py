@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from nn import Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
+from nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from nn.device import to_device, to_host
 from nn.window import Window
 from parallel import C, H, ProcessGrid, parallelize, split
@@ -32,23 +32,25 @@ def cases(comm):
 
 @mpi(*RANKS)
 def test_the_needed_rows_arrive_and_their_gradients_return(comm):
+    context = Context()
     for _, halo, whole, own, need, _ in cases(comm):
-        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()))), whole[:, need])
+        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()), context)), whole[:, need])
         # Backward is the adjoint: <F x, y> = <x, F* y> over all ranks.
         rng = np.random.default_rng([1, comm.rank])
         x, y = rng.standard_normal(whole[:, own].shape), rng.standard_normal(whole[:, need].shape)
-        left = (to_host(halo.forward(to_device(x.copy()))) * y).sum()
-        right = (x * to_host(halo.input_gradient(to_device(y.copy())))).sum()
+        left = (to_host(halo.forward(to_device(x.copy()), context)) * y).sum()
+        right = (x * to_host(halo.input_gradient(to_device(y.copy()), context))).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1)
 
 
 @mpi(*RANKS)
 def test_bytes_equal_the_formula(comm):
+    context = Context()
     for grid, halo, whole, own, need, window in cases(comm):
         grid.tally.clear()
-        halo.forward(to_device(whole[:, own].copy()))
-        halo.input_gradient(to_device(whole[:, need].copy()))
+        halo.forward(to_device(whole[:, own].copy()), context)
+        halo.input_gradient(to_device(whole[:, need].copy()), context)
         sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
         assert sent == 2 * 8 * volume.halo(3, (whole.shape[1], 2, 5), window, comm.size), window
         if window.stride == (1, 1) and window.kernel[0] == 1 + sum(window.padding[0]) and 17 // comm.size > window.kernel[0]:
@@ -60,14 +62,15 @@ def test_bytes_equal_the_formula(comm):
 def test_channels_have_halos_too(comm):
     whole = np.random.default_rng(0).standard_normal((2, 3, 3, 7))
     serial = Sequential([LocalResponseNorm(5, 0.5)], dtype=np.float64)
-    expected = to_host(serial.forward(to_device(whole), training=True)).copy()
+    expected = to_host(serial.forward(to_device(whole), Context())).copy()
     with ProcessGrid(comm, model=comm.size) as grid:
         owned = split(7, comm.size)
         needed = [slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned]
         mine, seen = owned[comm.rank], needed[comm.rank]
         halo = Halo(grid.group("model"), C, owned, needed)
+        context = Context()
         norm = LocalResponseNorm(5, 0.5, before=mine.start - seen.start, after=seen.stop - mine.stop)
-        y = norm.forward(halo.forward(to_device(whole[..., mine].copy())))
+        y = norm.forward(halo.forward(to_device(whole[..., mine].copy()), context), context)
         assert np.allclose(to_host(y), expected[..., mine], rtol=1e-12)
 
 
@@ -83,8 +86,9 @@ def test_strips_of_the_first_block_move_a_twentieth_of_what_channels_do(comm):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(Sequential(first_block_of_vgg16(), input_shape=shape), grid, plan)
             x = np.zeros((batch_size, *shape), np.float32)[net.input_block(batch_size)]
-            y = net.forward(to_device(np.ascontiguousarray(x)), training=True, batch_size=batch_size)
-            net.backward(to_device(np.zeros(y.shape, np.float32)))
+            context = Context()
+            y = net.forward(to_device(np.ascontiguousarray(x)), context, batch_size)
+            net.backward(to_device(np.zeros(y.shape, np.float32)), context)
             net.synchronise()
             # How the images leave the block is not counted: it is a matter of what comes next.
             inside = sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer != "output")

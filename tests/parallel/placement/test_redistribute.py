@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 
+from nn import Context
 from nn.device import to_device, to_host
 from parallel import C, H, N, Partial, ProcessGrid, Redistribute, Replicate, Shard, split
 from parallel.grid.group import LONG_GATHER
@@ -44,23 +45,22 @@ def cases(comm):
             for source, target in product(placements(whole), repeat=2):
                 if source == target or (type(source), type(target)) in MOVES:
                     layer = Redistribute(grid.group("model"), source, target, shape[1:], unit=unit)
-                    layer.begin(0, 0, shape[0])
                     yield grid, layer, whole, source, target
 
 
-def forward(layer, x):
-    """The layer applied to a host array: a copy on the host."""
-    return to_host(layer.forward(to_device(x))).copy()
+def forward(layer, x, samples):
+    """The layer applied to a host array, part of a global minibatch of so many samples: a copy on the host."""
+    return to_host(layer.forward(to_device(x), Context(batch_size=samples))).copy()
 
 
-def backward(layer, dy):
-    return to_host(layer.input_gradient(to_device(dy))).copy()
+def backward(layer, dy, samples):
+    return to_host(layer.input_gradient(to_device(dy), Context(batch_size=samples))).copy()
 
 
 @mpi(*RANKS)
 def test_every_move_gives_the_target_placement(comm):
     for _, layer, whole, source, target in cases(comm):
-        moved = forward(layer, place(whole, source, comm.rank, comm.size, layer.unit))
+        moved = forward(layer, place(whole, source, comm.rank, comm.size, layer.unit), len(whole))
         if target == Partial():  # only the sum is determined
             total = np.empty_like(moved)
             comm.Allreduce(moved, total)
@@ -76,10 +76,9 @@ def test_long_gathers_give_what_short_ones_do(comm):
     rows = LONG_GATHER // 8 + 3
     with ProcessGrid(comm, model=comm.size) as grid:
         layer = Redistribute(grid.group("model"), Shard(C), Replicate(), (7,))
-        layer.begin(0, 0, rows)
         whole = np.random.default_rng(1).standard_normal((rows, 7))
         assert whole.nbytes > LONG_GATHER
-        assert np.array_equal(forward(layer, place(whole, Shard(C), comm.rank, comm.size)), whole)
+        assert np.array_equal(forward(layer, place(whole, Shard(C), comm.rank, comm.size), rows), whole)
         array, counts = np.zeros(rows), [size(part) for part in split(rows, comm.size)]
         array[split(rows, comm.size)[comm.rank]] = comm.rank
         grid.group("model").all_gather_in_place(array, counts, "test")
@@ -93,7 +92,7 @@ def test_backward_is_the_adjoint_of_forward(comm):
         rng = np.random.default_rng([2, comm.rank])
         x = rng.standard_normal(place(whole, source, comm.rank, comm.size, layer.unit).shape)
         y = rng.standard_normal(place(whole, target, comm.rank, comm.size, layer.unit).shape)
-        left, right = (forward(layer, x.copy()) * y).sum(), (x * backward(layer, y.copy())).sum()
+        left, right = (forward(layer, x.copy(), len(whole)) * y).sum(), (x * backward(layer, y.copy(), len(whole))).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
 
@@ -104,7 +103,7 @@ def test_bytes_equal_the_formula(comm):
         x = place(whole, source, comm.rank, comm.size, layer.unit)
         for move, a, b in ((forward, source, target), (backward, target.adjoint, source.adjoint)):
             grid.tally.clear()
-            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size, layer.unit))
+            move(layer, x if move == forward else place(whole, a, comm.rank, comm.size, layer.unit), len(whole))
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
             expected = redistribution(a, b, len(whole), whole.shape[1:], comm.size, layer.unit)
             assert sent == 8 * expected, (a, b, whole.shape)
@@ -115,13 +114,11 @@ def test_laugiers_pair_hands_on_whole_gradients(comm):
     whole = np.random.default_rng(1).standard_normal((7, 11))
     with ProcessGrid(comm, model=comm.size) as grid:
         gather, reduce = (kind(grid.group("model"), (11,)) for kind in (GatherThenSlice, CopyThenReduce))
-        for layer in (gather, reduce):
-            layer.begin(0, 0, 7)
         if comm.size > 1:
-            assert np.array_equal(forward(gather, place(whole, Shard(C), comm.rank, comm.size)), whole)
-            assert np.array_equal(backward(gather, whole.copy()), place(whole, Shard(C), comm.rank, comm.size))
-        assert np.array_equal(forward(reduce, whole), whole)
-        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size)), whole)
+            assert np.array_equal(forward(gather, place(whole, Shard(C), comm.rank, comm.size), 7), whole)
+            assert np.array_equal(backward(gather, whole.copy(), 7), place(whole, Shard(C), comm.rank, comm.size))
+        assert np.array_equal(forward(reduce, whole, 7), whole)
+        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size), 7), whole)
 
 
 @mpi(2)
