@@ -48,7 +48,7 @@ class Side:
 
     def step(self):
         """(seconds, Trace) of one step; both sides' ranks begin together."""
-        with Trace(self.net, 1, optimizer=self.optimizer) as trace:
+        with Trace(self.net, 1) as trace:
             self.grid.comm.Barrier()
             start = time.perf_counter()
             train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.batch_size)

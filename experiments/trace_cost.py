@@ -9,41 +9,40 @@ is to ask whether somebody listens. The three take turns, a few steps each; the 
 import json
 import time
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from experiments.benchmarks.bench_rounds import minibatch, own_block
 from experiments.common.options import Parser, add_device, add_problem, user_input, whole
-from nn import LOSSES, SGD, device
+from nn import LOSSES, SGD, Context, device
 from nn import network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.grid.devices import use_device
-from parallel.grid.group import Tally
 from parallel.job.run import run
 from parallel.observe.trace import Trace
 
 STEPS = 5  # of one turn that are timed, after one that is not
 
 
-class Deaf(Tally):
-    """A tally that has no listeners."""
+class Unobserved(Context):
+    """A context that tells nobody of the passes of its layers."""
 
-    def tell(self, *told):
-        pass
-
-    flew = tell
+    def run(self, layer, phase, array):
+        return getattr(layer, phase)(array, self)
 
 
-def ratios(grid, step, watch, rounds):
-    """{"on", "off"}: see the module's text. step: a function that does one step. watch: one that makes a Trace."""
-    found = {"never": [], "off": [], "on": []}
+def ratios(net, step, rounds):
+    """{"on", "off"}: see the module's text. step: a function that does one step of `net` in the context that it is given."""
+    found, observed = {"never": [], "off": [], "on": []}, Context()
+    contexts = {"never": Unobserved(), "off": observed, "on": observed}
     for _ in range(rounds):
         for state, medians in found.items():
-            grid.tally.__class__ = Deaf if state == "never" else Tally
-            with watch() if state == "on" else nullcontext():
-                step()
-                medians.append(np.median(grid.max(np.array([seconds(step) for _ in range(STEPS)]))))
+            one = partial(step, contexts[state])
+            with Trace(net, STEPS + 1) if state == "on" else nullcontext():
+                one()
+                medians.append(np.median(net.grid.max(np.array([seconds(one) for _ in range(STEPS)]))))
     return {state: float(np.median(np.divide(found[state], found["never"]))) for state in ("on", "off")}
 
 
@@ -69,8 +68,8 @@ def main():
         net = parallelize(serial, grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
     x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
-    step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
-    found = ratios(grid, step, lambda: Trace(net, STEPS + 1, optimizer=optimizer, loss=loss), args.rounds)
+    step = lambda context: train_step(net, loss, optimizer, x, y, args.batch_size, context)  # noqa: E731
+    found = ratios(net, step, args.rounds)
     if comm.rank == 0:
         print(json.dumps({name: round(ratio, 4) for name, ratio in found.items()}))
     grid.free()

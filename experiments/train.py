@@ -27,6 +27,7 @@ from parallel.placement import plans
 from parallel.grid.devices import use_device
 from parallel.job.run import UserError, on_root, run
 from parallel.training.readers import MicroBatches
+from parallel.observe.measured import Measured
 from parallel.observe.profile import Profile
 from parallel.observe.trace import STEPS, Trace
 from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
@@ -121,7 +122,7 @@ def main():
         if model:
             VirtualTime(net, model, slow)
     loss = LOSSES[data.loss]()
-    reader, test_batch = MicroBatches(READERS[args.reader](net, train), grid.tally), evaluation_batch(args, serial)
+    reader, test_batch = MicroBatches(READERS[args.reader](net, train)), evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
@@ -136,20 +137,17 @@ def main():
     # ----- training
     losses, first = [], min(WARM_UP, steps - 1)
     profile = Profile(net) if args.profile else None
-    trace = Trace(net, args.trace_steps, optimizer=optimizer, loss=loss, reader=reader) if args.trace else None
+    trace, timer = Trace(net, args.trace_steps) if args.trace else None, Measured(net, reader)
     with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
         for step in watched(steps, first, profile, trace):
-            if step in (0, first):
-                grid.tally.clear()
-                net.reduction.clear()
-                seconds, samples, reader.seconds = [], 0, 0.0
-            start = grid.tally.clock.now()
+            if step == first:
+                timer.start()
             indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
             if args.augment:
                 train.epoch = epoch
-            losses.append(accumulated_step(net, loss, optimizer, reader.parts(indices, args.micro_batches), len(indices)))
-            samples += len(indices)
-            seconds.append(grid.tally.clock.now() - start)
+            with timer.step(len(indices)):
+                parts = reader.parts(indices, args.micro_batches)
+                losses.append(accumulated_step(net, loss, optimizer, parts, len(indices)))
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 recent = losses[epoch * per_epoch :]
@@ -162,10 +160,10 @@ def main():
         validation.restore()
         say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
     hidden = report.overlap(net)
-    measured = report.time_and_bytes(grid, seconds, reader.seconds)
+    measured = report.time_and_bytes(grid, timer.seconds, reader.seconds)
     measured = measured and measured | {"memory": memory, "overlap": hidden}
     if profile:
-        layers = profile.rows(len(seconds))
+        layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
     timeline = trace.timeline() if trace else None
 
@@ -184,7 +182,7 @@ def main():
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
     if args.report:
         digest = report.digest(net.global_parameters())
-        summary = lambda: summarise(args, data, net, losses, validation, tested, measured, samples / len(seconds), digest)  # noqa: E731
+        summary = lambda: summarise(args, data, net, losses, validation, tested, measured, timer.samples_per_step, digest)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))

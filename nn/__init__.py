@@ -2,6 +2,7 @@
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from nn.context import Context
 from nn.conv import Conv2d
 from nn.divergence import Diverged
 from nn.early_stopping import EarlyStopping
@@ -15,6 +16,7 @@ from nn.sequential import Sequential
 from nn.branches import Concat, Flatten, Residual
 
 __all__ = [
+    "Context",
     "Conv2d",
     "BatchNorm",
     "LocalResponseNorm",

@@ -26,14 +26,15 @@ class Activation(Layer):
 
     is_monotone = True
 
-    def forward(self, x, training=False):
-        self.y = x if self.in_place else self.workspace("y", x.shape, x.dtype)
-        for some_x, some_y in pieces(x, self.y):
+    def forward(self, x, context):
+        kept = context[self]
+        kept.y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
+        for some_x, some_y in pieces(x, kept.y, progress=context.progress):
             self.activate(some_x, some_y)
-        return self.y
+        return kept.y
 
-    def input_gradient(self, dy):
-        for some_y, some_dy in pieces(self.y, dy):
+    def input_gradient(self, dy, context):
+        for some_y, some_dy in pieces(context[self].y, dy, progress=context.progress):
             slope = scratch("slope", some_y.shape, dy.dtype)
             self.slope(some_y, slope)
             xp.multiply(some_dy, slope, out=some_dy)
@@ -136,29 +137,27 @@ class Dropout(Layer):
             raise ValueError(f"Dropout: p must be in [0, 1), not {p}")
         self.p, self.shape, self.block = p, shape, block
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
-        self.mask = None
 
-    def begin(self, seed, step, batch_size, first=0):
-        self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
-
-    def forward(self, x, training=False):
-        if not training or self.p == 0:
-            self.mask = None
+    def forward(self, x, context):
+        kept = context[self]
+        if not context.training or self.p == 0:
+            kept.mask = None
             return x
         shape = self.shape or x.shape[1:]
-        rows, whole = self.rows(self.batch_size), slice(0, prod(shape))
-        rows = slice(self.first + rows.start, self.first + rows.stop)
+        rows, whole = self.rows(context.batch_size), slice(0, prod(shape))
+        rows = slice(context.first + rows.start, context.first + rows.stop)
         threshold = min(round(self.p * 2**16), 2**16 - 1)
-        bits = random_block(self.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, self.step)
+        bits = random_block(context.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, context.step)
         if self.block is not None:
             bits = take(bits.reshape(-1, *shape), (slice(None), *self.block))
-        self.mask = self.workspace("mask", x.shape, x.dtype)
-        kept = to_device(bits.reshape(x.shape)) >= threshold
-        xp.multiply(kept, x.dtype.type(2**16 / (2**16 - threshold)), out=self.mask)
-        return xp.multiply(x, self.mask, out=self.workspace("y", x.shape, x.dtype))
+        kept.mask = kept.workspace("mask", x.shape, x.dtype)
+        remains = to_device(bits.reshape(x.shape)) >= threshold
+        xp.multiply(remains, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
+        return xp.multiply(x, kept.mask, out=kept.workspace("y", x.shape, x.dtype))
 
-    def input_gradient(self, dy):
-        return dy if self.mask is None else xp.multiply(dy, self.mask, out=dy)
+    def input_gradient(self, dy, context):
+        mask = context[self].mask
+        return dy if mask is None else xp.multiply(dy, mask, out=dy)
 
     def __repr__(self):
         return f"Dropout({self.p})"

@@ -2,29 +2,30 @@
 
 from math import prod
 
-from nn.sequence import arranged, backward, forward, output_shape
+from nn.sequence import arranged, backward, forward, input_gradients, output_shape, parameter_gradients
 from nn.device import xp
 from nn.layer import Layer
-from nn.workspace import gradient_space
 
 
 class Flatten(Layer):
     """(n, H, W, C) -> (n, C H W), the channels outermost: PyTorch's order, so weights of a Linear behind fit both ways."""
 
-    def forward(self, x, training=False):
-        self.shape = x.shape
+    def forward(self, x, context):
+        kept = context[self]
+        kept.shape = x.shape
         if x.ndim == 2:
             return x
         n, height, width, channels = x.shape
-        y = self.workspace("y", (n, channels * height * width), x.dtype)
+        y = kept.workspace("y", (n, channels * height * width), x.dtype)
         xp.copyto(y.reshape(n, channels, height, width), x.transpose(0, 3, 1, 2))
         return y
 
-    def input_gradient(self, dy):
-        if len(self.shape) == 2:
+    def input_gradient(self, dy, context):
+        shape = context[self].shape
+        if len(shape) == 2:
             return dy
-        n, height, width, channels = self.shape
-        dx = gradient_space(self.shape, dy)
+        n, height, width, channels = shape
+        dx = context.gradient_space(shape, dy)
         xp.copyto(dx, dy.reshape(n, channels, height, width).transpose(0, 2, 3, 1))
         return dx
 
@@ -32,13 +33,45 @@ class Flatten(Layer):
         return (prod(shape),)
 
 
-class Residual(Layer):
+class Branching(Layer):
+    """A layer whose work is done by the layers of its branches.
+
+    The gradients of their parameters need the gradients of their outputs. So where `gradients` comes before
+    `input_gradient` it does both halves of the branches, and leaves the input's gradient for the other to return.
+    """
+
+    output_is_free = True
+    fused = True
+
+    def backward(self, dy, context):
+        return self.back(dy, context, backward)
+
+    def gradients(self, dy, context):
+        kept = context[self]
+        if kept.take("for_gradients"):
+            for branch in reversed(self.children):
+                parameter_gradients(branch, context)
+        else:
+            kept.for_input_gradient = context.run(self, "backward", dy)
+
+    def input_gradient(self, dy, context):
+        kept = context[self]
+        dx = kept.take("for_input_gradient")
+        if dx is None:
+            kept.for_gradients = True
+            dx = self.back(dy, context, input_gradients)
+        return dx
+
+    def back(self, dy, context, through):
+        """The gradient of the input; `through(layers, dy, context)` goes back through one branch."""
+        raise NotImplementedError
+
+
+class Residual(Branching):
     """y = branch(x) + shortcut(x) (He et al. 2016).
 
     branch, shortcut: lists of layers; an empty shortcut is the identity. Both must end in the same shape.
     """
-
-    output_is_free = True
 
     def __init__(self, branch, shortcut=()):
         self.branch, self.shortcut = list(branch), list(shortcut)
@@ -52,20 +85,20 @@ class Residual(Layer):
         self.branch = arranged(self.branch, f"{name}.branch.")
         self.shortcut = arranged(self.shortcut, f"{name}.shortcut.")
 
-    def forward(self, x, training=False):
-        a, b = forward(self.branch, x, training), forward(self.shortcut, x, training)
-        return xp.add(a, b, out=self.workspace("y", a.shape, a.dtype))
+    def forward(self, x, context):
+        kept = context[self]
+        kept.for_gradients = kept.for_input_gradient = None
+        a, b = forward(self.branch, x, context), forward(self.shortcut, x, context)
+        return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
-    def backward(self, dy):
-        kept = self.workspace("dy", dy.shape, dy.dtype)
-        xp.copyto(kept, dy)
-        through = backward(self.branch, dy)
-        dx = self.workspace("dx", through.shape, through.dtype)
-        xp.copyto(dx, through)
-        return xp.add(dx, backward(self.shortcut, kept), out=dx)
-
-    def gradients(self, dy):
-        self.backward(dy)
+    def back(self, dy, context, through):
+        workspace = context[self].workspace
+        copied = workspace("dy", dy.shape, dy.dtype)
+        xp.copyto(copied, dy)
+        of_branch = through(self.branch, dy, context)
+        dx = workspace("dx", of_branch.shape, of_branch.dtype)
+        xp.copyto(dx, of_branch)
+        return xp.add(dx, through(self.shortcut, copied, context), out=dx)
 
     def output_shape(self, shape):
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
@@ -77,13 +110,11 @@ class Residual(Layer):
         return f"Residual(branch {self.branch}, shortcut {self.shortcut})"
 
 
-class Concat(Layer):
+class Concat(Branching):
     """The channels of several branches one after another, as in an inception module (Szegedy et al. 2015).
 
     branches: lists of layers, of which an empty one is the identity; all must end in the same height and width.
     """
-
-    output_is_free = True
 
     def __init__(self, *branches):
         if not branches:
@@ -98,36 +129,31 @@ class Concat(Layer):
         self.name = name
         self.branches = [arranged(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
 
-    def forward(self, x, training=False):
-        pieces = [forward(branch, x, training) for branch in self.branches]
-        self.widths = [piece.shape[-1] for piece in pieces]
-        y = self.workspace("y", (*pieces[0].shape[:-1], sum(self.widths)), x.dtype)
-        for piece, part in zip(pieces, self._parts()):
+    def forward(self, x, context):
+        kept = context[self]
+        kept.for_gradients = kept.for_input_gradient = None
+        pieces = [forward(branch, x, context) for branch in self.branches]
+        kept.widths = [piece.shape[-1] for piece in pieces]
+        y = kept.workspace("y", (*pieces[0].shape[:-1], sum(kept.widths)), x.dtype)
+        for piece, part in zip(pieces, parts(kept.widths)):
             y[..., part] = piece
         return y
 
-    def backward(self, dy):
-        blocks = []
-        for number, part in enumerate(self._parts()):
-            block = self.workspace(f"dy {number}", (*dy.shape[:-1], self.widths[number]), dy.dtype)
+    def back(self, dy, context, through):
+        kept, blocks = context[self], []
+        for number, part in enumerate(parts(kept.widths)):
+            block = kept.workspace(f"dy {number}", (*dy.shape[:-1], kept.widths[number]), dy.dtype)
             block[...] = dy[..., part]
             blocks.append(block)
         dx = None
         for branch, block in zip(self.branches, blocks):
-            piece = backward(branch, block)
+            piece = through(branch, block, context)
             if dx is None:
-                dx = self.workspace("dx", piece.shape, piece.dtype)
+                dx = kept.workspace("dx", piece.shape, piece.dtype)
                 xp.copyto(dx, piece)
             else:
                 xp.add(dx, piece, out=dx)
         return dx
-
-    def gradients(self, dy):
-        self.backward(dy)
-
-    def _parts(self):
-        stops = [sum(self.widths[: number + 1]) for number in range(len(self.widths))]
-        return [slice(stop - width, stop) for stop, width in zip(stops, self.widths)]
 
     def output_shape(self, shape):
         shapes = [output_shape(branch, shape) for branch in self.branches]
@@ -137,3 +163,9 @@ class Concat(Layer):
 
     def __repr__(self):
         return f"Concat({', '.join(map(str, self.branches))})"
+
+
+def parts(widths):
+    """The slices of so many channels each, one behind the other."""
+    stops = [sum(widths[: number + 1]) for number in range(len(widths))]
+    return [slice(stop - width, stop) for stop, width in zip(stops, widths)]

@@ -6,7 +6,6 @@ from nn.arguments import whole_number
 from nn.convolution import algorithm
 from nn.layer import Layer, Parameter
 from nn.window import image_output, make_window
-from nn.workspace import gradient_space
 
 
 class Conv2d(Layer):
@@ -23,6 +22,7 @@ class Conv2d(Layer):
     """
 
     output_is_free = True
+    fused = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
         inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
@@ -38,59 +38,62 @@ class Conv2d(Layer):
             bias_block = columns
         self.bias = Parameter("bias", (outputs,), bound, (bias_block,))
         self.parameters = (self.weight, self.bias) if bias else (self.weight,)
-        self.x = None
 
     def block(self, rows, columns, bias):
         """A new layer that holds a block of this one: see `rows`, `columns` and `bias_block` above."""
         window = self.window
         return Conv2d(self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias)
 
-    def forward(self, x, training=False):
-        y = self.takes(x)
-        self.compute(y, slice(0, y.shape[1]))
+    def forward(self, x, context):
+        y = self.takes(x, context)
+        self.compute(y, slice(0, y.shape[1]), context)
         return y
 
-    def takes(self, x):
+    def takes(self, x, context):
         """Make x the input of what follows; returns the array for the output, yet to be computed."""
         if x.ndim != 4:
             raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
-        self.x = x
+        kept = context[self]
+        kept.x = x
         w = self.weight.value
-        return self.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)
+        return kept.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)
 
-    def compute(self, y, rows):
+    def compute(self, y, rows, context):
         """Write the slice `rows` of the output's rows into y, from those of the input that they look at."""
         part = y[:, rows]
         if not self.weight.value.size:  # no channels of the input here
             part.fill(0)
         elif part.size:
-            height = self.x.shape[1]
-            x = self.x[:, self.window.input_rows(rows, height)]
+            whole = context[self].x
+            height = whole.shape[1]
+            x = whole[:, self.window.input_rows(rows, height)]
             window = self.window.of_rows(rows, height)
-            self.algorithm_of(part.shape, window).forward(x, self.weight.value, self.bias_value, part)
+            self.algorithm_of(part.shape, window).forward(
+                x, self.weight.value, self.bias_value, part, context.progress
+            )
 
-    def gradients(self, dy):
-        self._backward(dy, None)
+    def gradients(self, dy, context):
+        self._backward(dy, None, context)
 
-    def input_gradient(self, dy):
-        dx = gradient_space(self.x.shape, dy)
+    def input_gradient(self, dy, context):
+        dx = context.gradient_space(context[self].x.shape, dy)
         if dy.size and dx.size:
-            self.algorithm_of(dy.shape).input_gradient(dy, self.weight.value, dx)
+            self.algorithm_of(dy.shape).input_gradient(dy, self.weight.value, dx, context.progress)
         else:
             dx.fill(0)
         return dx
 
-    def backward(self, dy):
+    def backward(self, dy, context):
         """Both halves at once, which share work."""
-        dx = gradient_space(self.x.shape, dy)
-        self._backward(dy, dx)
-        self.written()
+        dx = context.gradient_space(context[self].x.shape, dy)
+        self._backward(dy, dx, context)
+        context.written(self)
         return dx
 
-    def _backward(self, dy, dx):
+    def _backward(self, dy, dx, context):
         dw, db = self.gradient_arrays
         if dy.size and dw.size:
-            self.algorithm_of(dy.shape).backward(self.x, self.weight.value, dy, dw, db, dx)
+            self.algorithm_of(dy.shape).backward(context[self].x, self.weight.value, dy, dw, db, dx, context.progress)
             return
         for gradient in (dw, db, dx):
             if gradient is not None:

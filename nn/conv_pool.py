@@ -12,7 +12,7 @@ from nn.convolution import Patches
 from nn.device import is_cpu, xp
 from nn.layer import Layer
 from nn.pool import MaxPool2d
-from nn.workspace import gradient_space, scratch
+from nn.workspace import scratch
 
 LARGE = 1 << 22  # bytes from which an array is not taken for one that stays in the cache
 
@@ -28,55 +28,78 @@ def pooled(layers):
 
 
 class PooledConv2d(Layer):
-    """conv: a Conv2d. pool: a MaxPool2d. Both keep their names and what they remember."""
+    """conv: a Conv2d. pool: a MaxPool2d. Both keep their names, and each what it needs in the context."""
 
     output_is_free = True
+    fused = True
 
     def __init__(self, conv, pool):
         self.conv, self.pool, self.name, self.parameters = conv, pool, conv.name, conv.parameters
 
-    def forward(self, x, training=False):
+    @property
+    def reported(self):
+        """The convolution; the pooling is reported within its passes."""
+        return self.conv
+
+    def forward(self, x, context):
         shape = self._shape(x)
-        self.in_blocks = self._pays(shape, x)
-        if not self.in_blocks:
-            return self.pool.forward(self.conv.forward(x, training), training)
-        self.conv.x = x
-        y = self.pool.takes(shape, x.dtype, training)
-        for images in self._blocks(x):
+        context[self].in_blocks = self._pays(shape, x)
+        if not context[self].in_blocks:
+            return context.run(self.pool, "forward", self.conv.forward(x, context))
+        context[self.conv].x = x
+        y = self.pool.takes(shape, x.dtype, context)
+        for images in self._blocks(x, context):
             part = scratch("convolved", self._shape(x[images]), x.dtype)
-            self.conv.algorithm_of(part.shape).forward(x[images], self.conv.weight.value, self.conv.bias_value, part)
-            self.pool.forward_block(part, y[images], images)
+            weight, bias = self.conv.weight.value, self.conv.bias_value
+            self.conv.algorithm_of(part.shape).forward(x[images], weight, bias, part, context.progress)
+            context.begin_pass(self.pool, "forward")
+            self.pool.forward_block(part, y[images], images, context)
+            context.end_pass(self.pool, "forward", len(part) / len(x))
         return y
 
-    def gradients(self, dy):
-        if self.in_blocks:
-            self._backward(dy, None)
+    def gradients(self, dy, context):
+        if context[self].in_blocks:
+            self._backward(dy, None, context)
         else:
-            self.conv.gradients(self.pool.input_gradient(dy))
+            self.conv.gradients(context.run(self.pool, "input_gradient", dy), context)
 
-    def input_gradient(self, dy):
-        return self.conv.input_gradient(self.pool.input_gradient(dy))
-
-    def backward(self, dy):
-        if not self.in_blocks:
-            return self.conv.backward(self.pool.input_gradient(dy))
-        dx = gradient_space(self.conv.x.shape, dy)
-        self._backward(dy, dx)
-        self.conv.written()
+    def input_gradient(self, dy, context):
+        if not context[self].in_blocks:
+            return self.conv.input_gradient(context.run(self.pool, "input_gradient", dy), context)
+        dx = context.gradient_space(context[self.conv].x.shape, dy)
+        for images, part in self._gradients_behind_convolution(dy, context):
+            self.conv.algorithm_of(part.shape).input_gradient(part, self.conv.weight.value, dx[images], context.progress)
         return dx
 
-    def _backward(self, dy, dx):
-        x, gradients = self.conv.x, self.conv.gradient_arrays
+    def backward(self, dy, context):
+        if not context[self].in_blocks:
+            return self.conv.backward(context.run(self.pool, "input_gradient", dy), context)
+        dx = context.gradient_space(context[self.conv].x.shape, dy)
+        self._backward(dy, dx, context)
+        context.written(self)
+        return dx
+
+    def _backward(self, dy, dx, context):
+        x, gradients, weight = context[self.conv].x, self.conv.gradient_arrays, self.conv.weight.value
         for gradient in gradients:
             gradient.fill(0)
         terms = [scratch(f"gradient term {i}", gradient.shape, gradient.dtype) for i, gradient in enumerate(gradients)]
-        for images in self._blocks(x):
-            part = scratch("convolved", self._shape(x[images]), x.dtype)
-            self.pool.backward_block(dy[images], part, images)
+        for images, part in self._gradients_behind_convolution(dy, context):
             towards = None if dx is None else dx[images]
-            self.conv.algorithm_of(part.shape).backward(x[images], self.conv.weight.value, part, *terms, towards)
+            chosen = self.conv.algorithm_of(part.shape)
+            chosen.backward(x[images], weight, part, *terms, towards, context.progress)
             for gradient, term in zip(gradients, terms):
                 xp.add(gradient, term, out=gradient)
+
+    def _gradients_behind_convolution(self, dy, context):
+        """(images, gradient of what the convolution gave) of each block."""
+        x = context[self.conv].x
+        for images in self._blocks(x, context):
+            part = scratch("convolved", self._shape(x[images]), x.dtype)
+            context.begin_pass(self.pool, "input_gradient")
+            self.pool.backward_block(dy[images], part, images, context)
+            context.end_pass(self.pool, "input_gradient", len(part) / len(x))
+            yield images, part
 
     def _shape(self, x):
         """Of what the convolution gives."""
@@ -87,9 +110,9 @@ class PooledConv2d(Layer):
         large = size * x.itemsize >= LARGE and filters > 0
         return large and is_cpu() and isinstance(self.conv.algorithm_of(shape), Patches)
 
-    def _blocks(self, x):
+    def _blocks(self, x, context):
         """Slices of images, those of the blocks in which the convolution works."""
-        found = self.conv.algorithm_of(self._shape(x)).blocks(x, self._shape(x))
+        found = self.conv.algorithm_of(self._shape(x)).blocks(x, self._shape(x), context.progress)
         return [images for images, _ in groupby(images for images, _ in found)]
 
     def __repr__(self):

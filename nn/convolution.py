@@ -9,7 +9,7 @@ x: (n, H, W, C); w: (kh, kw, C, F); y: (n, P, Q, F). Pixels outside the image ar
 | `Patches`  | any shape                              | the pixels under each window side by side, times the kernel |
 | `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(m x m, r x r): m^2 outputs of (m+r-1)^2 products, not m^2 r^2 |
 
-Both work on blocks of images and rows, so that what they unroll stays in the cache and their working memory is bounded,
+Both work on blocks of images and rows, behind each of which `progress` is called where it is given, so that what they unroll stays in the cache and their working memory is bounded,
 however large the batch. `Patches`: 1 MiB of patches (or one row of them, if that is more), and the block of pixels.
 `Winograd`: four buffers of 2 MiB (or 112 tiles, if that is more: 8 MiB at 512 channels), and backward three of the
 transformed kernel, (m+r-1)^2 / r^2 times the kernel each. All layers share them. PyTorch's direct kernels run near the
@@ -87,48 +87,49 @@ class Patches:
     def __init__(self, window):
         self.window = window
 
-    def forward(self, x, w, b, y):
+    def forward(self, x, w, b, y, progress=None):
         """Write the convolution into y."""
         filters = w.shape[3]
         kernel = scratch("kernel", (w.size // filters + bool(b.size), filters), w.dtype)
         kernel[: w.size // filters] = w.reshape(-1, filters)
         if b.size:
             kernel[-1] = b
-        for images, rows in self.blocks(x, y.shape):
+        for images, rows in self.blocks(x, y.shape, progress):
             unrolled = self._unrolled(x, images, rows, y.shape[2], bool(b.size))
             part = y[images, rows]
             if part.flags.c_contiguous:
-                matmul(unrolled, kernel, part.reshape(-1, filters))
+                matmul(unrolled, kernel, part.reshape(-1, filters), progress)
             else:
                 product = scratch("product", part.shape, part.dtype)
-                matmul(unrolled, kernel, product.reshape(-1, filters))
+                matmul(unrolled, kernel, product.reshape(-1, filters), progress)
                 xp.copyto(part, product)
 
-    def backward(self, x, w, dy, dw, db, dx=None):
+    def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
         filters = w.shape[3]
         total = scratch("kernel gradient", (w.size // filters + bool(db.size), filters), w.dtype)
         total.fill(0)
         term = scratch("kernel gradient term", total.shape, w.dtype)
-        for images, rows in self.blocks(x, dy.shape):
+        for images, rows in self.blocks(x, dy.shape, progress):
             unrolled = self._unrolled(x, images, rows, dy.shape[2], bool(db.size))
-            xp.add(total, product_over_rows(unrolled, dy[images, rows].reshape(-1, filters), term), out=total)
+            product_over_rows(unrolled, dy[images, rows].reshape(-1, filters), term, progress)
+            xp.add(total, term, out=total)
         dw[...] = total[: w.size // filters].reshape(w.shape)
         if db.size:
             db[...] = total[-1]
         if dx is not None:
-            self.input_gradient(dy, w, dx)
+            self.input_gradient(dy, w, dx, progress)
 
-    def input_gradient(self, dy, w, dx):
+    def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input."""
         window = self._turned(*dx.shape[1:3], *w.shape[2:])
         if window:
             turned = scratch("turned", (*window.kernel, w.shape[3], w.shape[2]), w.dtype)
             turned[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
-            Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx)
+            Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx, progress)
         else:
             dx.fill(0)
-            self._scatter(dy, w.reshape(-1, w.shape[3]), dx)
+            self._scatter(dy, w.reshape(-1, w.shape[3]), dx, progress)
 
     def _turned(self, height, width, channels, filters):
         """The window of the correlation of the output's gradient with the kernel turned by half a turn, inputs and outputs
@@ -148,14 +149,14 @@ class Patches:
             return height * width / max(1, prod(self.window.output(height, width)))
         return scattering(channels, filters)
 
-    def _scatter(self, dy, kernel, dx):
+    def _scatter(self, dy, kernel, dx, progress):
         """Add each window's share of the gradient to the pixels under it."""
         (kh, kw), (sh, sw), ((top, _), (left, _)) = self.window.kernel, self.window.stride, self.window.padding
         n, height, width, channels = dx.shape
-        for images, rows in self.blocks(dx, dy.shape):
+        for images, rows in self.blocks(dx, dy.shape, progress):
             g = dy[images, rows]
             shares = scratch("unrolled", (*g.shape[:3], kh, kw, channels), dx.dtype)
-            matmul(g.reshape(-1, g.shape[3]), kernel.T, shares.reshape(-1, kernel.shape[0]))
+            matmul(g.reshape(-1, g.shape[3]), kernel.T, shares.reshape(-1, kernel.shape[0]), progress)
             for i in range(kh):
                 p, r = span(i - top, sh, g.shape[1], height, rows.start)
                 for j in range(kw):
@@ -163,11 +164,11 @@ class Patches:
                     target = dx[images, r, c]
                     xp.add(target, shares[:, p, q, i, j], out=target)
 
-    def blocks(self, x, shape):
+    def blocks(self, x, shape, progress=None):
         """Slices (images, rows) of an output of this shape, whose patches fit the cache."""
         kh, kw = self.window.kernel
         # Rows by fours: then tiles of the product divide the block.
-        return blocks(len(x), shape[1], shape[2] * kh * kw * x.shape[3] * x.itemsize, 4)
+        return blocks(len(x), shape[1], shape[2] * kh * kw * x.shape[3] * x.itemsize, 4, progress=progress)
 
     def _unrolled(self, x, images, rows, columns, has_bias):
         """The patches of a block and, for the bias, a one: (windows, kh kw C + 1), maybe as the transpose of a matrix."""
@@ -269,12 +270,12 @@ class Winograd:
         """Of an output of so many pixels."""
         return -(-rows // self.m) * -(-columns // self.m)
 
-    def forward(self, x, w, b, y):
+    def forward(self, x, w, b, y, progress=None):
         """Write the convolution into y."""
         out, kernel_transform, into = kronecker_transforms(self.m, self.r, x.dtype)
         kernel = self._kernel(kernel_transform, w)
         filters = w.shape[3]
-        for images, rows in self._blocks(x, y):
+        for images, rows in self._blocks(x, y, progress):
             tiles = self._image_tiles(x, images, rows, y.shape[2])
             points = self._transformed(into, tiles, "points")
             shape = tiles.shape[2:5]
@@ -296,7 +297,7 @@ class Winograd:
                 else:
                     xp.copyto(target, source)
 
-    def backward(self, x, w, dy, dw, db, dx=None):
+    def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, the bias (if db has elements) and, where dx is given, the input."""
         out, kernel_transform, into = kronecker_transforms(self.m, self.r, x.dtype)
         kernel = self._kernel(kernel_transform, w) if dx is not None else None
@@ -307,7 +308,7 @@ class Winograd:
         sums = scratch("column sums", db.shape, db.dtype)
         if dx is not None:
             dx.fill(0)
-        for images, rows in self._blocks(x, dy):
+        for images, rows in self._blocks(x, dy, progress):
             tiles = self._image_tiles(x, images, rows, dy.shape[2])
             points = self._transformed(into, tiles, "points")
             products = self._product_gradients(out, dy, images, rows)
@@ -320,12 +321,12 @@ class Winograd:
         flat = kernel_gradient.reshape(self.n**2, -1)
         transform(kernel_transform.T, flat, dw.reshape(self.r**2, -1))
 
-    def input_gradient(self, dy, w, dx):
+    def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input."""
         out, kernel_transform, into = kronecker_transforms(self.m, self.r, dy.dtype)
         kernel = self._kernel(kernel_transform, w)
         dx.fill(0)
-        for images, rows in self._blocks(dx, dy):
+        for images, rows in self._blocks(dx, dy, progress):
             products = self._product_gradients(out, dy, images, rows)
             shape = (images.stop - images.start, *self._tiles(rows, dy.shape[2]))
             self._to_pixels(products, kernel, into, shape, images, rows, dx)
@@ -343,11 +344,11 @@ class Winograd:
         transform(kernel_transform, w.reshape(self.r**2, -1), kernel.reshape(self.n**2, -1))
         return kernel
 
-    def _blocks(self, x, y):
+    def _blocks(self, x, y, progress):
         tile = self.n**2 * max(x.shape[3], y.shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel: enough tiles that this does not count.
         most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
-        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m) * tile // self.m, self.m, most)
+        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m) * tile // self.m, self.m, most, progress)
 
     def _tiles(self, rows, columns):
         """How many (rows, columns) of tiles cover the slice `rows` of the outputs."""

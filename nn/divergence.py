@@ -9,19 +9,18 @@ class Diverged(ArithmeticError):
     """Training left the finite numbers. The message names the step, and the input, the parameter or the layer."""
 
 
-def explained(net, loss, x, samples, first=0, first_not_finite=None):
+def explained(net, loss, x, context, first_not_finite=None):
     """What is to be said of a loss that is not finite: where a value first stops being finite, and what to do.
 
-    x, samples, first: as of `net.forward`. first_not_finite: from a list of arrays to the position of the first that is not
+    x: the input. context: that of the forward pass. first_not_finite: from a list of arrays to the position of the first that is not
     finite, their number if all are: on a grid, over all ranks, and this is collective.
     """
     culprits = [("the input", x)]
     x = as_input(x, net.dtype)
     for layer in net.layers:
         for leaf in leaves([layer]):
-            leaf.begin(net.seed, net.step, samples, first)
             culprits += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
-        x = layer.forward(x, training=True)
+        x = layer.forward(x, context)
         kind = type(layer).__name__ if layer.children else repr(layer)
         culprits.append((f"the output of layer {layer.name} ({kind})", x.copy()))
     position = (first_not_finite or _first_not_finite)([array for _, array in culprits])

@@ -17,7 +17,6 @@ from threadpoolctl import threadpool_info
 
 from nn import device
 from nn.device import xp
-from nn.pauses import pause
 from nn.workspace import scratch
 
 SMALL = 10**6  # m n k up to which OpenBLAS does not pack
@@ -77,7 +76,7 @@ def column_sums(a, out):
     return xp.dot(ones, a, out=out)  # three times as fast as sum(axis=0)
 
 
-def product_over_rows(a, b, out):
+def product_over_rows(a, b, out, progress=None):
     """a.T @ b into `out`, which is returned, for matrices of many rows: a (rows, m), b (rows, n), out (m, n).
 
     Cut into groups of rows for which OpenBLAS need not pack, whose products are summed.
@@ -86,7 +85,7 @@ def product_over_rows(a, b, out):
     group = divisor(rows, SMALL // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
     # The sum goes over m n elements a group, a product over 2 m n times its rows.
     if group < 48 or group == rows:
-        return matmul(a.T, b, out)
+        return matmul(a.T, b, out, progress)
     groups = rows // group
     if a.flags.c_contiguous:
         left = a.reshape(groups, group, m).transpose(0, 2, 1)
@@ -98,15 +97,18 @@ def product_over_rows(a, b, out):
     return out
 
 
-def matmul(a, b, out):
-    """a @ b into `out`, which is returned. a: (m, k), b: (k, n), out: (m, n) row-major."""
+def matmul(a, b, out, progress=None):
+    """a @ b into `out`, which is returned. a: (m, k), b: (k, n), out: (m, n) row-major.
+
+    progress: where it is given, a long product is cut into pieces, behind each of which it is called.
+    """
     (m, k), n = a.shape, b.shape[1]
-    if pause.action and m * n * k > LONG:
+    if progress and m * n * k > LONG:
         rows = -(-LONG // (n * k)) if n * k < LONG else 1
         rows = -(-rows // 64) * 64  # which the tiles divide
         for start in range(0, m, rows):
             _matmul(a[start : start + rows], b, out[start : start + rows])
-            pause()
+            progress()
         return out
     return _matmul(a, b, out)
 

@@ -1,4 +1,4 @@
-"""What every layer is: explicit forward and backward, parameters as views, workspaces allocated once."""
+"""What every layer is: explicit forward and backward, parameters as views."""
 
 from math import prod
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from nn.device import to_device, xp
 from nn.random import uniform_block
-from nn.workspace import Workspace
 
 DRAWN = 1 << 20  # initial values that are drawn at a time
 
@@ -65,12 +64,15 @@ class Buffer(Parameter):
 class Layer:
     """A differentiable function of a batch.
 
-    Arrays are batch first and features (channels) last. `forward` may return a workspace that the next `forward` of the
-    same layer overwrites, or x itself or a view of it; `backward` may overwrite `dy`, and follows a `forward` with
-    training=True. Backward is in two halves, so that a network skips the half that nobody needs: `gradients(dy)` writes
-    the parameters' gradients, `input_gradient(dy)` returns the gradient of the input. `gradients` is called first.
-    `backward` calls `written` when the first half is done: nobody reads the parameters' gradients after that. It does
-    nothing until a network puts something in its place.
+    Arrays are batch first and features (channels) last. A layer keeps nothing of a minibatch in itself: what backward needs,
+    and its workspaces, are in `context[self]`, see `nn/context.py`. `forward` may return a workspace that the next `forward`
+    in the same context overwrites, or x itself or a view of it; backward follows a `forward` in a context of training.
+
+    Backward is in two halves, in either order, so that a network skips the half that nobody needs and a schedule may do one
+    of them later: `gradients` writes the parameters' gradients, `input_gradient` returns the gradient of the input and may
+    overwrite `dy` if the layer itself has no parameters. `backward` does both; `fused` layers override it, because they
+    share work between the halves or have communication to hide behind one. It tells the context when the gradients of the
+    parameters are `written`: nobody writes them again after that.
     """
 
     name = ""  # position in the serial network, as in PyTorch's state_dict
@@ -81,45 +83,36 @@ class Layer:
     in_place = False  # whether this layer may overwrite its input
     is_monotone = False  # an elementwise function that never decreases
     takes_largest = False  # a max-pooling
+    fused = False  # whether `backward` does both halves at once
 
     def give_name(self, name):
         """Name the layer, and those that it holds."""
         self.name = name
 
-    def begin(self, seed, step, batch_size, first=0):
-        """Called before each forward pass: `batch_size` samples of the global minibatch come next, from its sample `first` on.
+    @property
+    def reported(self):
+        """The layer as which an observer is told of this one."""
+        return self
 
-        That is all of it, or one of its micro-batches.
-        """
-
-    def forward(self, x, training=False):
+    def forward(self, x, context):
         raise NotImplementedError
 
-    def gradients(self, dy):
+    def gradients(self, dy, context):
         """Write the gradients of this layer's parameters. (n, outputs) -> None."""
 
-    def input_gradient(self, dy):
+    def input_gradient(self, dy, context):
         raise NotImplementedError
 
-    def backward(self, dy):
+    def backward(self, dy, context):
         """Both halves: write the parameters' gradients, return the gradient of the input."""
-        self.gradients(dy)
-        self.written()
-        return self.input_gradient(dy)
-
-    def written(self):
-        """The gradients of this layer's parameters are final."""
+        if self.parameters:
+            context.run(self, "gradients", dy)
+            context.written(self)
+        return context.run(self, "input_gradient", dy)
 
     def output_shape(self, shape):
         """The shape of a sample that comes out where one of `shape` goes in; raises ValueError where it does not fit."""
         return shape
-
-    def workspace(self, name, shape, dtype):
-        """An uninitialised array that lives as long as the layer; grown when needed, never shrunk."""
-        spaces = self.__dict__.get("_spaces")
-        if spaces is None:
-            spaces = self._spaces = Workspace()
-        return spaces(name, shape, dtype)
 
     def __repr__(self):
         return type(self).__name__

@@ -6,7 +6,6 @@ from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums, matmul
 from nn.layer import Layer, Parameter
-from nn.workspace import gradient_space
 
 
 class Linear(Layer):
@@ -32,29 +31,29 @@ class Linear(Layer):
         self.weight = Parameter("weight", (inputs, outputs), bound, (rows, columns), torch_axes=(1, 0))
         self.bias = Parameter("bias", (outputs,), bound, (columns if bias is None else bias,))
         self.parameters = (self.weight, self.bias)
-        self.x = None
 
     def block(self, rows, columns, bias):
         """A new layer that holds a block of this one: see `rows`, `columns` and `bias` above."""
         return Linear(self.inputs, self.outputs, rows, columns, bias)
 
-    def forward(self, x, training=False):
-        self.x = x
+    def forward(self, x, context):
+        kept = context[self]
+        kept.x = x
         w, b = self.weight.value, self.bias.value
-        y = self.workspace("y", (len(x), w.shape[1]), w.dtype)
-        matmul(x, w, y)
+        y = kept.workspace("y", (len(x), w.shape[1]), w.dtype)
+        matmul(x, w, y, context.progress)
         if b.size:
             xp.add(y, b, out=y)
         return y
 
-    def gradients(self, dy):
-        matmul(self.x.T, dy, self.weight.grad)
+    def gradients(self, dy, context):
+        matmul(context[self].x.T, dy, self.weight.grad, context.progress)
         if self.bias.grad.size:
             column_sums(dy, self.bias.grad)
 
-    def input_gradient(self, dy):
+    def input_gradient(self, dy, context):
         w = self.weight.value
-        return matmul(dy, w.T, gradient_space((len(dy), w.shape[0]), dy))
+        return matmul(dy, w.T, context.gradient_space((len(dy), w.shape[0]), dy), context.progress)
 
     def output_shape(self, shape):
         if shape != (self.inputs,):

@@ -7,7 +7,7 @@ from nn.device import xp
 from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
 from nn.window import span
-from nn.workspace import gradient_space, scratch
+from nn.workspace import scratch
 
 
 def rows_of_channels(x):
@@ -43,33 +43,33 @@ class BatchNorm(Layer):
         """Add up `sums`, in place, over the ranks that hold other samples or pixels: here there are none."""
         return sums
 
-    def forward(self, x, training=False):
-        flat = rows_of_channels(x)
-        y = self.workspace("y", x.shape, x.dtype)
+    def forward(self, x, context):
+        kept, flat = context[self], rows_of_channels(x)
+        kept.for_gradients = kept.for_input_gradient = kept.normal = None
+        y = kept.workspace("y", x.shape, x.dtype)
         out = y.reshape(flat.shape)
-        if not training:
-            self.normal = None
-            self.scale = self.gamma.value / xp.sqrt(self.variance.value + x.dtype.type(self.eps))
-            xp.multiply(flat, self.scale, out=out)
-            xp.add(out, self.beta.value - self.mean.value * self.scale, out=out)
+        if not context.training:
+            scale = self.gamma.value / xp.sqrt(self.variance.value + x.dtype.type(self.eps))
+            xp.multiply(flat, scale, out=out)
+            xp.add(out, self.beta.value - self.mean.value * scale, out=out)
             return y
         channels = flat.shape[1]
         sums = xp.zeros(channels + 1, xp.float64)  # the last one counts
         sums[:channels] = column_sums(flat, xp.empty(channels, x.dtype))
         sums[channels] = len(flat)
         self.total(sums)
-        self.count = max(float(sums[channels]), 1.0)
-        mean = (sums[:channels] / self.count).astype(x.dtype)
-        self.normal = self.workspace("normal", flat.shape, x.dtype)
-        xp.subtract(flat, mean, out=self.normal)
-        xp.multiply(self.normal, self.normal, out=out)
+        kept.count = max(float(sums[channels]), 1.0)
+        mean = (sums[:channels] / kept.count).astype(x.dtype)
+        kept.normal = kept.workspace("normal", flat.shape, x.dtype)
+        xp.subtract(flat, mean, out=kept.normal)
+        xp.multiply(kept.normal, kept.normal, out=out)
         squares = self.total(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
-        variance = squares / self.count
-        self._remember(mean, squares / max(self.count - 1, 1.0))
+        variance = squares / kept.count
+        self._remember(mean, squares / max(kept.count - 1, 1.0))
         inverse = (1 / xp.sqrt(variance + self.eps)).astype(x.dtype)
-        xp.multiply(self.normal, inverse, out=self.normal)
-        self.scale = self.gamma.value * inverse
-        xp.multiply(self.normal, self.gamma.value, out=out)
+        xp.multiply(kept.normal, inverse, out=kept.normal)
+        kept.scale = self.gamma.value * inverse
+        xp.multiply(kept.normal, self.gamma.value, out=out)
         xp.add(out, self.beta.value, out=out)
         return y
 
@@ -78,30 +78,40 @@ class BatchNorm(Layer):
             kept = buffer.value * (1 - self.momentum)
             buffer.value[...] = kept + self.momentum * newest.astype(kept.dtype)
 
-    def gradients(self, dy):
-        flat = rows_of_channels(dy)
-        normal = self.normal
-        if normal is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward with training=True")
-        column_sums(flat, self.beta.grad)
-        products = scratch("products", flat.shape, flat.dtype)
-        xp.multiply(flat, normal, out=products)
-        column_sums(products, self.gamma.grad)
-        channels = flat.shape[1]  # kept for the input's gradient, by when these may be summed over ranks already
-        self.sums = xp.zeros(2 * channels, xp.float64)
-        self.sums[:channels] = self.beta.grad
-        self.sums[channels:] = self.gamma.grad
+    def gradients(self, dy, context):
+        kept = context[self]
+        sums = kept.take("for_gradients")
+        if sums is None:
+            kept.for_input_gradient = sums = self._sums(dy, kept)
+        xp.copyto(self.beta.grad, sums[0])
+        xp.copyto(self.gamma.grad, sums[1])
 
-    def input_gradient(self, dy):
+    def _sums(self, dy, kept):
+        """(2, channels): the gradients of beta and gamma. Both halves need them, the one for the input summed over ranks."""
+        if kept.normal is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward in a context of training")
+        flat = rows_of_channels(dy)
+        sums = xp.empty((2, flat.shape[1]), dy.dtype)
+        column_sums(flat, sums[0])
+        products = scratch("products", flat.shape, flat.dtype)
+        xp.multiply(flat, kept.normal, out=products)
+        column_sums(products, sums[1])
+        return sums
+
+    def input_gradient(self, dy, context):
+        kept = context[self]
+        sums = kept.take("for_input_gradient")
+        if sums is None:
+            kept.for_gradients = sums = self._sums(dy, kept)
         flat = rows_of_channels(dy)
         channels = flat.shape[1]
-        means = (self.total(self.sums) / self.count).astype(dy.dtype)
-        dx = gradient_space(dy.shape, dy)
+        means = (self.total(sums.astype(xp.float64).reshape(-1)) / kept.count).astype(dy.dtype)
+        dx = context.gradient_space(dy.shape, dy)
         out = dx.reshape(flat.shape)
-        xp.multiply(self.normal, means[channels:], out=out)
+        xp.multiply(kept.normal, means[channels:], out=out)
         xp.add(out, means[:channels], out=out)
         xp.subtract(flat, out, out=out)
-        xp.multiply(out, self.scale, out=out)
+        xp.multiply(out, kept.scale, out=out)
         return dx
 
     def output_shape(self, shape):
@@ -130,35 +140,37 @@ class LocalResponseNorm(Layer):
             raise ValueError(f"LocalResponseNorm({size}): alpha must be at least 0 and k above 0, not {alpha} and {k}")
         self.size, self.alpha, self.beta, self.k, self.before, self.after = size, alpha, beta, k, before, after
 
-    def forward(self, x, training=False):
-        self.x = x
+    def forward(self, x, context):
+        kept = context[self]
+        kept.x = x
         own = self._own(x)
         squares = scratch("squares", x.shape, x.dtype)
         xp.multiply(x, x, out=squares)
-        self.base = self.workspace("base", own.shape, x.dtype)
-        self.base.fill(0)
-        for outputs, inputs in self._meetings():
-            xp.add(self.base[..., outputs], squares[..., inputs], out=self.base[..., outputs])
-        xp.multiply(self.base, x.dtype.type(self.alpha / self.size), out=self.base)
-        xp.add(self.base, x.dtype.type(self.k), out=self.base)
-        self.factor = self.workspace("factor", own.shape, x.dtype)
-        xp.power(self.base, x.dtype.type(-self.beta), out=self.factor)
-        y = self.workspace("y", own.shape, x.dtype)
-        return xp.multiply(own, self.factor, out=y)
+        kept.base = base = kept.workspace("base", own.shape, x.dtype)
+        base.fill(0)
+        for outputs, inputs in self._meetings(x):
+            xp.add(base[..., outputs], squares[..., inputs], out=base[..., outputs])
+        xp.multiply(base, x.dtype.type(self.alpha / self.size), out=base)
+        xp.add(base, x.dtype.type(self.k), out=base)
+        kept.factor = kept.workspace("factor", own.shape, x.dtype)
+        xp.power(base, x.dtype.type(-self.beta), out=kept.factor)
+        y = kept.workspace("y", own.shape, x.dtype)
+        return xp.multiply(own, kept.factor, out=y)
 
-    def input_gradient(self, dy):
+    def input_gradient(self, dy, context):
         """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_(c' that see c) dy_c' x_c' base_c'^(-beta - 1)."""
-        dx = gradient_space(self.x.shape, dy)
+        kept = context[self]
+        dx = context.gradient_space(kept.x.shape, dy)
         shared = scratch("shared", dy.shape, dy.dtype)
-        xp.multiply(dy, self._own(self.x), out=shared)
-        xp.multiply(shared, self.factor, out=shared)
-        xp.divide(shared, self.base, out=shared)
+        xp.multiply(dy, self._own(kept.x), out=shared)
+        xp.multiply(shared, kept.factor, out=shared)
+        xp.divide(shared, kept.base, out=shared)
         dx.fill(0)
-        for outputs, inputs in self._meetings():
+        for outputs, inputs in self._meetings(dx):
             xp.add(dx[..., inputs], shared[..., outputs], out=dx[..., inputs])
-        xp.multiply(dx, self.x, out=dx)
+        xp.multiply(dx, kept.x, out=dx)
         xp.multiply(dx, dy.dtype.type(-2 * self.alpha * self.beta / self.size), out=dx)
-        xp.multiply(dy, self.factor, out=shared)
+        xp.multiply(dy, kept.factor, out=shared)
         own = self._own(dx)
         xp.add(own, shared, out=own)
         return dx
@@ -170,9 +182,9 @@ class LocalResponseNorm(Layer):
     def _own(self, x):
         return x[..., self.before : x.shape[-1] - self.after]
 
-    def _meetings(self):
+    def _meetings(self, x):
         """Slices (outputs, inputs) of channels that meet, for each place in the window."""
-        channels = self.x.shape[-1]
+        channels = x.shape[-1]
         own = channels - self.before - self.after
         places = range(-(self.size // 2), (self.size - 1) // 2 + 1)
         return [span(self.before + place, 1, own, channels) for place in places]

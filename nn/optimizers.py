@@ -21,6 +21,7 @@ class Optimizer:
     Only the slices `net.owned` are updated, and have a state here; the network is told of each chunk before and after.
     """
 
+    name = "optimizer"  # under which an observer reports it
     state_names = ()  # of arrays like the parameters, zero at first
 
     def __init__(self, net, lr, l2=0.0, l1=0.0):

@@ -7,7 +7,7 @@ k x k window costs 2 k passes of shrinking size, not k^2.
 from nn.device import xp
 from nn.layer import Layer
 from nn.window import along, image_output, make_window, span
-from nn.workspace import blocks, gradient_space, scratch
+from nn.workspace import blocks, scratch
 
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
 
@@ -26,38 +26,41 @@ class Pool2d(Layer):
         if any(2 * pad > k for k, pads in zip(self.window.kernel, self.window.padding) for pad in pads):
             raise ValueError(f"{self!r}: the padding must be at most half the kernel")
 
-    def forward(self, x, training=False):
-        y = self.takes(x.shape, x.dtype, training)
+    def forward(self, x, context):
+        y = self.takes(x.shape, x.dtype, context)
         n, height, width, channels = x.shape
-        for images, _ in blocks(n, height, width * channels * x.itemsize):
-            self.forward_block(x[images], y[images], images)
+        for images, _ in blocks(n, height, width * channels * x.itemsize, progress=context.progress):
+            self.forward_block(x[images], y[images], images, context)
         return y
 
-    def takes(self, shape, dtype, training):
+    def takes(self, shape, dtype, context):
         """Expect inputs of this shape; returns the array for the output, yet to be computed block by block."""
-        self.shape = shape
+        kept = context[self]
+        kept.shape = shape
         (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
-        self.prepare((n, p, width, channels), (n, p, q, channels), training)
-        return self.workspace("y", (n, p, q, channels), dtype)
+        self.prepare((n, p, width, channels), (n, p, q, channels), context)
+        return kept.workspace("y", (n, p, q, channels), dtype)
 
-    def input_gradient(self, dy):
-        dx = gradient_space(self.shape, dy)
-        n, height, width, channels = self.shape
-        for images, _ in blocks(n, height, width * channels * dy.itemsize):
-            self.backward_block(dy[images], dx[images], images)
+    def input_gradient(self, dy, context):
+        n, height, width, channels = shape = context[self].shape
+        dx = context.gradient_space(shape, dy)
+        for images, _ in blocks(n, height, width * channels * dy.itemsize, progress=context.progress):
+            self.backward_block(dy[images], dx[images], images, context)
         return dx
 
     def along(self, axis):
         """(kernel, stride, padding before) along ROWS or COLUMNS."""
         return self.window.kernel[axis - 1], self.window.stride[axis - 1], self.window.padding[axis - 1][0]
 
-    def prepare(self, halfway, output, training):
+    def prepare(self, halfway, output, context):
         """Make what backward needs: shapes after the rows, and after the columns as well."""
 
-    def forward_block(self, x, y, images):
+    def forward_block(self, x, y, images, context):
+        """Pool the slice `images` of the batch: x into y."""
         raise NotImplementedError
 
-    def backward_block(self, dy, dx, images):
+    def backward_block(self, dy, dx, images, context):
+        """Write the gradient of the input of the slice `images` of the batch into dx."""
         raise NotImplementedError
 
     def output_shape(self, shape):
@@ -75,28 +78,33 @@ class MaxPool2d(Pool2d):
 
     takes_largest = True
 
-    def prepare(self, halfway, output, training):
-        self.larger = {ROWS: None, COLUMNS: None}
-        if training:
-            for axis, shape in ((ROWS, halfway), (COLUMNS, output)):
-                self.larger[axis] = self.workspace(axis, (shape[0], self.window.kernel[axis - 1] - 1, *shape[1:]), xp.bool_)
+    def prepare(self, halfway, output, context):
+        kept = context[self]
+        kept.larger = None
+        if context.training:
+            kept.larger = {
+                axis: kept.workspace(axis, (shape[0], self.window.kernel[axis - 1] - 1, *shape[1:]), xp.bool_)
+                for axis, shape in ((ROWS, halfway), (COLUMNS, output))
+            }
 
-    def forward_block(self, x, y, images):
+    def forward_block(self, x, y, images, context):
+        larger = context[self].larger
         halfway = scratch("halfway", (len(x), y.shape[1], *x.shape[2:]), x.dtype)
-        self._largest(x, halfway, images, ROWS)
-        self._largest(halfway, y, images, COLUMNS)
+        self._largest(x, halfway, larger and larger[ROWS][images], ROWS)
+        self._largest(halfway, y, larger and larger[COLUMNS][images], COLUMNS)
 
-    def backward_block(self, dy, dx, images):
-        if self.larger[ROWS] is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward with training=True")
+    def backward_block(self, dy, dx, images, context):
+        larger = context[self].larger
+        if larger is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward in a context of training")
         halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
-        self._spread(dy, halfway, images, COLUMNS)
-        self._spread(halfway, dx, images, ROWS)
+        self._spread(dy, halfway, larger[COLUMNS][images], COLUMNS)
+        self._spread(halfway, dx, larger[ROWS][images], ROWS)
 
-    def _largest(self, x, y, images, axis):
-        """The maximum along `axis` into y, and of each place in the window but the first whether it is larger."""
+    def _largest(self, x, y, larger, axis):
+        """The maximum along `axis` into y; where `larger` is given, of each place in the window but the first, whether it is
+        larger than all before it."""
         k, stride, before = self.along(axis)
-        larger = self.larger[axis] if self.larger[axis] is None else self.larger[axis][images]
         held = y  # where the largest so far are; at first the first place itself
         for i in range(k):
             outputs, inputs = (along(axis, part) for part in span(i - before, stride, y.shape[axis], x.shape[axis]))
@@ -122,10 +130,9 @@ class MaxPool2d(Pool2d):
         if held is not y:
             xp.copyto(y, held)
 
-    def _spread(self, dy, dx, images, axis):
+    def _spread(self, dy, dx, larger, axis):
         """Give each gradient to the place that had the maximum: the last one that was larger than all before it."""
         k, stride, before = self.along(axis)
-        larger = self.larger[axis][images]
         share, later = scratch("share", dy.shape, dy.dtype), None
         if k == stride:  # each pixel is under one window, but for those at the end
             dx[along(axis, slice(max(0, dy.shape[axis] * stride - before), None))] = 0
@@ -156,13 +163,13 @@ class MaxPool2d(Pool2d):
 class AvgPool2d(Pool2d):
     """The mean under each window; pixels of the padding count, as zeros (PyTorch's default)."""
 
-    def forward_block(self, x, y, images):
+    def forward_block(self, x, y, images, context):
         halfway = scratch("halfway", (len(x), y.shape[1], *x.shape[2:]), x.dtype)
         self._sum(x, halfway, ROWS)
         self._sum(halfway, y, COLUMNS)
         xp.multiply(y, self._weight(y), out=y)
 
-    def backward_block(self, dy, dx, images):
+    def backward_block(self, dy, dx, images, context):
         halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
         self._spread(dy, halfway, COLUMNS)
         self._spread(halfway, dx, ROWS)

@@ -1,6 +1,7 @@
 """Layers one after another: what a network and each branch of one have in common."""
 
 from nn.layer import Layer
+from nn.device import xp
 
 
 def arranged(layers, prefix=""):
@@ -61,16 +62,42 @@ def leaves(layers):
             yield layer
 
 
-def forward(layers, x, training):
+def forward(layers, x, context):
     for layer in layers:
-        x = layer.forward(x, training)
+        x = context.run(layer, "forward", x)
     return x
 
 
-def backward(layers, dy):
+def backward(layers, dy, context):
+    """Both halves of the backward pass; returns the gradient of the input."""
     for layer in reversed(layers):
-        dy = layer.backward(dy)
+        dy = context.run(layer, "backward", dy) if layer.fused else layer.backward(dy, context)
     return dy
+
+
+def input_gradients(layers, dy, context):
+    """The one half: returns the gradient of the input, and keeps what `parameter_gradients` needs."""
+    for layer in reversed(layers):
+        keep_gradient(layer, dy, context)
+        dy = context.run(layer, "input_gradient", dy)
+    return dy
+
+
+def keep_gradient(layer, dy, context):
+    """Keep the gradient of a layer's output until its `parameter_gradients`: the layers before overwrite it."""
+    if layer.parameters:
+        kept = context[layer]
+        kept.dy = kept.workspace("kept gradient", dy.shape, dy.dtype)
+        xp.copyto(kept.dy, dy)
+
+
+def parameter_gradients(layers, context):
+    """The other half, after `input_gradients`."""
+    for layer in reversed(layers):
+        if layer.parameters or layer.children:  # those that hold others have kept what these need
+            context.run(layer, "gradients", context[layer].dy)
+        if layer.parameters:
+            context.written(layer)
 
 
 def output_shape(layers, shape):

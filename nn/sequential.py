@@ -8,13 +8,15 @@ import numpy as np
 from nn.arguments import network_dtype, seed_number, shape_of_sample
 from nn.divergence import Diverged, explained
 from nn.minibatch_checks import as_input, checked_minibatch
-from nn.sequence import arranged, backward, forward, leaves, output_shape
+from nn.sequence import arranged, backward, forward, input_gradients, keep_gradient, leaves, output_shape, parameter_gradients
 from nn.device import empty, to_device, to_host
+from nn.context import Context
 from nn.conv_pool import pooled
+from nn.observer import Observed, observed
 from nn.window import take
 
 
-class Sequential:
+class Sequential(Observed):
     """Layers one after another.
 
     layers: Layer objects. seed: of the initial weights and dropout masks. dtype: float32 or float64. input_shape: of a
@@ -98,36 +100,80 @@ class Sequential:
     def updated(self):
         """Called by an optimizer at the end of an update."""
 
-    def forward(self, x, training=False, batch_size=None, first=0):
+    @cached_property
+    def context(self):
+        """The network's own context, for evaluations and for `learn`."""
+        return Context(training=False)
+
+    def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
         """x: (n, ...) -> (n, outputs).
 
-        batch_size: samples of the global minibatch, by default n; or of one of its micro-batches, which begins at its
-        sample `first`.
+        context: for training, what `backward` needs is kept there; by default this is an evaluation, in the network's own.
+        batch_size: samples of the global minibatch, by default n; or of one of its micro-batches, which begins at sample
+        `first` of the whole one of `minibatch_size` samples.
         """
         self.parameters  # noqa: B018 (allocates on first use)
         x = as_input(x, self.dtype)
-        batch_size = len(x) if batch_size is None else batch_size
-        for layer in self.leaves():
-            layer.begin(self.seed, self.step, batch_size, first)
-        return forward(self.running, x, training)
+        if context is None:
+            context = self.context
+            context.training = False
+        context.begin(self.seed, self.step, len(x) if batch_size is None else batch_size, first, minibatch_size)
+        self._show(context)
+        return forward(self.running, x, context)
+
+    def _show(self, context):
+        """Let the observer see what happens in a context of training."""
+        context.observer = self.observer if context.training else None
+        context.progress = context.observer and context.observer.progress
 
     @cached_property
     def running(self):
         """The layers as they are called: where two work better as one, that one."""
         return pooled(self.layers)
 
-    def backward(self, dy, input_gradient=False):
+    @cached_property
+    def _trained(self):
+        """(the first layer that runs and has parameters: a list of it, the layers behind it)."""
+        layers = self.running
+        first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), len(layers))
+        return layers[first : first + 1], layers[first + 1 :]
+
+    def backward(self, dy, context, input_gradient=False):
         """Write all gradients; return that of the input if asked for, else None (and save its computation).
 
-        dy: (n, outputs), which is overwritten. What is returned is overwritten by the next backward.
+        dy: (n, outputs), which is overwritten. context: that of the forward pass. What is returned is overwritten by the
+        next backward in it.
         """
-        layers = self.running
+        self._show(context)
         if input_gradient:
-            return backward(layers, dy)
-        first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), None)
-        if first is not None:
-            layers[first].gradients(backward(layers[first + 1 :], dy))
+            return backward(self.running, dy, context)
+        first, behind = self._trained
+        for layer in first:
+            context.run(layer, "gradients", backward(behind, dy, context))
+            if layer.parameters:
+                context.written(layer)
         return None
+
+    def input_gradients(self, dy, context, input_gradient=False):
+        """The first half of what `backward` does, which passes gradients back and writes none of parameters.
+
+        `parameter_gradients` may follow at any time: the gradients of the layers' outputs are kept in the context until then.
+        """
+        self._show(context)
+        if input_gradient:
+            return input_gradients(self.running, dy, context)
+        first, behind = self._trained
+        for layer in first:
+            dy = input_gradients(behind, dy, context)
+            keep_gradient(layer, dy, context)
+            if layer.children:  # those inside need the gradients of their outputs as well
+                context.run(layer, "input_gradient", dy)
+        return None
+
+    def parameter_gradients(self, context):
+        """The other half: write the gradients of the parameters. It follows `input_gradients` in the same context."""
+        self._show(context)
+        parameter_gradients(self.running, context)
 
     def learn(self, x, y, loss, optimizer):
         """One step on the global minibatch x (n, ...), y; returns the mean loss over it.
@@ -136,11 +182,14 @@ class Sequential:
         Raises ValueError for what does not fit (see `nn/minibatch_checks.py`), Diverged if the loss is NaN or infinite.
         """
         x, y = checked_minibatch(self, x, y, loss, optimizer)
-        value = loss.forward(self.forward(to_device(x), training=True), to_device(y), len(x))
+        context, x = self.context, to_device(x)
+        context.training = True
+        outputs = self.forward(x, context)
+        value = observed(self.observer, loss, "forward", outputs, to_device(y), context, context=context)
         if not isfinite(value):
-            raise Diverged(explained(self, value, to_device(x), len(x)))
-        self.backward(loss.backward())
-        optimizer.step()
+            raise Diverged(explained(self, value, x, context))
+        self.backward(observed(self.observer, loss, "backward", context, context=context), context)
+        observed(self.observer, optimizer, "step")
         self.step += 1
         return value
 

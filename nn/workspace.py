@@ -3,8 +3,6 @@
 from math import prod
 
 from nn import device
-from nn.device import xp
-from nn.pauses import pause
 
 CHUNK = 1 << 16  # elements of a piece of an elementwise pass or of an update on a CPU
 BLOCK_BYTES = 1 << 20  # of a block on a CPU: half a second-level cache
@@ -29,25 +27,19 @@ class Workspace:
         self._spaces[name] = view, flat
         return view
 
+    def arrays(self):
+        """What was allocated."""
+        return [flat for _, flat in self._spaces.values()]
+
 
 scratch = Workspace()  # of the whole process: arrays that live within one call of one layer
 
 
-def gradient_space(shape, dy):
-    """An array for the gradient of an input, computed from that of the output, `dy`.
+def pieces(*arrays, progress=None):
+    """The arrays, all of one size, side by side in flat pieces of CHUNK elements; whole if one is not contiguous.
 
-    Two buffers serve all layers of the process by turns, since a gradient is of no use once the layer before has its
-    own: whoever keeps one for longer copies it.
+    progress: called behind each piece.
     """
-    for name in ("gradient", "other gradient"):
-        space = scratch(name, shape, dy.dtype)
-        if not xp.may_share_memory(space, dy):
-            return space
-    raise AssertionError("a gradient lies in both buffers")
-
-
-def pieces(*arrays):
-    """The arrays, all of one size, side by side in flat pieces of CHUNK elements; whole if one is not contiguous."""
     size = arrays[0].size
     if size <= CHUNK or not device.is_cpu() or not all(array.flags.c_contiguous for array in arrays):
         yield arrays
@@ -55,13 +47,15 @@ def pieces(*arrays):
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, size, CHUNK):
         yield tuple(array[start : start + CHUNK] for array in flat)
-        pause()
+        if progress:
+            progress()
 
 
-def blocks(images, rows, row_bytes, step=1, block_bytes=None):
+def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
     """Slices (images, rows) that cover a batch, of about `block_bytes` (BLOCK_BYTES) each: several images, or rows of one.
 
     row_bytes: what one row takes. step: rows come in multiples of it. On a GPU blocks have DEVICE_BLOCK_BYTES.
+    progress: called behind each block.
     """
     fit = max(1, (block_bytes or BLOCK_BYTES if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
@@ -69,10 +63,12 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None):
         many = -(-images // max(1, count))  # blocks of about the same size
         for start in range(0, images, max(1, many)):
             yield slice(start, min(start + many, images)), slice(0, rows)
-            pause()
+            if progress:
+                progress()
     else:
         fit = max(step, fit // step * step)
         for image in range(images):
             for start in range(0, rows, fit):
                 yield slice(image, image + 1), slice(start, min(start + fit, rows))
-                pause()
+                if progress:
+                    progress()

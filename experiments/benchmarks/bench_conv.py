@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from experiments.benchmarks.bench_rounds import add_only, ratios, selected
 from experiments.common.options import Parser, whole
-from nn import Conv2d, Sequential
+from nn import Context, Conv2d, Sequential
 from parallel.job.run import UserError, run_launcher
 
 ROUND_SECONDS = 0.2  # of each side in a round
@@ -71,14 +71,14 @@ def conv_steps(shape):
 
     layer = Conv2d(shape.inputs, shape.outputs, shape.kernel, shape.stride, shape.padding)
     net = Sequential([layer], input_shape=(shape.size, shape.size, shape.inputs))
-    is_first = shape.inputs <= FIRST_LAYER
+    is_first, context = shape.inputs <= FIRST_LAYER, Context()
     rng = np.random.default_rng(0)
     x = rng.standard_normal((shape.batch_size, *net.input_shape), np.float32)
     dy = rng.standard_normal((shape.batch_size, *net.output_shape(net.input_shape)), np.float32)
 
     def ours():
-        y = net.forward(x, training=True)
-        dx = net.backward(dy, input_gradient=not is_first)  # a convolution leaves dy as it is
+        y = net.forward(x, context)
+        dx = net.backward(dy, context, input_gradient=not is_first)  # a convolution leaves dy as it is
         return y, layer.weight.grad, layer.bias.grad, *([] if is_first else [dx])
 
     def peer(memory_format):

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from experiments.benchmarks.bench_rounds import add_only, minibatch, ratios, selected
 from experiments.common.options import Parser, whole
-from nn import LOSSES, SGD, Dropout
+from nn import LOSSES, SGD, Context, Dropout
 from nn import network_names
 from parallel.job.run import UserError, run_launcher
 
@@ -75,11 +75,11 @@ def serial_steps(case, best=False):
 
 def our_step(net, x, y, loss_name):
     """A function that does one step of SGD with momentum and returns the loss."""
-    optimizer, loss = SGD(net, 0.01, 0.9), LOSSES[loss_name]()
+    optimizer, loss, context = SGD(net, 0.01, 0.9), LOSSES[loss_name](), Context()
 
     def one():
-        value = loss.forward(net.forward(x, training=True), y, len(x))
-        net.backward(loss.backward())
+        value = loss.forward(net.forward(x, context), y, context)
+        net.backward(loss.backward(context), context)
         optimizer.step()
         net.step += 1
         return value

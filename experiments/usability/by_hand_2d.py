@@ -4,7 +4,7 @@ import numpy as np
 from mpi4py import MPI
 
 from datasets import load
-from nn import MSE, SGD, Linear, Sequential, Tanh
+from nn import MSE, SGD, Context, Linear, Sequential, Tanh
 
 grid = MPI.COMM_WORLD.Create_cart(MPI.Compute_dims(MPI.COMM_WORLD.size, 2))
 batch, model = grid.Sub([True, False]), grid.Sub([False, True])
@@ -17,21 +17,21 @@ class ColumnLinear(Linear):
         self.mine = slice(model.rank * outputs // model.size, (model.rank + 1) * outputs // model.size)
         super().__init__(inputs, outputs, columns=self.mine)
 
-    def forward(self, x, training=False):
-        return np.concatenate(model.allgather(super().forward(x, training)), axis=1)
+    def forward(self, x, context):
+        return np.concatenate(model.allgather(super().forward(x, context)), axis=1)
 
-    def gradients(self, dy):
-        super().gradients(dy[:, self.mine])
+    def gradients(self, dy, context):
+        super().gradients(dy[:, self.mine], context)
 
-    def input_gradient(self, dy):
-        dx = super().input_gradient(dy[:, self.mine])
+    def input_gradient(self, dy, context):
+        dx = super().input_gradient(dy[:, self.mine], context)
         model.Allreduce(MPI.IN_PLACE, dx)
         return dx
 
 
 train = load("airfoil", dtype=np.float64).train
 net = Sequential([ColumnLinear(4, 64), Tanh(), ColumnLinear(64, 30), Tanh(), ColumnLinear(30, 1)], dtype=np.float64)
-loss, optimizer = MSE(), SGD(net, lr=0.05, momentum=0.9)
+loss, optimizer, context = MSE(), SGD(net, lr=0.05, momentum=0.9), Context()
 
 for epoch in range(3):
     order = np.random.default_rng(epoch).permutation(len(train))
@@ -39,8 +39,8 @@ for epoch in range(3):
         rows = order[start : start + 50]
         mine = rows[batch.rank :: batch.size]
         x, y = train.inputs(mine, ()), train.targets(mine)
-        value = loss.forward(net.forward(x, training=True), y, len(rows))  # the addend of the mean over `batch`
-        net.backward(loss.backward())
+        value = loss.forward(net.forward(x, context, len(rows)), y, context)  # the addend of the mean over `batch`
+        net.backward(loss.backward(context), context)
         batch.Allreduce(MPI.IN_PLACE, net.grads)
         optimizer.step()
     print(epoch, batch.allreduce(value))

@@ -16,14 +16,14 @@ class ColumnLinear(Linear):
         self.mine = slice(comm.rank * outputs // comm.size, (comm.rank + 1) * outputs // comm.size)
         super().__init__(inputs, outputs, columns=self.mine)
 
-    def forward(self, x, training=False):
-        return np.concatenate(comm.allgather(super().forward(x, training)), axis=1)
+    def forward(self, x, context):
+        return np.concatenate(comm.allgather(super().forward(x, context)), axis=1)
 
-    def gradients(self, dy):
-        super().gradients(dy[:, self.mine])
+    def gradients(self, dy, context):
+        super().gradients(dy[:, self.mine], context)
 
-    def input_gradient(self, dy):
-        dx = super().input_gradient(dy[:, self.mine])
+    def input_gradient(self, dy, context):
+        dx = super().input_gradient(dy[:, self.mine], context)
         comm.Allreduce(MPI.IN_PLACE, dx)
         return dx
 

@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 import nn
-from nn import SGD, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
+from nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.process_grid import ProcessGrid
 from parallel.performance.workload import KERNELS
@@ -131,13 +131,13 @@ def linear(paced, samples, inputs, outputs):
         return {}
     layers = [Linear(inputs, outputs) for _ in range(turns(8 * inputs * outputs))]
     x, dy = random(samples, inputs), random(samples, outputs)
-    nets = [Sequential([layer]) for layer in layers]
+    nets, context = [Sequential([layer]) for layer in layers], Context()
     for net in nets:
-        net.forward(x, training=True)
+        net.forward(x, context)
     return {
-        "linear.forward": seconds(paced, in_turn([layer.forward for layer in layers]), x),
-        "linear.gradients": seconds(paced, in_turn([layer.gradients for layer in layers]), dy),
-        "linear.input_gradient": seconds(paced, in_turn([layer.input_gradient for layer in layers]), dy),
+        "linear.forward": seconds(paced, in_turn([layer.forward for layer in layers]), x, context),
+        "linear.gradients": seconds(paced, in_turn([layer.gradients for layer in layers]), dy, context),
+        "linear.input_gradient": seconds(paced, in_turn([layer.input_gradient for layer in layers]), dy, context),
     }
 
 
@@ -149,7 +149,7 @@ def turns(nbytes):
 def in_turn(functions):
     """A function that calls one of them after the other."""
     turn = cycle(functions)
-    return lambda argument: next(turn)(argument)
+    return lambda *arguments: next(turn)(*arguments)
 
 
 def convolution(paced, kernel, images, pixels, inputs, outputs):
@@ -158,41 +158,41 @@ def convolution(paced, kernel, images, pixels, inputs, outputs):
         return {}
     side, conv = round(pixels**0.5), Conv2d(inputs, outputs, kernel, padding=kernel // 2)
     x, dy = random(images, side, side, inputs), random(images, side, side, outputs)
-    Sequential([conv]).forward(x, training=True)
+    context = Context()
+    Sequential([conv]).forward(x, context)
     passes = {"forward": (conv.forward, x), "gradients": (conv.gradients, dy), "backward": (conv.backward, dy)}
-    return {f"conv{kernel}.{name}": seconds(paced, *call) for name, call in passes.items()}
+    return {f"conv{kernel}.{name}": seconds(paced, *call, context) for name, call in passes.items()}
 
 
 def layer(paced, name, elements):
     """Both passes of a layer that goes through its elements."""
     one = LAYERS[name]()
-    net = Sequential([one])
+    net, context = Sequential([one]), Context()
     one.in_place = True  # as behind a Linear or a convolution
     copies = turns(4 * elements)
     shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
     inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(net.forward(next(inputs), training=True)) for _ in range(copies)])  # which stay zeros
+    dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # which stay zeros
 
     def forward():
-        one.begin(0, 0, shape[0])
-        one.forward(next(inputs), True)
+        one.forward(next(inputs), context)
 
     with np.errstate(over="ignore"):
-        found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy)))
+        found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy), context))
     return dict(zip((f"{name}.forward", f"{name}.backward"), found))
 
 
 def pooling(paced, name, elements, channels):
     """Both passes of a pooling under windows of 2 x 2. "pooled" is one that reads what a convolution has just written."""
-    one = POOLINGS[name](2)
+    one, context = POOLINGS[name](2), Context()
     copies = turns(4 * elements) if name != "pooled" else 1
     pixels = elements // channels
     shape = (pixels // 64, 8, 8, channels) if pixels >= 64 else (1, 2, max(2, pixels // 2), channels)
     inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(one.forward(next(inputs), training=True)) for _ in range(copies)])
+    dy = cycle([np.zeros_like(one.forward(next(inputs), context)) for _ in range(copies)])
     return {
-        f"{name}.forward": seconds(paced, lambda: one.forward(next(inputs), True)),
-        f"{name}.backward": seconds(paced, lambda: one.backward(next(dy))),
+        f"{name}.forward": seconds(paced, lambda: one.forward(next(inputs), context)),
+        f"{name}.backward": seconds(paced, lambda: one.backward(next(dy), context)),
     }
 
 
@@ -215,11 +215,12 @@ def rest(paced, elements):
     updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
     update = cycle(updates)
     samples = max(1, elements // 10)
+    context = Context(batch_size=samples)
     loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
 
     def of_loss():
-        loss.forward(outputs, classes, samples)
-        loss.backward()
+        loss.forward(outputs, classes, context)
+        loss.backward(context)
 
     return {
         **dict.fromkeys(("copy.forward", "copy.backward"), copied),

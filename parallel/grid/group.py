@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn import device
+from nn.observer import Observed
 from parallel.grid.clock import WallClock
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.staging import staging
@@ -27,15 +28,11 @@ class Record:
     seconds: float = 0.0
 
 
-class Tally:
+class Tally(Observed):
     """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
 
-    listener: told of every collective, if there is one: `listener.collective(group, layer, kind, bytes_sent, start, stop)`
-    of the seconds that this rank spent in it. Of one that does not block these are the ones of its beginning; then
-    `listener.progress` is told likewise of those of testing and waiting, `listener.flight` of those that it was under way.
+    Its observers (those of a network are) are told of every collective: see `nn/observer.py`.
     """
-
-    listener = None
 
     def __init__(self):
         self.clock = WallClock()
@@ -57,26 +54,26 @@ class Tally:
         self.tell(calls, group, layer, kind, bytes_sent, start, stop)
 
     def tell(self, calls, *told):
-        """Tell the listener, if there is one."""
-        if self.listener:
-            (self.listener.collective if calls else self.listener.progress)(*told)
+        """Tell the observer, if there is one."""
+        if self.observer:
+            (self.observer.collective if calls else self.observer.advanced)(*told)
 
     def flew(self, group, layer, kind, bytes_sent, start, stop):
         """A collective that does not block was under way between two times."""
-        if self.listener:
-            self.listener.flight(group, layer, kind, bytes_sent, start, stop)
+        if self.observer:
+            self.observer.flight(group, layer, kind, bytes_sent, start, stop)
 
     def clear(self):
         self.records.clear()
 
     @contextmanager
     def set_aside(self):
-        """Within, calls are counted apart and then forgotten, and no listener is told: they are no part of what is measured."""
-        before, self.records, self.listener = (self.records, self.listener), defaultdict(Record), None
+        """Within, calls are counted apart and then forgotten, and no observer is told: they are no part of what is measured."""
+        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
         try:
             yield
         finally:
-            self.records, self.listener = before
+            self.records, self.observer = before
 
     @property
     def seconds(self):

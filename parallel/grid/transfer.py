@@ -10,7 +10,7 @@ class Transfer:
 
     steps: a generator of MPI requests; it goes on when the last one that it gave is complete.
     bytes_sent: what this rank sends in all. The MPI library may move data only while it is called: so call `test` now
-    and then. The seconds spent here count as communication, those under way are reported to the tally's listener.
+    and then. The seconds spent here count as communication, those under way are reported to the tally's observer.
     """
 
     def __init__(self, group, layer, kind, bytes_sent, steps):

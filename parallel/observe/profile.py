@@ -4,6 +4,8 @@ from collections import defaultdict
 
 from parallel.observe.spans import METHODS, Spans
 
+OTHERS = "loss", "optimizer", "reader"  # what spans tell of besides layers
+
 
 class Profile(Spans):
     """While it is open, adds up the seconds that training spends in each layer, without the communication within.
@@ -21,7 +23,8 @@ class Profile(Spans):
 
     def tell(self, span):
         what, start, stop, inner, _ = span
-        self.seconds[what] += stop - start - inner
+        if what[0] not in OTHERS:
+            self.seconds[what] += stop - start - inner
 
     def rows(self, steps):
         """On rank 0 a dict for each layer, in the order in which they run: its name, its kind, such as "Conv2d", and the

@@ -17,23 +17,23 @@ STEPS = 20
 class Trace(Spans):
     """While it is open, remembers when this rank was in which layer and collective.
 
-        with Trace(net, optimizer=optimizer, loss=loss) as trace:
+        with Trace(net) as trace:
             ...
         timeline = trace.timeline()  # on rank 0, to be written as JSON
 
-    net, others: as of Spans. steps: how many to remember; later ones leave no mark. Opened and closed on all ranks
+    net: as of Spans. steps: how many to remember; later ones leave no mark. Opened and closed on all ranks
     together, since their clocks are compared then.
     """
 
-    def __init__(self, net, steps=STEPS, **others):
-        super().__init__(net, **others)
+    def __init__(self, net, steps=STEPS):
+        super().__init__(net)
         self.steps = steps
         self.spans = []  # of layers, as Spans tells them
         self.told = []  # of collectives: (category, (group, layer, kind, bytes), start, stop, step)
         self.tell = self.spans.append
 
     def __enter__(self):
-        self.end = self.net.step + self.steps
+        self.end_step = self.net.step + self.steps
         self.comparisons = [self.tally.clock.compare(self.net.grid.comm)]
         return super().__enter__()
 
@@ -46,16 +46,15 @@ class Trace(Spans):
         super().collective(*told)
         self._remember("collective", *told)
 
-    def progress(self, *told):
-        super().progress(*told)
+    def advanced(self, *told):
+        super().advanced(*told)
         self._remember("progress", *told)
 
     def flight(self, *told):
-        super().flight(*told)
         self._remember("flight", *told)
 
     def _remember(self, category, group, layer, kind, bytes_sent, start, stop):
-        if self.net.step < self.end:
+        if self.net.step < self.end_step:
             self.told.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
 
     def timeline(self):

@@ -12,33 +12,22 @@ such a run are in virtual time.
 """
 
 from collections import Counter
-from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
 
-from nn.layer import Layer
-from nn.conv_pool import PooledConv2d
+from nn.observer import Observer
 from parallel.performance.cost import local_shape
 from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo_conv import HaloConv2d
 from parallel.grid.description import Ranks
-from parallel.observe.spans import METHODS, every_layer
 from parallel.placement.partition import size
 from parallel.performance.workload import Walk
 
-PHASES = {  # of the work that a method of a layer does
-    "forward": ("forward",),
-    "gradients": ("gradients",),
-    "input_gradient": ("backward",),
-    "backward": ("gradients", "backward"),
-}
 
-
-class VirtualTime:
+class VirtualTime(Observer):
     """The clock of one rank, in the place of its tally's, for as long as the network lives.
 
-    net: a ParallelSequential, whose methods let time pass from now on. machine: a Machine. slow: how many times as long as
+    net: a ParallelSequential, whose passes let time pass from now on. machine: a Machine. slow: how many times as long as
     the machine file says this rank takes to compute.
     Raises ValueError for a network that can not be simulated.
     """
@@ -52,9 +41,10 @@ class VirtualTime:
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
         self.net, self.machine, self.slow = net, machine, slow
         self.time = self.link = 0.0  # seconds: now; and when what was under way last was over
-        self.training, self.prices, self.groups = False, {}, {}
+        self.walks, self.groups, self.batch_size = {}, {}, None
+        self._open = []  # of each pass that has begun: [thing, the share of its work for which time has passed already]
         net.grid.tally.clock = self
-        self._watch()
+        net.observe(self)
 
     def now(self):
         return self.time
@@ -65,98 +55,60 @@ class VirtualTime:
 
     # ----- computing
 
+    def begin(self, thing, phase, context):
+        self._open.append([thing, 0.0])
+
+    def end(self, thing, phase, context, share=1.0):
+        """Let the time pass that a pass takes, but for what has passed within it already."""
+        _, passed = self._open.pop()
+        if context is not None:
+            self.passes(self.price(thing, phase, context.batch_size) * (share - passed))
+        if self._open and self._open[-1][0] is thing:  # a pass in the parts of which all of its time passes
+            self._open[-1][1] = 1.0
+
+    def worked(self, thing, phase, context, share):
+        self.passes(self.price(thing, phase, context.batch_size) * share)
+        self._open[-1][1] += share
+
+    def parameters_changed(self, where):
+        walk = self._walk(self.batch_size)
+        update = sum(self._seconds(work) for work in walk.works if work.name == "update")
+        self.passes(update / max(1, self.net.size) * size(where))
+
     def passes(self, seconds):
         """So long computes a rank that is no straggler."""
-        if self.training:
-            self.time += self.slow * seconds
+        self.time += self.slow * seconds
 
-    def price(self, layer, method):
-        """Seconds of a method of a layer, for the minibatch that is trained."""
-        if isinstance(layer, PooledConv2d):  # whose gradients are those behind its pooling
-            of_pool = "input_gradient" if method == "gradients" else method
-            return self.price(layer.conv, method) + self.price(layer.pool, of_pool)
-        return sum(self._seconds(work) for work in self.walk.of[layer] if work.phase in PHASES[method])
+    def price(self, thing, phase, batch_size):
+        """Seconds of a pass of a layer or a loss, for a minibatch of so many samples."""
+        walk = self._walk(batch_size)
+        if thing.name == "loss":
+            return sum(self._seconds(work) for work in walk.works if work.name == "loss") if phase == "backward" else 0.0
+        forward, gradients, backward = (
+            sum(self._seconds(work) for work in walk.of[thing] if work.phase == name)
+            for name in ("forward", "gradients", "backward")
+        )
+        # What is noted as "backward" is both halves of a layer that has parameters and computes them at once.
+        half = backward / 2 if thing.fused and thing.parameters else 0.0
+        return {
+            "forward": forward,
+            "gradients": gradients + half,
+            "input_gradient": backward - half,
+            "backward": gradients + backward,
+        }[phase]
 
     def _seconds(self, work):
         return work.seconds(self.machine, self.net.grid.size, self.net.dtype.itemsize)
 
     def _walk(self, batch_size):
         """This rank's work with a minibatch: a Walk."""
-        if batch_size not in self.prices:
+        self.batch_size = batch_size
+        if batch_size not in self.walks:
             grid, net = self.net.grid, self.net
             walk = Walk(local_shape(net.input, batch_size, grid), batch_size, net.dtype.itemsize)
             walk.step(net.layers, grid)
-            self.prices[batch_size] = walk
-        return self.prices[batch_size]
-
-    @cached_property
-    def _update(self):
-        """Seconds for each parameter that is updated."""
-        updates = [work for work in self.walk.works if work.name == "update"]
-        return sum(self._seconds(work) for work in updates) / max(1, self.net.size)
-
-    def _watch(self):
-        net = self.net
-        forward, backward, accumulate, changed = net.forward, net.backward, net.accumulate, net.changed
-
-        def watched_forward(x, training=False, batch_size=None, first=0):
-            self.training = training
-            self.walk = self._walk(len(x) if batch_size is None else batch_size)
-            return forward(x, training, batch_size, first)
-
-        def of_loss(method):
-            def watched(*arguments):
-                self.passes(sum(self._seconds(work) for work in self.walk.works if work.name == "loss"))
-                return method(*arguments)
-
-            return watched
-
-        def watched_changed(where):
-            self.passes(self._update * size(where))
-            changed(where)
-
-        net.forward, net.backward, net.accumulate = watched_forward, of_loss(backward), of_loss(accumulate)
-        net.changed = watched_changed
-        for layer in every_layer(net.running):
-            if isinstance(layer, HaloConv2d):
-                self._watch_halo(layer)
-            else:
-                for method in METHODS:
-                    self._watch_method(layer, method)
-
-    def _watch_method(self, layer, method):
-        """Let time pass behind a method; not behind those that only call others that are watched."""
-        calls_others = method == "backward" and "backward" not in vars_of(layer) or method == "gradients" and layer.children
-        if calls_others:
-            return
-        own = getattr(layer, method)
-
-        def watched(*arguments):
-            result = own(*arguments)
-            self.passes(self.price(layer, method))
-            return result
-
-        setattr(layer, method, watched)
-
-    def _watch_halo(self, layer):
-        """A convolution that computes what needs no halo while that is under way: each of its parts takes its share."""
-        conv = layer.conv
-        compute, gradients, input_gradient = conv.compute, conv.gradients, conv.input_gradient
-
-        def watched_compute(y, rows):
-            compute(y, rows)
-            self.passes(self.price(layer, "forward") * size(rows) / max(1, y.shape[1]))
-
-        def watched_gradients(dy):
-            gradients(dy)
-            self.passes(self.price(layer, "gradients") + self.price(layer, "input_gradient") / 2)
-
-        def watched_input_gradient(dy):
-            result = input_gradient(dy)
-            self.passes(self.price(layer, "input_gradient") / 2)
-            return result
-
-        conv.compute, conv.gradients, conv.input_gradient = watched_compute, watched_gradients, watched_input_gradient
+            self.walks[batch_size] = walk
+        return self.walks[batch_size]
 
     # ----- communicating
 
@@ -182,8 +134,3 @@ class VirtualTime:
             nodes = Counter(rank // self.machine.node["ranks"] for rank in group.ranks)
             self.groups[group] = Ranks(group.size, group.rank, min(nodes.values()))  # the same on all of its ranks
         return self.groups[group]
-
-
-def vars_of(layer):
-    """What a layer's class defines itself, or one between it and `Layer`."""
-    return {name for kind in type(layer).__mro__[: type(layer).__mro__.index(Layer)] for name in vars(kind)}

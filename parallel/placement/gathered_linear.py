@@ -3,7 +3,6 @@
 from nn.device import xp
 from nn.gemm import column_sums, matmul
 from nn.layer import Layer
-from nn.workspace import gradient_space
 from parallel.placement.partition import size
 
 
@@ -18,6 +17,7 @@ class GatheredLinear(Layer):
     """
 
     output_is_free = True
+    fused = True
 
     def __init__(self, move, linear):
         self.move, self.linear, self.group, self.parameters = move, linear, move.group, linear.parameters
@@ -25,58 +25,62 @@ class GatheredLinear(Layer):
     def give_name(self, name):
         self.name = self.move.name = self.linear.name = name
 
-    def begin(self, seed, step, batch_size, first=0):
-        self.move.begin(seed, step, batch_size, first)
-
     @property
     def parts(self):
         """The slices of the features, those of one rank each."""
         return self.move.source.partition.parts
 
-    def forward(self, x, training=False):
+    def forward(self, x, context):
+        workspace, parts = context[self].workspace, self.parts
+        context[self].transfer = None  # the one that is under way while the weights' gradients are computed
         me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias.value
-        self.blocks = [self.workspace(f"x {rank}", (len(x), size(part)), x.dtype) for rank, part in enumerate(self.parts)]
-        xp.copyto(self.blocks[me], x)
-        transfer = self.group.start_point_to_point([self.blocks[me]] * self.group.size, self.blocks, self.name, "all-gather")
-        y = self.workspace("y", (len(x), weight.shape[1]), x.dtype)
-        matmul(self.blocks[me], weight[self.parts[me]], y)
+        blocks = [workspace(f"x {rank}", (len(x), size(part)), x.dtype) for rank, part in enumerate(parts)]
+        context[self].blocks = blocks
+        xp.copyto(blocks[me], x)
+        transfer = self.group.start_point_to_point([blocks[me]] * self.group.size, blocks, self.name, "all-gather")
+        y = workspace("y", (len(x), weight.shape[1]), x.dtype)
+        matmul(blocks[me], weight[parts[me]], y, context.progress)
         transfer.wait()
-        term = self.workspace("term", y.shape, y.dtype)
-        for rank, part in enumerate(self.parts):
+        term = workspace("term", y.shape, y.dtype)
+        for rank, part in enumerate(parts):
             if rank != me:
-                xp.add(y, matmul(self.blocks[rank], weight[part], term), out=y)
+                xp.add(y, matmul(blocks[rank], weight[part], term, context.progress), out=y)
         return xp.add(y, bias, out=y)
 
-    def gradients(self, dy, progress=lambda: None):
-        """progress: called between products."""
-        for block, part in zip(self.blocks, self.parts):
-            matmul(block.T, dy, self.linear.weight.grad[part])
-            progress()
+    def gradients(self, dy, context):
+        kept = context[self]
+        for block, part in zip(kept.blocks, self.parts):
+            matmul(block.T, dy, self.linear.weight.grad[part], context.progress)
+            if kept.transfer:
+                kept.transfer.test()
         column_sums(dy, self.linear.bias.grad)
 
-    def input_gradient(self, dy):
-        return self._finish(self._start(dy))
+    def input_gradient(self, dy, context):
+        self._start(dy, context)
+        return self._finish(context)
 
-    def backward(self, dy):
-        transfer = self._start(dy)
-        self.gradients(dy, transfer.test)
-        self.written()
-        return self._finish(transfer)
+    def backward(self, dy, context):
+        self._start(dy, context)
+        context.run(self, "gradients", dy)
+        context.written(self)
+        return self._finish(context)
 
-    def _start(self, dy):
-        shapes = [(len(dy), size(part)) for part in self.parts]
-        self._sent = [self.workspace(f"to {rank}", shape, dy.dtype) for rank, shape in enumerate(shapes)]
-        self._terms = [self.workspace(f"of {rank}", shapes[self.group.rank], dy.dtype) for rank in range(self.group.size)]
-        for part, block in zip(self.parts, self._sent):
-            matmul(dy, self.linear.weight.value[part].T, block)
-        self._terms[self.group.rank] = self._sent[self.group.rank]
-        return self.group.start_point_to_point(self._sent, self._terms, self.name, "reduce-scatter")
+    def _start(self, dy, context):
+        kept, parts = context[self], self.parts
+        shapes = [(len(dy), size(part)) for part in parts]
+        sent = [kept.workspace(f"to {rank}", shape, dy.dtype) for rank, shape in enumerate(shapes)]
+        kept.terms = [kept.workspace(f"of {rank}", shapes[self.group.rank], dy.dtype) for rank in range(self.group.size)]
+        for part, block in zip(parts, sent, strict=True):
+            matmul(dy, self.linear.weight.value[part].T, block, context.progress)
+        kept.terms[self.group.rank] = sent[self.group.rank]
+        kept.transfer = self.group.start_point_to_point(sent, kept.terms, self.name, "reduce-scatter")
 
-    def _finish(self, transfer):
-        transfer.wait()
-        dx = gradient_space(self._terms[0].shape, self._terms[0])
-        xp.copyto(dx, self._terms[0])
-        for term in self._terms[1:]:
+    def _finish(self, context):
+        kept = context[self]
+        kept.take("transfer").wait()
+        dx = context.gradient_space(kept.terms[0].shape, kept.terms[0])
+        xp.copyto(dx, kept.terms[0])
+        for term in kept.terms[1:]:
             xp.add(dx, term, out=dx)
         return dx
 

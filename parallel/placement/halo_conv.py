@@ -2,7 +2,6 @@
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.workspace import gradient_space
 from parallel.placement.partition import positions, size
 
 
@@ -16,6 +15,7 @@ class HaloConv2d(Layer):
     """
 
     output_is_free = True
+    fused = True
 
     def __init__(self, conv, halo, rows):
         self.conv, self.halo, self.parameters = conv, halo, conv.parameters
@@ -24,24 +24,22 @@ class HaloConv2d(Layer):
     def give_name(self, name):
         self.name = self.conv.name = self.halo.name = name
 
-    def begin(self, seed, step, batch_size, first=0):
-        self.halo.begin(seed, step, batch_size, first)
-
-    def forward(self, x, training=False):
-        step, space = self._step("forward", x), self.halo.space("forward")
+    def forward(self, x, context):
+        step, space = self._step("forward", x, context), self.halo.space("forward", context)
         x = xp.ascontiguousarray(x)
         extended = space("out", step.there, x.dtype)
         step.move.keep(step, x, extended)
         transfer = step.move.start(step, x, space, self.name)
-        y = self.conv.takes(extended)
-        self.conv.compute(y, self.inner)
+        y = self.conv.takes(extended, context)
+        self.conv.compute(y, self.inner, context)
+        context.worked(self, "forward", size(self.inner) / max(1, y.shape[1]))
         step.move.finish(step, transfer, extended)
-        self.conv.compute(y, slice(0, self.inner.start))
-        self.conv.compute(y, slice(self.inner.stop, y.shape[1]))
+        self.conv.compute(y, slice(0, self.inner.start), context)
+        self.conv.compute(y, slice(self.inner.stop, y.shape[1]), context)
         return y
 
-    def _step(self, direction, x):
-        return self.halo.step(direction, x.shape, self.halo.batch_size)
+    def _step(self, direction, x, context):
+        return self.halo.step(direction, x.shape, context.batch_size)
 
     def _inner(self, rows):
         """The slice of the output's rows that look at owned rows alone."""
@@ -53,25 +51,32 @@ class HaloConv2d(Layer):
         inside = [row for row, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
         return slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
 
-    def gradients(self, dy):
-        self.conv.gradients(dy)
+    def gradients(self, dy, context):
+        self.conv.gradients(dy, context)
 
-    def input_gradient(self, dy):
-        return self._finish_back(self.conv.input_gradient(dy))
+    def input_gradient(self, dy, context):
+        extended = self.conv.input_gradient(dy, context)
+        context.worked(self, "input_gradient", 1.0)
+        return self._finish_back(extended, self._start_back(extended, context), context)
 
-    def backward(self, dy):
-        return self._finish_back(self.conv.input_gradient(dy), lambda: self._kernel_gradient(dy))
+    def backward(self, dy, context):
+        context.begin_pass(self, "input_gradient")
+        extended = self.conv.input_gradient(dy, context)
+        context.end_pass(self, "input_gradient")
+        transfer = self._start_back(extended, context)
+        context.run(self, "gradients", dy)
+        context.written(self)
+        return self._finish_back(extended, transfer, context)
 
-    def _kernel_gradient(self, dy):
-        self.conv.gradients(dy)
-        self.written()
+    def _start_back(self, extended, context):
+        """Begin to send the gradients of rows that others own back to them: a transfer."""
+        step = self._step("backward", extended, context)
+        return step.move.start(step, extended, self.halo.space("backward", context), self.name)
 
-    def _finish_back(self, extended, meanwhile=lambda: None):
-        """The gradient of the owned rows, from that of the needed ones. meanwhile: called while the exchange is under way."""
-        step, space = self._step("backward", extended), self.halo.space("backward")
-        transfer = step.move.start(step, extended, space, self.name)
-        meanwhile()
-        dx = gradient_space(step.there, extended)
+    def _finish_back(self, extended, transfer, context):
+        """The gradient of the owned rows, from that of the needed ones."""
+        step = self._step("backward", extended, context)
+        dx = context.gradient_space(step.there, extended)
         step.move.keep(step, extended, dx)
         step.move.finish(step, transfer, dx)
         return dx

@@ -180,7 +180,7 @@ class Placer:
 
     def pool(self, layer):
         self.whole_values(layer.name)
-        new = fresh(layer)
+        new = copy(layer)
         for axis in self._sharding(H):
             rows = self.splits[axis].partition(layer.window.output(*self.shape[:2])[0])
             halo = self._halo(axis, layer.window, rows)
@@ -192,11 +192,11 @@ class Placer:
 
     def elementwise(self, layer):
         self.whole_values(layer.name)
-        self._append(fresh(layer), layer.name)
+        self._append(copy(layer), layer.name)
 
     def dropout(self, layer):
         self.whole_values(layer.name)
-        new, layout, coordinates = fresh(layer), self.layout, self.grid.coordinates
+        new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
         new.shape, new.block = self.shape, layout.sample_block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
         self._append(new, layer.name)
@@ -214,7 +214,7 @@ class Placer:
 
     def response_norm(self, layer):
         self.whole_values(layer.name)
-        new, channels = fresh(layer), self.shape[-1]
+        new, channels = copy(layer), self.shape[-1]
         for axis in self._sharding(C):
             if not self.at[axis].partition.is_contiguous:  # neighbouring channels are to be on the same rank
                 self.move(axis, self.shard(axis, C), layer.name)
@@ -235,7 +235,7 @@ class Placer:
         for axis, placement in self.at.items():
             if is_shard(placement, H):
                 self.move(axis, self.shard(axis, N), layer.name)
-        self._append(fresh(layer), layer.name)
+        self._append(copy(layer), layer.name)
         pixels = self.shape[0] * self.shape[1]
         self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if is_shard(p, C)}
 
@@ -304,10 +304,3 @@ class GlobalBatchNorm(BatchNorm):
     def total(self, sums):
         self.group.all_reduce(sums, self.name)
         return sums
-
-
-def fresh(layer):
-    """A copy of a layer without its workspaces."""
-    new = copy(layer)
-    new.__dict__.pop("_spaces", None)
-    return new

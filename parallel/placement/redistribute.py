@@ -28,30 +28,28 @@ class Redistribute(Layer):
         """(source, target) of what backward moves: the adjoint."""
         return self.target.adjoint, self.source.adjoint
 
-    def begin(self, seed, step, batch_size, first=0):
-        self.batch_size = batch_size
+    def forward(self, x, context):
+        return self.move(x, "forward", context)
 
-    def forward(self, x, training=False):
-        return self.move(x, "forward")
-
-    def input_gradient(self, dy):
-        return self.move(dy, "backward")
+    def input_gradient(self, dy, context):
+        return self.move(dy, "backward", context)
 
     def moves(self, direction):
         """Whether there is anything to do in a direction, "forward" or "backward"."""
         source, target = self.ways[direction]
         return source != target and (self.group.size > 1 or self.is_exchange)
 
-    def move(self, x, direction):
+    def move(self, x, direction, context):
         """x, placed as the source of a direction, placed as its target."""
-        step = self.step(direction, x.shape, self.batch_size)
+        step = self.step(direction, x.shape, context.batch_size)
         if step is None:
             return x
-        return step.move.run(step, xp.ascontiguousarray(x), self.space(direction), self.name)
+        return step.move.run(step, xp.ascontiguousarray(x), self.space(direction, context), self.name)
 
-    def space(self, direction):
-        """Workspaces by name, those of one direction."""
-        return lambda name, shape, dtype: self.workspace(f"{direction} {name}", shape, dtype)
+    def space(self, direction, context):
+        """Workspaces by name, those of one direction in a context."""
+        workspace = context[self].workspace
+        return lambda name, shape, dtype: workspace((direction, name), shape, dtype)
 
     def step(self, direction, here, batch_size):
         """The Step of a direction for this rank's arrays of the shape `here` in a minibatch of `batch_size` samples; None where

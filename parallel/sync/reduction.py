@@ -12,11 +12,11 @@ Each comes with every rank updating all its parameters or, sharded, only its par
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 
 from nn.device import empty, is_cpu, xp
-from nn.pauses import pause
+from nn.observer import Observer
 from parallel.sync.buckets import BUCKETS
 from parallel.grid.group import MAX_ELEMENTS
 from parallel.placement.partition import Partition, common, size, within
@@ -27,7 +27,7 @@ EVERY = 0.0005  # seconds between two tests of what is under way
 class Reduction:
     """What all have in common. The network calls, in each step, in this order:
 
-    `begin` before the backward pass of the last micro-batch, `finish` after it; then for each chunk of the flat buffers
+    `start` before the backward pass of the last micro-batch, `finish` after it; then for each chunk of the flat buffers
     that an optimizer updates `complete` before and `changed` after; `updated` at the end.
 
     net: a ParallelSequential. sharded: each rank updates only its part. half: gradients travel in float16.
@@ -87,11 +87,14 @@ class Reduction:
             xp.add(self.net.grads[where], kept, out=self.net.grads[where])
             kept.fill(0)
 
-    def begin(self):
+    def start(self):
         """Backward of the last micro-batch comes next."""
 
     def finish(self):
         """It is over."""
+
+    def interrupt(self):
+        """It failed: the other ranks may never come, and nothing that is under way is waited for or tested."""
 
     def complete(self, where):
         """The gradients of a slice are needed."""
@@ -131,7 +134,7 @@ class Plain(Reduction):
             bucket.gather()
 
 
-class Overlap(Reduction):
+class Overlap(Reduction, Observer):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
     Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it. Those under way make
@@ -146,9 +149,9 @@ class Overlap(Reduction):
         self._missing = []  # of each bucket, the layers that have yet to write into it
         self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
         self._flying, self._tested = [], 0.0  # those of the first that may not be done; when they were tested last
+        self._is_backward = False
         self.clear()
-        for leaf in net.leaves():
-            leaf.written = partial(self._written, leaf)
+        net.observe(self)
 
     def __str__(self):
         return f"overlap:{self.kib}"
@@ -199,17 +202,25 @@ class Overlap(Reduction):
                     numbers[leaf].append(number)
         return layers, numbers
 
-    def begin(self):
+    def start(self):
         self._land()  # what nobody synchronised
         self._missing = [set(leaves) for leaves in self._writers[0]]
         self._reducing, self._gathering = {}, {}
-        pause.action = self._progress
+        self._is_backward = True
 
-    def _written(self, leaf):
+    def interrupt(self):
+        self._is_backward = False
+
+    @property
+    def progress(self):
+        """Within a backward pass, what is under way makes progress between the pieces of a layer's work."""
+        return self._progress if self._is_backward else None
+
+    def written(self, layer):
         """Backward has written the gradients of a layer; those of earlier micro-batches stay where they are."""
-        if self._missing:
-            for number in self._writers[1][leaf]:
-                self._missing[number].discard(leaf)
+        if self._is_backward:
+            for number in self._writers[1][layer]:
+                self._missing[number].discard(layer)
                 if not self._missing[number]:
                     self._start(number)
             self._progress()
@@ -221,11 +232,10 @@ class Overlap(Reduction):
             self._tested = self.clock.now()
 
     def finish(self):
-        pause.action = None
+        self._is_backward = False
         for number in reversed(range(len(self.buckets))):
             if number not in self._reducing:
                 self._start(number)
-        self._missing = []
 
     def _start(self, number):
         self.take_accumulated(self.buckets[number].where)
@@ -262,7 +272,7 @@ class Overlap(Reduction):
         self._land()
 
     def _land(self):
-        pause.action, self._missing, self._flying = None, [], []
+        self._is_backward, self._flying = False, []
         for transfer in (*self._reducing.values(), *self._gathering.values()):
             transfer.wait()
 

@@ -8,7 +8,6 @@ import numpy as np
 from nn.sequence import sharing
 from nn.device import empty, xp
 from nn.minibatch_checks import checked_minibatch
-from nn.pauses import pause
 from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size
@@ -72,18 +71,44 @@ class ParallelSequential(Sequential):
     def allocate(self, size):
         return self.reduction.allocate(size)
 
-    def backward(self, dy, input_gradient=False):
+    def observe(self, observer):
+        """As of Sequential; an observer that wants to is told of the collectives of the grid as well."""
+        super().observe(observer)
+        if observer.hears_collectives:
+            self.grid.tally.observe(observer)
+
+    def forget(self, observer):
+        super().forget(observer)
+        self.grid.tally.forget(observer)
+
+    def backward(self, dy, context, input_gradient=False):
         """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final.
 
         The gradient of the input is that of this rank's block of it, `input_block`, whole on every rank. Collective.
         """
-        self.parameters  # noqa: B018 (allocates on first use)
-        self.reduction.begin()
-        try:
-            dx = super().backward(dy, input_gradient)
+        with self._reducing():
+            dx = super().backward(dy, context, input_gradient)
             return self._summed(dx) if input_gradient else None
+
+    def input_gradients(self, dy, context, input_gradient=False):
+        """As of Sequential; the gradient of the input is as that of `backward`. Collective."""
+        dx = super().input_gradients(dy, context, input_gradient)
+        return self._summed(dx) if input_gradient else None
+
+    def parameter_gradients(self, context):
+        """As of Sequential; of the last micro-batch, `synchronise` must follow."""
+        with self._reducing():
+            super().parameter_gradients(context)
+
+    @contextmanager
+    def _reducing(self):
+        """Around what writes the last gradients of a step."""
+        self.parameters  # noqa: B018 (allocates on first use)
+        self.reduction.start()
+        try:
+            yield
         except BaseException:
-            pause.action = None  # the other ranks may never come: nobody waits for them
+            self.reduction.interrupt()
             raise
 
     def _summed(self, dx):
@@ -102,9 +127,14 @@ class ParallelSequential(Sequential):
         mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
-    def accumulate(self, dy):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the next `backward`."""
-        super().backward(dy)
+    def accumulate(self, dy, context):
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last `backward`."""
+        super().backward(dy, context)
+        self.reduction.accumulate()
+
+    def accumulate_parameter_gradients(self, context):
+        """`parameter_gradients` of a micro-batch that is not the last one: they are added to those of the last one."""
+        super().parameter_gradients(context)
         self.reduction.accumulate()
 
     def synchronise(self):
@@ -119,6 +149,8 @@ class ParallelSequential(Sequential):
         self.reduction.complete(where)
 
     def changed(self, where):
+        if self.observer is not None:
+            self.observer.parameters_changed(where)
         self.reduction.changed(where)
 
     def updated(self):

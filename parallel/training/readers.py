@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from nn.observer import observed
 from parallel.placement.partition import Partition, positions, size
 
 
@@ -90,17 +91,24 @@ class ScatterBroadcast:
 class MicroBatches:
     """The minibatches of a reader, in parts, and how long it takes.
 
-    reader: one of those above. seconds: of loading, without the communication within, until someone sets it to 0.
+    reader: one of those above. seconds: of loading since `clear`, without the communication within.
     """
 
-    def __init__(self, reader, tally):
-        self.reader, self.tally, self.seconds = reader, tally, 0.0
+    name = "reader"  # under which an observer reports it
+
+    def __init__(self, reader):
+        self.reader, self.tally = reader, reader.net.grid.tally
+        self.clear()
+
+    def clear(self):
+        """Forget what was measured."""
+        self.seconds = 0.0
 
     def parts(self, indices, number):
         """(x, y, samples) of each of `number` parts of the global minibatch `indices` that is not empty, loaded in turn."""
         for part in Partition.even(len(indices), number).parts:
             if size(part):
-                yield *self.load(indices[part]), size(part)
+                yield *observed(self.reader.net.observer, self, "load", indices[part]), size(part)
 
     def load(self, indices):
         start, sent = self.tally.clock.now(), self.tally.seconds

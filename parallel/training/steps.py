@@ -7,8 +7,10 @@ import numpy as np
 
 from nn import divergence
 from nn.device import to_device, to_host, xp
+from nn.context import Context
 from nn.losses import SoftmaxCrossEntropy
 from nn.minibatch_checks import check_optimizer
+from nn.observer import observed
 from nn.random import permutation
 from parallel.job.run import UserError
 from parallel.placement.partition import size
@@ -34,37 +36,40 @@ def steps_per_epoch(count, batch_size):
 _order = lru_cache(maxsize=1)(permutation)  # of the current epoch
 
 
-def train_step(net, loss, optimizer, x, y, batch_size):
+def train_step(net, loss, optimizer, x, y, batch_size, context=None):
     """One step on this rank's block of a minibatch; returns the mean loss over the global minibatch.
 
     net: a ParallelSequential. x, y: what a reader of `parallel/training/readers.py` loads, on the host or the device. Collective.
+    context: in which to do it, by default the network's own.
     Raises Diverged, on all ranks, if the loss is NaN or infinite.
     """
-    return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size)
+    return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size, context)
 
 
-def accumulated_step(net, loss, optimizer, micro_batches, batch_size):
+def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=None):
     """One step on a minibatch that comes in micro-batches, whose gradients add up; returns as `train_step` does.
 
     micro_batches: (x, y, samples) of each, one after another: this rank's block of it and its global size; together
     `batch_size`. What statistics there are over a batch, as in BatchNorm, are over each micro-batch. Collective.
     """
     check_optimizer(net, optimizer)
-    total, first = 0.0, 0
+    total, first, context = 0.0, 0, net.context if context is None else context
+    context.training = True
     for x, y, samples in micro_batches:
         x, y, last = to_device(x), to_device(y), first + samples == batch_size
-        outputs = net.forward(x, training=True, batch_size=samples, first=first)
-        addend = loss.forward(outputs, y, batch_size)
+        outputs = net.forward(x, context, samples, first, batch_size)
+        addend = observed(net.observer, loss, "forward", outputs, y, context, context=context)
         finish = net.grid.world.start_sum(addend if net.is_counted else 0.0, "loss")
-        (net.backward if last else net.accumulate)(loss.backward())
+        dy = observed(net.observer, loss, "backward", context, context=context)
+        (net.backward if last else net.accumulate)(dy, context)
         if last:
             net.synchronise()
         total += finish()
         if not math.isfinite(total):
             net.reduction.drain()
-            raise Diverged(divergence.explained(net, total, x, samples, first, partial(_first_not_finite, net.grid)))
+            raise Diverged(divergence.explained(net, total, x, context, partial(_first_not_finite, net.grid)))
         first += samples
-    optimizer.step()
+    observed(net.observer, optimizer, "step")
     net.step += 1
     return total
 
@@ -92,7 +97,7 @@ def evaluate(net, part, loss_name, reader, batch_size):
     Raises Diverged, on all ranks, if an output is not finite.
     """
     classes = loss_name == "cross-entropy"
-    cross_entropy = SoftmaxCrossEntropy()
+    cross_entropy, whole = SoftmaxCrossEntropy(), Context(batch_size=len(part))
     sums = np.zeros(2 if classes else part.target_width, np.float64)
     finite = True
     for start in range(0, len(part), batch_size):
@@ -104,7 +109,7 @@ def evaluate(net, part, loss_name, reader, batch_size):
             continue
         if classes:
             sums[0] += int(xp.count_nonzero(outputs.argmax(axis=1) == y))
-            sums[1] += cross_entropy.forward(outputs, y, len(part))
+            sums[1] += cross_entropy.forward(outputs, y, whole)
         else:
             sums += to_host(xp.square(outputs - y, dtype=np.float64).sum(axis=0))
     if not net.grid.min(np.array([int(finite)]))[0]:

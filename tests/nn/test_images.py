@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nn import (
+    Context,
     AvgPool2d,
     BatchNorm,
     Concat,
@@ -44,13 +45,14 @@ LAYERS = [
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_gradients_equal_finite_differences(layers):
+    context = Context()
     net = Sequential(layers(), seed=1, dtype=np.float64)
     rng = np.random.default_rng(0)
     x = to_device(rng.standard_normal((2, 5, 7, 3)))
-    weights = to_device(rng.standard_normal(net.forward(x, training=True).shape))  # of the sum that is differentiated
-    value = lambda: float((net.forward(x, training=True) * weights).sum())  # noqa: E731
+    weights = to_device(rng.standard_normal(net.forward(x, context).shape))  # of the sum that is differentiated
+    value = lambda: float((net.forward(x, context) * weights).sum())  # noqa: E731
     value()
-    dx = to_host(net.backward(weights.copy(), input_gradient=True)).copy()
+    dx = to_host(net.backward(weights.copy(), context, input_gradient=True)).copy()
     grads = to_host(net.grads).copy()
     for index in [tuple(rng.integers(0, x.shape)) for _ in range(40)]:
         assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
@@ -58,7 +60,7 @@ def test_gradients_equal_finite_differences(layers):
         assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
     first = net.grads.copy()  # the halves alone give what both together do
     value()
-    net.backward(weights.copy())
+    net.backward(weights.copy(), context)
     assert np.array_equal(to_host(first), to_host(net.grads))
 
 
@@ -73,6 +75,7 @@ SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_convolutions_equal_pytorch(shape, dtype):
+    context = Context()
     torch = pytest.importorskip("torch")
     n, height, width, inputs, outputs, kernel, stride, padding = shape
     layer = Conv2d(inputs, outputs, kernel, stride, padding)
@@ -85,8 +88,8 @@ def test_convolutions_equal_pytorch(shape, dtype):
     y_theirs = theirs(x_theirs)
     dy = rng.standard_normal(y_theirs.shape).astype(dtype).transpose(0, 2, 3, 1).copy()
     y_theirs.backward(torch.from_numpy(dy.transpose(0, 3, 1, 2).copy()))
-    y = to_host(net.forward(to_device(x), training=True)).copy()
-    dx = to_host(net.backward(to_device(dy.copy()), input_gradient=True))
+    y = to_host(net.forward(to_device(x), context)).copy()
+    dx = to_host(net.backward(to_device(dy.copy()), context, input_gradient=True))
     assert layer.output_shape(x.shape[1:]) == y.shape[1:]
     gradient = np.concatenate([to_host(p.grad).transpose(p.torch_axes).ravel() for p in layer.parameters])
     expected = np.concatenate([p.grad.numpy().ravel() for p in theirs.parameters()])
@@ -119,26 +122,28 @@ def test_the_choice_of_an_algorithm():
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 3), (1, 1)])
 def test_arrays_that_are_not_contiguous(kernel, stride):
     """Views as users and redistributions hand them on: transposed, or some channels, rows or columns of a larger array."""
+    context = Context()
     rng = np.random.default_rng(0)
     whole = rng.standard_normal((2, 12, 9, 14))
     for view in (whole.transpose(0, 2, 3, 1), whole[..., 1:13], whole[:, 1:-1, 2:-1, :12], whole[::2, ::2, ::-1, :12]):
         nets = [Sequential([Conv2d(12, 5, kernel, stride)], seed=1, dtype=np.float64) for _ in range(2)]
-        ys = [net.forward(to_device(x), training=True) for net, x in zip(nets, (view.copy(order="C"), view))]
+        ys = [net.forward(to_device(x), context) for net, x in zip(nets, (view.copy(order="C"), view))]
         assert np.allclose(to_host(ys[0]), to_host(ys[1]), rtol=1e-12)
         dy = rng.standard_normal((*ys[0].shape[:3], 7))[..., 1:6]
-        dxs = [to_host(net.backward(to_device(d), input_gradient=True)).copy() for net, d in zip(nets, (dy.copy(), dy))]
+        dxs = [to_host(net.backward(to_device(d), context, input_gradient=True)).copy() for net, d in zip(nets, (dy.copy(), dy))]
         assert np.allclose(*dxs, rtol=1e-12)
         assert np.allclose(to_host(nets[0].grads), to_host(nets[1].grads), rtol=1e-12)
 
 
 @pytest.mark.parametrize("channels, height, cheaper", [(16, 5, True), (1, 5, False), (16, 20, False)])
 def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, height, cheaper):
+    context = Context()
     calls, scatter = [], Patches._scatter
     monkeypatch.setattr(Patches, "_scatter", lambda *arguments: (calls.append(1), scatter(*arguments)))
     net = Sequential([Conv2d(channels, 20, 5, bias=False)], seed=1, dtype=np.float64)
     x = to_device(np.random.default_rng(0).standard_normal((2, height, 9, channels)))
-    y = net.forward(x, training=True).copy()
-    dx = net.backward(y.copy(), input_gradient=True)
+    y = net.forward(x, context).copy()
+    dx = net.backward(y.copy(), context, input_gradient=True)
     assert float((dx * x).sum()) == pytest.approx(float((y * y).sum()))  # the adjoint
     scattered = cheaper and is_cpu()  # a GPU prefers one large product
     assert bool(calls) == scattered
@@ -167,13 +172,14 @@ def test_a_span_is_where_windows_and_pixels_meet():
 
 
 def test_running_statistics_and_evaluation_equal_pytorch():
+    context = Context()
     torch = pytest.importorskip("torch")
     net, theirs = Sequential([BatchNorm(5)], dtype=np.float64), torch.nn.BatchNorm2d(5, dtype=torch.float64)
     rng = np.random.default_rng(1)
     for _ in range(3):
         x = rng.standard_normal((4, 3, 2, 5)) * 3 + 1
         theirs(torch.from_numpy(x.transpose(0, 3, 1, 2)))
-        net.forward(to_device(x), training=True)
+        net.forward(to_device(x), context)
     state = net.state_dict()
     for name in ("running_mean", "running_var", "weight", "bias"):
         assert np.allclose(state[f"0.{name}"], theirs.state_dict()[name].numpy(), rtol=1e-12)
@@ -196,12 +202,13 @@ def test_an_activation_before_a_max_pooling_runs_behind_it_with_the_same_result(
 
 
 def test_the_users_input_is_left_alone():
+    context = Context()
     x = to_device(np.random.default_rng(0).standard_normal((2, 5, 5, 3)).astype(np.float32))
     kept = to_host(x).copy()
     for layers in ([ReLU(), Conv2d(3, 2, 3), ReLU()], [Residual([ReLU()]), ReLU()], [Concat([ReLU()], []), ReLU()]):
         net = Sequential(layers)
-        y = net.forward(x, training=True)
-        net.backward(y.copy(), input_gradient=True)
+        y = net.forward(x, context)
+        net.backward(y.copy(), context, input_gradient=True)
         assert np.array_equal(to_host(x), kept)
 
 
@@ -243,6 +250,7 @@ def test_a_layer_is_part_of_one_network():
 @pytest.mark.parametrize("first", [True, False])
 def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     """In blocks of images, the last one smaller, as with the arrays between them whole."""
+    context = Context()
     found = {}
     for large in (1, 1 << 40):
         monkeypatch.setattr("nn.conv_pool.LARGE", large)
@@ -251,9 +259,9 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
         net = Sequential(layers, dtype=np.float64, input_shape=(17, 16, 3))
         x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
-        y = to_host(net.forward(to_device(x), training=True)).copy()
-        dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), input_gradient=not first)
-        assert net.running[0].in_blocks == (large == 1 and is_cpu())
+        y = to_host(net.forward(to_device(x), context)).copy()
+        dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), context, input_gradient=not first)
+        assert context[net.running[0]].in_blocks == (large == 1 and is_cpu())
         found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values()):

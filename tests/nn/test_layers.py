@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from nn import MSE, SGD, Context, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
 from nn.device import to_device, to_host, xp
 from nn.layer import Layer
 
@@ -31,13 +31,14 @@ def difference(function, array, index, step=1e-6):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_gradients_equal_finite_differences(layers):
+    context = Context()
     net = Sequential(layers(), seed=1, dtype=np.float64)
     rng = np.random.default_rng(0)
     x = to_device(rng.standard_normal((6, 7)))
     weights = to_device(rng.standard_normal(net.forward(x).shape))  # of the sum that is differentiated
-    value = lambda: float((net.forward(x, training=True) * weights).sum())  # noqa: E731
+    value = lambda: float((net.forward(x, context) * weights).sum())  # noqa: E731
     value()
-    dx = to_host(net.backward(weights.copy(), input_gradient=True)).copy()
+    dx = to_host(net.backward(weights.copy(), context, input_gradient=True)).copy()
     grads = to_host(net.grads).copy()
     for index in np.ndindex(x.shape):
         assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
@@ -50,25 +51,27 @@ def test_gradients_equal_finite_differences(layers):
     [(SoftmaxCrossEntropy(), np.array([0, 3, 1])), (MSE(), np.random.default_rng(1).standard_normal((3, 4)))],
 )
 def test_loss_gradients(loss, target):
+    context = Context(batch_size=5)
     y, target = to_device(np.random.default_rng(0).standard_normal((3, 4))), to_device(target)
-    value = lambda: loss.forward(y, target, 5)  # noqa: E731 (a global minibatch of 5, of which 3 are here)
+    value = lambda: loss.forward(y, target, context)  # noqa: E731 (a global minibatch of 5, of which 3 are here)
     value()
-    dy = to_host(loss.backward()).copy()
+    dy = to_host(loss.backward(context)).copy()
     for index in np.ndindex(y.shape):
         assert difference(value, y, index) == pytest.approx(dy[index], abs=1e-8)
 
 
 def test_losses_of_blocks_add_up():
+    context = Context(batch_size=7)
     y, rng = to_device(np.random.default_rng(0).standard_normal((7, 4))), np.random.default_rng(1)
     for loss, target in ((SoftmaxCrossEntropy(), rng.integers(0, 4, 7)), (MSE(), rng.standard_normal((7, 4)))):
         target = to_device(target)
-        whole = loss.forward(y, target, 7)
-        parts = sum(loss.forward(y[p], target[p], 7) for p in (slice(0, 3), slice(3, 7), slice(7, 7)))
+        whole = loss.forward(y, target, context)
+        parts = sum(loss.forward(y[p], target[p], context) for p in (slice(0, 3), slice(3, 7), slice(7, 7)))
         assert parts == pytest.approx(whole, rel=1e-14)
 
 
 def test_cross_entropy_is_finite_for_huge_logits():
-    assert SoftmaxCrossEntropy().forward(xp.array([[1e30, -1e30]], dtype=np.float32), xp.array([0]), 1) == 0
+    assert SoftmaxCrossEntropy().forward(xp.array([[1e30, -1e30]], dtype=np.float32), xp.array([0]), Context(batch_size=1)) == 0
 
 
 def test_sigmoid_does_not_overflow():
@@ -78,20 +81,22 @@ def test_sigmoid_does_not_overflow():
 
 
 def test_batch_sizes_may_change_and_be_zero():
+    context = Context()
     net = Sequential([Linear(3, 4), ReLU(), Dropout(0.5), Linear(4, 2)])
     for n in (5, 2, 0, 9):
         x = xp.ones((n, 3), np.float32)
-        assert net.forward(x, training=True).shape == (n, 2)
-        net.backward(xp.ones((n, 2), np.float32))
+        assert net.forward(x, context).shape == (n, 2)
+        net.backward(xp.ones((n, 2), np.float32), context)
         assert xp.isfinite(net.grads).all()
         if n == 0:
             assert not net.grads.any()
 
 
 def test_dropout_keeps_the_mean_and_follows_the_step():
+    context = Context()
     net = Sequential([Dropout(0.3)], seed=5)
     x = xp.ones((200, 300), np.float32)
-    again = lambda: to_host(net.forward(x, training=True)).copy()  # noqa: E731
+    again = lambda: to_host(net.forward(x, context)).copy()  # noqa: E731
     first = again()
     assert first.mean() == pytest.approx(1, abs=0.02)
     assert (first == 0).mean() == pytest.approx(0.3, abs=0.01)
@@ -109,13 +114,14 @@ def test_bad_sizes_are_refused(bad):
 
 def test_base_layer_is_abstract():
     with pytest.raises(NotImplementedError):
-        Layer().forward(None)
+        Layer().forward(None, Context())
 
 
 @pytest.mark.parametrize("activation", [ReLU, LeakyReLU, Tanh, Sigmoid])
 @pytest.mark.parametrize("loss_name", ["cross-entropy", "mse"])
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.8, "nesterov": True, "l2": 0.01}])
 def test_five_steps_equal_pytorch(activation, loss_name, options):
+    context = Context()
     torch = pytest.importorskip("torch")
     from experiments.benchmarks import torch_peer
     from nn import LOSSES
@@ -133,9 +139,9 @@ def test_five_steps_equal_pytorch(activation, loss_name, options):
         expected = torch_loss(model(torch.from_numpy(x)), torch.from_numpy(y))
         expected.backward()
         theirs.step()
-        outputs = net.forward(to_device(x), training=True)
-        assert loss.forward(outputs, to_device(y), 17) == pytest.approx(expected.item(), rel=1e-12)
-        net.backward(loss.backward())
+        outputs = net.forward(to_device(x), context)
+        assert loss.forward(outputs, to_device(y), context) == pytest.approx(expected.item(), rel=1e-12)
+        net.backward(loss.backward(context), context)
         ours.step()
         for name, value in model.state_dict().items():
             assert np.allclose(net.state_dict()[name], value.numpy(), rtol=1e-11, atol=1e-13)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nn import Linear, ReLU, Sequential
+from nn import Context, Linear, ReLU, Sequential
 from nn.device import is_cpu, to_host, xp
 
 
@@ -57,11 +57,12 @@ def test_a_state_that_does_not_fit_changes_nothing(change):
 
 
 def test_backward_computes_the_input_gradient_only_if_asked():
+    context = Context()
     n = net()
-    y = n.forward(xp.ones((4, 5), np.float32), training=True)
-    assert n.backward(xp.ones_like(y)) is None
+    y = n.forward(xp.ones((4, 5), np.float32), context)
+    assert n.backward(xp.ones_like(y), context) is None
     grads = n.grads.copy()
-    assert n.backward(xp.ones_like(y), input_gradient=True).shape == (4, 5)
+    assert n.backward(xp.ones_like(y), context, input_gradient=True).shape == (4, 5)
     assert xp.array_equal(n.grads, grads)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import SGD, SoftmaxCrossEntropy, summary
+from nn import SGD, Context, SoftmaxCrossEntropy, summary
 from nn import network_names
 from nn.device import to_device, to_host
 
@@ -50,6 +50,7 @@ SMALL = {  # images small enough for a test
 @pytest.mark.parametrize("name", SMALL)
 def test_five_steps_equal_pytorch(name):
     """Forward, all gradients and five steps, through state_dict; in float64, and dropout as in evaluation."""
+    context = Context()
     torch = pytest.importorskip("torch")
     from experiments.benchmarks import torch_peer
 
@@ -65,8 +66,8 @@ def test_five_steps_equal_pytorch(name):
         theirs.zero_grad()
         expected = torch.nn.functional.cross_entropy(model(torch_peer.layout(x)), torch.from_numpy(y))
         expected.backward()
-        value = loss.forward(net.forward(to_device(x), training=True), to_device(y), 3)
-        net.backward(loss.backward())
+        value = loss.forward(net.forward(to_device(x), context), to_device(y), context)
+        net.backward(loss.backward(context), context)
         assert value == pytest.approx(expected.item(), rel=1e-9)
         gradients = dict(model.named_parameters())
         for layer, p in net.parameters:
@@ -84,6 +85,7 @@ def test_five_steps_equal_pytorch(name):
 @pytest.mark.parametrize("name", ["mnist-cnn", "cifar-cnn"])
 def test_steps_in_float32_equal_pytorch(name):
     """Where other algorithms compute than in float64."""
+    context = Context()
     torch = pytest.importorskip("torch")
     from experiments.benchmarks import torch_peer
 
@@ -96,10 +98,10 @@ def test_steps_in_float32_equal_pytorch(name):
         theirs.zero_grad()
         expected = torch.nn.functional.cross_entropy(model(torch_peer.layout(x)), torch.from_numpy(y))
         expected.backward()
-        assert loss.forward(net.forward(to_device(x), training=True), to_device(y), 6) == pytest.approx(
+        assert loss.forward(net.forward(to_device(x), context), to_device(y), context) == pytest.approx(
             expected.item(), rel=1e-4
         )
-        net.backward(loss.backward())
+        net.backward(loss.backward(context), context)
         theirs.step()
         optimizer.step()
         net.step += 1

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from nn import LOSSES
+from nn import LOSSES, Context
 from nn.device import to_device
 from parallel import parallelize
 from parallel.placement.partition import Partition, size
@@ -26,9 +26,10 @@ def serial(net, optimizer, loss, batches):
     optimizer: a function of a network. loss: its name.
     """
     optimizer, loss, losses = optimizer(net), LOSSES[loss](), []
+    context = Context()
     for x, y in batches:
-        losses.append(loss.forward(net.forward(to_device(x), training=True), to_device(y), len(x)))
-        net.backward(loss.backward())
+        losses.append(loss.forward(net.forward(to_device(x), context), to_device(y), context))
+        net.backward(loss.backward(context), context)
         optimizer.step()
         net.step += 1
     return losses, net.state_dict()

@@ -43,7 +43,7 @@ class Training:
         return [train_step(self.net, self.loss, self.optimizer, self.x, self.y, BATCH) for _ in range(count)]
 
     def trace(self, **keywords):
-        return Trace(self.net, optimizer=self.optimizer, loss=self.loss, **keywords)
+        return Trace(self.net, **keywords)
 
 
 def grids(ranks):
@@ -118,13 +118,13 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
                         losses = training.steps(1)
                         with training.trace(steps=9) as trace:
                             losses += training.steps(3)
-                        assert grid.tally.listener is profile
+                        assert grid.tally.observer is training.net.observer is profile
                         losses += training.steps(1)
                     assert trace.spans and profile.seconds
                 else:
                     losses = training.steps(5)
                 results.append((losses, training.net.state_dict(everywhere=True)))
-                assert grid.tally.listener is None
+                assert grid.tally.observer is training.net.observer is None
                 for thing in (*every_layer(training.net.layers), training.optimizer, training.loss):
                     for part in (thing, getattr(thing, "conv", thing)):
                         assert not vars(part).keys() & {*METHODS, "load", "step"}
@@ -143,7 +143,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
                     raise KeyError
         except KeyError:
             clocks.compare(grid.comm)  # the other one left in peace
-        assert grid.tally.listener is None and not vars(training.net.layers[0]).keys() & set(METHODS)
+        assert grid.tally.observer is training.net.observer is None
 
 
 @mpi(2)
@@ -156,7 +156,7 @@ def test_evaluation_is_no_part_of_it(comm):
             with grid.tally.set_aside():
                 training.net.forward(training.x, batch_size=BATCH)
             assert before == (len(trace.spans), len(trace.told), dict(profile.seconds))
-            assert grid.tally.listener is trace
+            assert grid.tally.observer.observers == (profile, trace)
             training.steps(1)
             assert len(trace.spans) == 2 * before[0]
 
@@ -294,7 +294,7 @@ def test_flights_are_shown_apart(comm):
         tally, group = grid.tally, grid.world
         with training.trace() as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
-                tally.listener.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
+                tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
         trace.told = [(*told[:3], trace.comparisons[0][0] + told[3], told[4]) for told in trace.told]
         found = trace.timeline()
     if comm.rank == 0:

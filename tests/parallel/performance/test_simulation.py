@@ -83,7 +83,7 @@ def test_a_trace_is_in_virtual_time(comm):
         VirtualTime(net, MACHINE)
         optimizer, loss = SGD(net, lr=0.01, momentum=0.9), SoftmaxCrossEntropy()
         x = np.ones((24, 64), np.float32)
-        with Trace(net, 2, optimizer=optimizer, loss=loss) as trace:
+        with Trace(net, 2) as trace:
             train_step(net, loss, optimizer, *block(net, x, np.arange(24) % 3), 24)
         timeline = trace.timeline()
         if comm.rank == 0:

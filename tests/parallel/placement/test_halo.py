@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from nn import Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
+from nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from nn.device import to_device, to_host
 from nn.window import Window
 from parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
@@ -27,19 +27,18 @@ def cases(comm):
             needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
             whole = np.random.default_rng(height).standard_normal((3, height, 2, 5))
             halo = Redistribute(group, Shard(H, owned), Shard(H, needed), whole.shape[1:])
-            halo.begin(0, 0, len(whole))
             yield grid, halo, whole, owned.part(comm.rank), needed.part(comm.rank), window
 
 
 @mpi(*RANKS)
 def test_the_needed_rows_arrive_and_their_gradients_return(comm):
     for _, halo, whole, own, need, _ in cases(comm):
-        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()))), whole[:, need])
+        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()), Context(batch_size=len(whole)))), whole[:, need])
         # Backward is the adjoint: <F x, y> = <x, F* y> over all ranks.
         rng = np.random.default_rng([1, comm.rank])
         x, y = rng.standard_normal(whole[:, own].shape), rng.standard_normal(whole[:, need].shape)
-        left = (to_host(halo.forward(to_device(x.copy()))) * y).sum()
-        right = (x * to_host(halo.input_gradient(to_device(y.copy())))).sum()
+        left = (to_host(halo.forward(to_device(x.copy()), Context(batch_size=len(whole)))) * y).sum()
+        right = (x * to_host(halo.input_gradient(to_device(y.copy()), Context(batch_size=len(whole))))).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1)
 
@@ -48,8 +47,8 @@ def test_the_needed_rows_arrive_and_their_gradients_return(comm):
 def test_bytes_equal_the_formula(comm):
     for grid, halo, whole, own, need, window in cases(comm):
         grid.tally.clear()
-        halo.forward(to_device(whole[:, own].copy()))
-        halo.input_gradient(to_device(whole[:, need].copy()))
+        halo.forward(to_device(whole[:, own].copy()), Context(batch_size=len(whole)))
+        halo.input_gradient(to_device(whole[:, need].copy()), Context(batch_size=len(whole)))
         sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
         assert sent == 2 * 8 * volume.halo(3, (whole.shape[1], 2, 5), window, comm.size), window
         if window.stride == (1, 1) and window.kernel[0] == 1 + sum(window.padding[0]) and 17 // comm.size > window.kernel[0]:
@@ -61,15 +60,15 @@ def test_bytes_equal_the_formula(comm):
 def test_channels_have_halos_too(comm):
     whole = np.random.default_rng(0).standard_normal((2, 3, 3, 7))
     serial = Sequential([LocalResponseNorm(5, 0.5)], dtype=np.float64)
-    expected = to_host(serial.forward(to_device(whole), training=True)).copy()
+    expected = to_host(serial.forward(to_device(whole), Context())).copy()
     with ProcessGrid(comm, model=comm.size) as grid:
         owned = Partition.even(7, comm.size)
         needed = Partition.of(7, tuple(slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned.parts))
         mine, seen = owned.part(comm.rank), needed.part(comm.rank)
         halo = Redistribute(grid.group("model"), Shard(C, owned), Shard(C, needed), whole.shape[1:])
-        halo.begin(0, 0, len(whole))
         norm = LocalResponseNorm(5, 0.5, before=mine.start - seen.start, after=seen.stop - mine.stop)
-        y = norm.forward(halo.forward(to_device(whole[..., mine].copy())))
+        context = Context(batch_size=len(whole))
+        y = norm.forward(halo.forward(to_device(whole[..., mine].copy()), context), context)
         assert np.allclose(to_host(y), expected[..., mine], rtol=1e-12)
 
 
@@ -85,8 +84,9 @@ def test_strips_of_the_first_block_move_a_twentieth_of_what_channels_do(comm):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(Sequential(first_block_of_vgg16(), input_shape=shape), grid, plan)
             x = np.zeros((batch_size, *shape), np.float32)[net.input_block(batch_size)]
-            y = net.forward(to_device(np.ascontiguousarray(x)), training=True, batch_size=batch_size)
-            net.backward(to_device(np.zeros(y.shape, np.float32)))
+            context = Context()
+            y = net.forward(to_device(np.ascontiguousarray(x)), context, batch_size=batch_size)
+            net.backward(to_device(np.zeros(y.shape, np.float32)), context)
             net.synchronise()
             # How the images leave the block is not counted: it is a matter of what comes next.
             inside = sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer != "output")

@@ -5,6 +5,7 @@ from math import prod
 
 import numpy as np
 
+from nn import Context
 from nn.device import to_device, to_host
 from nn.window import along
 from parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
@@ -57,12 +58,11 @@ def cases(comm):
 
 def forward(layer, x, samples):
     """The layer applied to a host array: a copy on the host."""
-    layer.begin(0, 0, samples)
-    return to_host(layer.forward(to_device(x))).copy()
+    return to_host(layer.forward(to_device(x), Context(batch_size=samples))).copy()
 
 
-def backward(layer, dy):
-    return to_host(layer.input_gradient(to_device(dy))).copy()
+def backward(layer, dy, samples):
+    return to_host(layer.input_gradient(to_device(dy), Context(batch_size=samples))).copy()
 
 
 @mpi(*RANKS)
@@ -100,7 +100,7 @@ def test_backward_is_the_adjoint_of_forward(comm):
         rng = np.random.default_rng([2, comm.rank])
         x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
         y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
-        left, right = (forward(layer, x.copy(), len(whole)) * y).sum(), (x * backward(layer, y.copy())).sum()
+        left, right = (forward(layer, x.copy(), len(whole)) * y).sum(), (x * backward(layer, y.copy(), len(whole))).sum()
         left, right = comm.allreduce(left), comm.allreduce(right)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
 
@@ -130,7 +130,7 @@ def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
         x, dy = (place(whole, placement, comm.rank, comm.size) for placement in (source, target.adjoint))
         for move, pair in ((lambda: forward(layer, x, len(whole)), (source, target)),
-                           (lambda: backward(layer, dy), (target.adjoint, source.adjoint))):  # fmt: skip
+                           (lambda: backward(layer, dy, len(whole)), (target.adjoint, source.adjoint))):  # fmt: skip
             grid.tally.clear()
             move()
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
@@ -143,13 +143,11 @@ def test_laugiers_pair_hands_on_whole_gradients(comm):
     whole, features = np.random.default_rng(1).standard_normal((7, 11)), Shard(C, Partition.even(11, comm.size))
     with ProcessGrid(comm, model=comm.size) as grid:
         gather, reduce = GatherThenSlice(grid.group("model"), features, (11,)), CopyThenReduce(grid.group("model"), (11,))
-        for layer in (gather, reduce):
-            layer.begin(0, 0, 7)
         if comm.size > 1:
             assert np.array_equal(forward(gather, place(whole, features, comm.rank, comm.size), 7), whole)
-            assert np.array_equal(backward(gather, whole.copy()), place(whole, features, comm.rank, comm.size))
+            assert np.array_equal(backward(gather, whole.copy(), 7), place(whole, features, comm.rank, comm.size))
         assert np.array_equal(forward(reduce, whole, 7), whole)
-        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size)), whole)
+        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size), 7), whole)
 
 
 @mpi(2)

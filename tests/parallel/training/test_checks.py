@@ -8,6 +8,7 @@ from nn import (
     SGD,
     BatchNorm,
     Concat,
+    Context,
     Conv2d,
     Diverged,
     Flatten,
@@ -157,18 +158,19 @@ def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
         serial = make()
         x = np.random.default_rng(0).standard_normal((6, *shape))
         y = np.random.default_rng(1).standard_normal((6, 5 if serial.output_shape(shape) == (5,) else 3))
-        loss = MSE()
-        loss.forward(serial.forward(to_device(x), training=True), to_device(y), 6)
-        expected = to_host(serial.backward(loss.backward(), input_gradient=True)).copy()
+        loss, context = MSE(), Context()
+        loss.forward(serial.forward(to_device(x), context), to_device(y), context)
+        expected = to_host(serial.backward(loss.backward(context), context, input_gradient=True)).copy()
         gradients = to_host(serial.grads).copy()
         for sizes in grids(comm.size, ("batch", "height", "model") if len(shape) == 3 else ("batch", "model")):
             for plan in plans:
                 with ProcessGrid(comm, **sizes) as grid:
                     net = parallelize(make(), grid, plan)
                     loss, mine = LOSSES["mse"](), np.ascontiguousarray(x[net.input_block(6)])
-                    outputs = net.forward(to_device(mine), training=True, batch_size=6)
-                    loss.forward(outputs, to_device(y[net.output_rows(6)]), 6)
-                    dx = to_host(net.backward(loss.backward(), input_gradient=True)).copy()
+                    context = Context()
+                    outputs = net.forward(to_device(mine), context, batch_size=6)
+                    loss.forward(outputs, to_device(y[net.output_rows(6)]), context)
+                    dx = to_host(net.backward(loss.backward(context), context, input_gradient=True)).copy()
                     net.synchronise()
                     scale = np.abs(expected).max()
                     assert dx.shape == mine.shape, (sizes, plan)

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 
 from nn import (
+    Context,
     SGD,
     AvgPool2d,
     BatchNorm,
@@ -158,7 +159,7 @@ def test_weights_and_running_statistics_move_in_and_out(comm):
     shape, _ = NETS[everything]
     trained = Sequential(everything(), seed=8, dtype=np.float64, input_shape=shape)
     x = np.random.default_rng(0).standard_normal((4, *shape))
-    trained.forward(device.to_device(x), training=True)
+    trained.forward(device.to_device(x), Context())
     expected = device.to_host(trained.forward(device.to_device(x)))
     for sizes, plan in cases(comm.size, PLANS[everything]):
         with ProcessGrid(comm, **sizes) as grid:

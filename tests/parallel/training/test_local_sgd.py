@@ -33,8 +33,9 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
         for net, optimizer, indices in zip(nets, optimizers, seen):
             for start in range(0, len(indices), batch_size):
                 batch = indices[start : start + batch_size]
-                loss.forward(net.forward(x[batch], training=True), y[batch], len(batch))
-                net.backward(loss.backward())
+                net.context.training = True
+                loss.forward(net.forward(x[batch], net.context), y[batch], net.context)
+                net.backward(loss.backward(net.context), net.context)
                 optimizer.step()
         states = [net.state_dict() for net in nets]
         weights = np.array([len(indices) for indices in seen]) / sum(map(len, seen))
@@ -102,5 +103,5 @@ def test_a_mean_loss_and_other_dropout_masks_on_each_replica(comm):
         replicas.average(0)  # nobody has seen anything: they stay as they are
     net = network()
     loss = LOSSES["cross-entropy"]()
-    assert first == pytest.approx(loss.forward(net.forward(x[comm.rank :][:1]), y[comm.rank :][:1], 1))
+    assert first == pytest.approx(loss.forward(net.forward(x[comm.rank :][:1]), y[comm.rank :][:1], net.context))
     assert seeds == [1, 2] and np.isnan(nothing) == (comm.rank == 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets import Part
-from nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
+from nn import LOSSES, Context, Conv2d, Flatten, Linear, ReLU, Sequential
 from nn.device import to_device, to_host
 from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
 from parallel.training.steps import minibatch_indices, steps_per_epoch
@@ -91,7 +91,7 @@ def test_evaluation_and_prediction_equal_serial(comm):
         everything = np.arange(29)
         outputs = network().forward(to_device(part.inputs(everything, (slice(0, 7),))))
         targets = part.targets(everything)
-        cross_entropy = None if regression else LOSSES[loss]().forward(outputs, to_device(targets), 29)
+        cross_entropy = None if regression else LOSSES[loss]().forward(outputs, to_device(targets), Context(batch_size=29))
         outputs = to_host(outputs)
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(network(), grid, plan)
