@@ -1,0 +1,313 @@
+"""Several micro-batches at once through one network, each in a context of its own: whatever the order, the same gradients."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from nn import (
+    LOSSES,
+    SGD,
+    AvgPool2d,
+    BatchNorm,
+    Concat,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
+from nn.device import to_device, to_host, xp
+from nn.observer import Observer
+
+MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
+
+
+def mlp():
+    return [Linear(7, 11), ReLU(), Dropout(0.3), Linear(11, 5), Tanh(), Linear(5, 3)]
+
+
+def cnn():
+    return [Conv2d(2, 4, 3), MaxPool2d(2), ReLU(), Conv2d(4, 3, 2), AvgPool2d(2, 1), Flatten(), Linear(3, 3)]
+
+
+def winograd():
+    return [Conv2d(2, 24, 3, padding=1), ReLU(), Conv2d(24, 25, 3, padding=1), LocalResponseNorm(3), Flatten(), Linear(25 * 64, 3)]
+
+
+def normalised():
+    return [BatchNorm(2), Conv2d(2, 4, 3), BatchNorm(4), ReLU(), Flatten(), Linear(4 * 6 * 6, 6), BatchNorm(6), Linear(6, 3)]
+
+
+def residual():
+    branch = [Conv2d(4, 4, 3, padding=1), BatchNorm(4), ReLU()]
+    return [Conv2d(2, 4, 1), Residual(branch), Residual([ReLU()], [Conv2d(4, 4, 1)]), Flatten(), Linear(4 * 64, 3)]
+
+
+def branching_first():
+    inception = Concat([Conv2d(2, 3, 3, padding=1), Tanh()], [], [MaxPool2d(3, 1, 1), Residual([Conv2d(2, 2, 1)])])
+    return [inception, MaxPool2d(2), Flatten(), Linear(7 * 16, 3)]
+
+
+NETWORKS = {
+    "mlp": (mlp, (7,), np.float64),
+    "cnn": (cnn, (8, 8, 2), np.float32),
+    "winograd": (winograd, (8, 8, 2), np.float32),
+    "normalised": (normalised, (8, 8, 2), np.float64),
+    "residual": (residual, (8, 8, 2), np.float32),
+    "branching first": (branching_first, (8, 8, 2), np.float64),
+}
+
+
+class Training:
+    """A network, a minibatch in three parts, and what can be done with each: one letter a pass."""
+
+    def __init__(self, name):
+        layers, shape, dtype = NETWORKS[name]
+        self.net = Sequential(layers(), seed=3, dtype=dtype)
+        rng = np.random.default_rng(1)
+        self.x, self.y = rng.standard_normal((11, *shape)).astype(dtype), rng.integers(0, 3, 11)
+        self.loss = LOSSES["cross-entropy"]()
+        self.contexts = [Context() for _ in MICRO_BATCHES]
+        self.outputs, self.gradients, self.losses = {}, {}, {}
+
+    def forward(self, number):
+        part, context = MICRO_BATCHES[number], self.contexts[number]
+        x = to_device(self.x[part])
+        self.outputs[number] = self.net.forward(x, context, part.stop - part.start, part.start, minibatch_size=11)
+
+    def loss_of(self, number):
+        context, labels = self.contexts[number], to_device(self.y[MICRO_BATCHES[number]])
+        self.losses[number] = self.loss.forward(self.outputs[number], labels, context)
+        return self.loss.backward(context)
+
+    def backward(self, number):
+        self.net.backward(self.loss_of(number), self.contexts[number])
+        self.gradients[number] = to_host(self.net.grads).copy()
+
+    def input_gradients(self, number):
+        self.net.input_gradients(self.loss_of(number), self.contexts[number])
+
+    def weights(self, number):
+        self.net.parameter_gradients(self.contexts[number])
+        self.gradients[number] = to_host(self.net.grads).copy()
+
+    def run(self, schedule):
+        """Do what the words of a schedule say, such as "F0 F1 B1 B0"; a state of running means does not matter here."""
+        passes = {"F": self.forward, "B": self.backward, "I": self.input_gradients, "W": self.weights}
+        for word in schedule.split():
+            passes[word[0]](int(word[1]))
+        return self
+
+
+IN_TURN = "F0 B0 F1 B1 F2 B2"
+SCHEDULES = [
+    "F0 F1 F2 B1 B0 B2",
+    "F2 F1 F0 B0 B1 B2",
+    "F0 F1 B0 F2 B2 B1",
+    "F0 I0 W0 F1 I1 W1 F2 I2 W2",
+    "F0 F1 F2 I0 I1 I2 W2 W0 W1",
+    "F0 F1 I1 F2 I0 W0 I2 W1 W2",
+    "F0 F1 I0 B1 F2 W0 I2 W2",
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients_do_not_depend_on_the_order(name, schedule):
+    expected, found = Training(name).run(IN_TURN), Training(name).run(schedule)
+    for number in range(3):
+        assert expected.gradients[number].any()
+        assert np.array_equal(found.gradients[number], expected.gradients[number]), number
+        assert found.losses[number] == expected.losses[number]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_context_serves_again_without_more_memory(name):
+    training = Training(name).run(IN_TURN).run(IN_TURN)  # after the first steps, in which buffers for gradients grow
+    before, first = [context.nbytes for context in training.contexts], dict(training.gradients)
+    training.run("F2 F0 B2 F1 B0 B1")
+    assert [context.nbytes for context in training.contexts] == before
+    assert all(np.array_equal(first[number], training.gradients[number]) for number in range(3))
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual"])
+def test_micro_batches_add_up_to_the_minibatch(name):
+    """Where no layer looks at the whole minibatch: dropout masks, and the mean of the loss, are those of its samples."""
+    training = Training(name)
+    if name == "residual":
+        training.net = Sequential([Conv2d(2, 4, 1), Residual([ReLU()]), Flatten(), Linear(256, 3)], seed=3, dtype=np.float64)
+        training.x = training.x.astype(np.float64)
+    training.run("F1 F0 B0 F2 B2 B1")
+    whole, context = training.net, Context()
+    value = training.loss.forward(whole.forward(to_device(training.x), context), to_device(training.y), context)
+    whole.backward(training.loss.backward(context), context)
+    assert sum(training.losses.values()) == pytest.approx(value, rel=1e-12)
+    assert np.allclose(sum(training.gradients.values()), to_host(whole.grads), rtol=1e-10, atol=1e-12)
+
+
+LAYERS = {
+    "Linear": (lambda: Linear(7, 5), (4, 7), (4, 5)),
+    "Conv2d": (lambda: Conv2d(3, 5, 3), (2, 7, 6, 3), (2, 5, 4, 5)),
+    "Conv2d, Winograd": (lambda: Conv2d(24, 24, 3), (2, 10, 10, 24), (2, 8, 8, 24)),
+    "BatchNorm": (lambda: BatchNorm(5), (4, 3, 2, 5), (4, 3, 2, 5)),
+    "Residual": (lambda: Residual([Conv2d(3, 3, 3, padding=1), BatchNorm(3), ReLU()]), (2, 4, 4, 3), (2, 4, 4, 3)),
+    "Concat": (lambda: Concat([Conv2d(3, 2, 1)], [ReLU(), Conv2d(3, 3, 1)], []), (2, 4, 4, 3), (2, 4, 4, 8)),
+    "nested": (lambda: Residual([Residual([Conv2d(3, 3, 1)]), Concat([BatchNorm(3)])]), (2, 4, 4, 3), (2, 4, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_halves_of_backward_come_in_either_order(name):
+    make, shape, outputs = LAYERS[name]
+    net = Sequential([make()], seed=2)
+    layer, rng = net.layers[0], np.random.default_rng(0)
+    x = to_device(rng.standard_normal(shape).astype(np.float32))
+    dys = [rng.standard_normal(outputs).astype(np.float32) for _ in range(2)]
+    found = {}
+    for order in [("backward",), *permutations(("gradients", "input_gradient"))]:
+        context, found[order] = Context(), []
+        net.forward(x, context)
+        for dy in dys:  # twice after one forward pass: nothing is left of the first time
+            net.grads.fill(-1)
+            mine, dx = to_device(dy.copy()), None
+            for half in order:
+                result = getattr(layer, half)(mine, context)
+                dx = dx if result is None else to_host(result).copy()
+            found[order] += [to_host(net.grads).copy(), dx]
+    first, *others = found.values()
+    for other in others:
+        assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_contexts_share_no_memory(name):
+    training = Training(name).run("F0 F1 F2 I0 I1 I2 W0 W1 W2")
+    held = [[a for kept in c.values() for a in kept.arrays()] + [a for g in c._gradients for a in g.arrays()] for c in training.contexts]
+    outputs = [[y] for y in training.outputs.values()]
+    for some in (held, outputs):
+        for i, mine in enumerate(some):
+            for other in some[i + 1 :]:
+                assert not any(xp.may_share_memory(a, b) for a in mine for b in other)
+    for layer in training.net.leaves():  # and a layer holds no array but its parameters'
+        assert not any(isinstance(value, xp.ndarray) for value in vars(layer).values()), layer
+
+
+def test_the_bytes_of_a_context_are_counted():
+    net, context = Sequential([Linear(6, 8), ReLU(), Linear(8, 2)], dtype=np.float64), Context()
+    assert context.nbytes == 0
+    x = xp.ones((3, 6))
+    net.forward(x, context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2), "the input, and the outputs of two layers; ReLU works in place"
+    net.backward(xp.ones((3, 2)), context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8), "and one gradient"
+    net.input_gradients(xp.ones((3, 2)), context)
+    assert context.nbytes == 8 * 3 * (6 + 8 + 2 + 8 + 2 + 8), "the gradients of both outputs are kept"
+    assert net.context.nbytes == 0
+    net.forward(x)
+    assert net.context.nbytes == 8 * 3 * (6 + 8 + 2) and not net.context.training
+
+
+def test_an_evaluation_between_leaves_a_training_context_alone():
+    expected = Training("normalised").run("F0 B0")
+    training = Training("normalised").run("F0")
+    training.net.forward(to_device(training.x))
+    training.run("B0")
+    assert np.array_equal(training.gradients[0], expected.gradients[0])
+
+
+def test_backward_after_an_evaluation_is_refused():
+    net = Sequential([BatchNorm(3)])
+    net.forward(xp.ones((2, 3), np.float32))
+    with pytest.raises(ValueError, match="context of training"):
+        net.backward(xp.ones((2, 3), np.float32), net.context)
+
+
+# ----- observers
+
+
+class Listening(Observer):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        self.told, self.calls = [], 0
+
+    def begin(self, thing, phase, context):
+        self.told.append(("begin", thing.name, type(thing).__name__, phase))
+
+    def end(self, thing, phase, context, share=1.0):
+        self.told.append(("end", thing.name, type(thing).__name__, phase, share))
+
+    def written(self, layer):
+        self.told.append(("written", layer.name))
+
+
+def test_an_observer_is_told_of_a_step():
+    net = Sequential([Linear(3, 4), ReLU(), Linear(4, 2)])
+    optimizer, loss = SGD(net, 0.1), LOSSES["mse"]()
+    x, y = np.ones((5, 3), np.float32), np.ones((5, 2), np.float32)
+    listening = Listening()
+    with net.observed_by(listening):
+        net.learn(x, y, loss, optimizer)
+        net.forward(to_device(x))  # an evaluation
+    net.learn(x, y, loss, optimizer)
+    linear, relu = "Linear", "ReLU"
+    passes = [("0", linear, "forward"), ("1", relu, "forward"), ("2", linear, "forward"), ("loss", "MSE", "forward"),
+              ("loss", "MSE", "backward"), ("2", linear, "gradients"), ("2", linear, "input_gradient"),
+              ("1", relu, "input_gradient"), ("0", linear, "gradients"), ("optimizer", "SGD", "step")]  # fmt: skip
+    assert [tuple(word[1:]) for word in listening.told if word[0] == "begin"] == passes
+    assert [tuple(word[1:4]) for word in listening.told if word[0] == "end"] == passes
+    assert [word[1] for word in listening.told if word[0] == "written"] == ["2", "0"]
+    assert net.observer is None
+
+
+def test_passes_of_branches_lie_within_that_of_the_whole():
+    net, context, listening = Sequential([Residual([Conv2d(2, 2, 1), ReLU()])]), Context(), Listening()
+    with net.observed_by(listening):
+        y = net.forward(xp.ones((1, 2, 2, 2), np.float32), context)
+        net.backward(y.copy(), context, input_gradient=True)
+    names = [(word[0], word[1], word[3]) for word in listening.told if word[0] != "written"]
+    assert names[0] == ("begin", "0", "forward") and ("end", "0", "forward") == names[5]
+    assert names[6] == ("begin", "0", "backward") and names[-1] == ("end", "0", "backward")
+    assert [name for _, name, _ in names[1:5]] == ["0.branch.0", "0.branch.0", "0.branch.1", "0.branch.1"]
+
+
+def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
+    monkeypatch.setattr("nn.conv_pool.LARGE", 1)
+    monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 12)
+    net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
+    with net.observed_by(listening):
+        y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)
+        net.backward(y.copy(), context)
+    for phase in ("forward", "input_gradient"):
+        shares = [word[4] for word in listening.told if word[0] == "end" and word[1] == "1" and word[3] == phase]
+        assert sum(shares) == pytest.approx(1)
+        assert len(shares) > 1 or not context[net.running[0]].in_blocks
+    assert ("begin", "0", "Conv2d", "forward") in listening.told and ("begin", "0", "Conv2d", "gradients") in listening.told
+
+
+def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):
+    monkeypatch.setattr("nn.gemm.LONG", 1)
+    net, context = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context()
+    x = xp.ones((300, 9), np.float32)
+    calls = []
+
+    class Progress(Observer):
+        progress = staticmethod(lambda: calls.append(1))
+
+    y = to_host(net.forward(x, context)).copy()
+    assert context.progress is None
+    with net.observed_by(Progress()), net.observed_by(Listening()):
+        assert np.allclose(to_host(net.forward(x, context)), y)
+        before = len(calls)
+        net.backward(xp.ones((300, 70), np.float32), context)
+    assert 0 < before < len(calls)
+    counted = len(calls)
+    net.forward(x, context)
+    assert context.progress is None and len(calls) == counted
