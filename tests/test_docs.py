@@ -35,7 +35,8 @@ class Small:
     """How a command is run here.
 
     options: put behind it. ranks: instead of as many as it says. how: "run"; "parse", which stops once all options are
-    understood; "print", for make, which then prints what it would run. why: the reason for anything but "run".
+    understood; "print", for make, which then prints what it would run; "help" and "launcher": see `start`. why: the reason for
+    anything but "run".
     """
 
     options: str = ""
@@ -62,7 +63,7 @@ SMALL = {
     "make venv MPI=system": TARGET,
     "make reproduce PAPER=laugier2018": TARGET,
     # ----- train
-    "python -m experiments.NAME": Small("--help", how="name", why="a pattern: NAME stands for each program of the README's table"),
+    "python -m experiments.NAME": Small(how="help", why="NAME stands for all programs: those that no other command starts"),
     "python -m experiments.train": STEPS,
     ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
@@ -146,8 +147,6 @@ SMALL = {
     "MPICC=mpicc .venv-system/bin/pip install --force-reinstall --no-binary mpi4py mpi4py": Small(
         how="parse", why="it needs a system with MPI, and builds for minutes"
     ),
-    "srun --mpi=pmi2": Small(how="slurm", why="there is no Slurm here"),
-    "srun --mpi=pmix": Small(how="slurm", why="there is no Slurm here"),
     "salloc -N 4 --ntasks-per-node=16 .venv-system/bin/python -m experiments.sweep --ranks 1,2,4,8,16,32,64 "
     '--dataset mnist --nets "mlp:4096,4096,relu" --batch-size 512 --out results/cluster.jsonl': Small(
         "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="there is no Slurm here: the program runs without"
@@ -162,6 +161,12 @@ NEEDS = {  # of these commands the first reads what the second writes
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json "
     "--out predictions.json": "--out machine.json",
 }
+
+
+def programs():
+    """The names of all programs."""
+    files = {path.stem for path in (ROOT / "experiments").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    return sorted(files | {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")})
 
 
 def text_without_blocks(document):
@@ -269,10 +274,10 @@ def run(command, done):
 def start(words, environment, small):
     """(status, output) of the words of a command with these variables."""
     program, options = words[0], shlex.split(small.options)
-    if small.how == "name":
-        return 0, ""  # test_the_readme_names_every_program
-    if small.how == "slurm":
-        return (0 if words in (["srun", "--mpi=pmi2"], ["srun", "--mpi=pmix"]) else 1), ""
+    if small.how == "help":
+        others = [name for name in programs() if not any(re.search(rf"experiments\.{name}\b", other) for other in SMALL)]
+        ended = [alone([sys.executable, "-m", f"experiments.{name}", "--help"]) for name in others]
+        return max((status for status, _ in ended), default=0), "".join(output for _, output in ended)
     if small.how == "launcher":
         variables = dict(word.split("=") for word in words[1:])
         here = {"MPIEXEC": variables["MPIEXEC"], "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -311,7 +316,8 @@ def test_the_command_runs(command, inside, done):
 
 
 def test_every_entry_is_a_command_of_the_documents():
-    assert SMALL.keys() - set(commands()) == set()
+    assert SMALL.keys() - set(commands()) == set() and NEEDS.keys() <= SMALL.keys()
+    assert all(small.why for small in SMALL.values() if small.how != "run")
 
 
 @pytest.mark.parametrize("block", python_blocks())
@@ -353,11 +359,9 @@ def test_files_that_are_named_exist(document):
 
 
 def test_the_readme_names_every_program():
-    programs = {path.stem for path in (ROOT / "experiments").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
-    programs |= {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")}
     section = (ROOT / "README.md").read_text().split("## Programs")[1].split("\n## ")[0]
     named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    assert sorted(named) == sorted(programs)
+    assert sorted(named) == programs()
 
 
 def test_the_readme_is_short():
