@@ -1,9 +1,9 @@
 """The documents: every command and every Python block in them runs, links lead somewhere, and the README names every program.
 
-A command is a line of a ```sh block, or a piece of `code` in the text that begins like a command. `SMALL` says for each how it is
-run here: with options behind it that make it short, or, where it needs minutes, root or a cluster, as far as that is
-possible without. A command that is not in the table fails the test. All run in one folder that looks like the repository,
-so that a command finds the files which those before it write.
+A command is a line of a ```sh block, or a piece of `code` in the text that begins like a command. `SMALL` says for each how it
+is run here: with options behind it that make it short or, where it needs minutes, root or a cluster, as far as that is possible
+without. A command that is not in the table fails the test. All run in one folder that looks like the repository, so that a
+command finds the files which those before it wrote.
 """
 
 import os
@@ -25,7 +25,7 @@ from tests.datasets.test_mnist import idx
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BEGINNINGS = (".venv/", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ")
+BEGINNINGS = (".venv/", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NO_OPTION = "--no-such-option"
 
@@ -66,7 +66,8 @@ SMALL = {
     "python -m experiments.NAME": Small(how="help", why="NAME stands for all programs: those that no other command starts"),
     "python -m experiments.train": STEPS,
     ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
+    "--grid batch=2,height=2": STEPS,
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid height=2,model=2": STEPS,
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid height=2 "
     "--steps 50 --trace trace.json --profile --report report.json": Small("--steps 8 --batch-size 16"),
@@ -74,7 +75,8 @@ SMALL = {
     "--plan out,in,in": STEPS,
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
     "--plan conv=replicate,linear=out": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid model=4 --shares 3,2,1.5,1": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid model=4 "
+    "--shares 3,2,1.5,1": STEPS,
     ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
     "--shares model=3:2,batch=2:1": STEPS,
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
@@ -82,7 +84,8 @@ SMALL = {
     "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
         "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
     ),
-    ".venv/bin/python -m experiments.train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 --steps 200": STEPS,
+    ".venv/bin/python -m experiments.train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 "
+    "--steps 200": STEPS,
     ".venv/bin/python -m experiments.train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
         "--epochs 1 --batch-size 4"
     ),
@@ -90,7 +93,8 @@ SMALL = {
     "--grid batch=2,model=2": STEPS,
     "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python -m mpi4py experiments/usability/automatic.py": Small(ranks=2),
     # ----- sweeps and figures
-    '.venv/bin/python -m experiments.sweep --dataset mnist --nets "mlp:512,512,relu" --ranks 1,2,4 --out results/sweep.jsonl': SWEEP,
+    '.venv/bin/python -m experiments.sweep --dataset mnist --nets "mlp:512,512,relu" --ranks 1,2,4 '
+    "--out results/sweep.jsonl": SWEEP,
     ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
     ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
         "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
@@ -107,12 +111,14 @@ SMALL = {
     "--nets mlp:1024,1024,1024,relu --shape 16 --outputs 2 --batch-size 100 --out predicted-weak.jsonl": Small("--predict 1,4"),
     ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
-    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl --out both.png": Small(),
+    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
+    "--out both.png": Small(),
     ".venv/bin/python -m experiments.crossover_figure results/crossover.json": Small(),
     ".venv/bin/python docs/draw_grid.py --out docs/grid.png": Small(),
     # ----- choosing and predicting
     ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
-    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small("--ranks 8"),
+    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 "
+    "--machine cori-haswell": Small("--ranks 8"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate": Small("--quick"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate --out machine.json": Small("--quick"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json --out predictions.json": Small(
@@ -130,7 +136,9 @@ SMALL = {
     ".venv/bin/python -m experiments.reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     # ----- emulated hosts
     "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
-    "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
+    "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(
+        "--rounds 1 --batch-size 4", why=HOSTS
+    ),
     "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
     "-m experiments.crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
         "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
@@ -149,12 +157,12 @@ SMALL = {
     ),
     "salloc -N 4 --ntasks-per-node=16 .venv-system/bin/python -m experiments.sweep --ranks 1,2,4,8,16,32,64 "
     '--dataset mnist --nets "mlp:4096,4096,relu" --batch-size 512 --out results/cluster.jsonl': Small(
-        "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="there is no Slurm here: the program runs without"
+        "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="no Slurm here: the program runs without"
     ),
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
-    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "--nets vgg16 --batch-size 256 --out predicted.jsonl",
+    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
     "--out both.png": "--out predicted-airfoil.jsonl",
@@ -331,7 +339,7 @@ def test_the_block_of_python_runs(block, inside):
 def test_code_stands_in_blocks_of_a_known_language(document):
     assert {language for language, _ in BLOCK.findall(document.read_text())} <= {"sh", "python", "text"}
     text = text_without_blocks(document)
-    assert "```" not in text and not re.search(r"^( {4}|\t)", text, re.MULTILINE), "commands in indented blocks would not be run"
+    assert "```" not in text and not re.search(r"^( {4}|\t)", text, re.MULTILINE), "indented commands would not run"
 
 
 def slug(heading):
@@ -365,4 +373,4 @@ def test_the_readme_names_every_program():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 115
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 112
