@@ -187,11 +187,26 @@ def commands():
     for document in DOCUMENTS:
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":
-                lines = re.sub(r"\\\n\s*", "", block).splitlines()
-                found |= {re.sub(r"\s+#.*$", "", line).strip(): document.name for line in lines if line.strip()}
+                found |= dict.fromkeys(lines_of(block))
         inline = re.findall(r"`([^`\n]+)`", text_without_blocks(document))
-        found |= {code: document.name for code in inline if code.startswith(BEGINNINGS) and " " in code}
+        found |= dict.fromkeys(code for code in inline if code.startswith(BEGINNINGS) and " " in code)
     return list(found)
+
+
+def lines_of(block):
+    """The commands of a block, each on one line, without comments."""
+    lines = re.sub(r"\\\n\s*", "", block).splitlines()
+    return [re.sub(r"\s+#.*$", "", line).strip() for line in lines if line.strip()]
+
+
+def printed_blocks():
+    """(command, what it prints) for each block of text, which follows the command that prints it."""
+    for document in DOCUMENTS:
+        last = None
+        for language, block in BLOCK.findall(document.read_text()):
+            if language == "text":
+                yield pytest.param(last, block, id=f"{document.name}: {last}"[:90])
+            last = lines_of(block)[-1] if language == "sh" else last
 
 
 def python_blocks():
@@ -321,6 +336,12 @@ def test_the_command_runs(command, inside, done):
     assert command in SMALL, f"a new command: give it an entry in {Path(__file__).name}"
     status, output = run(command, done)
     assert status == 0, f"{command}\nstatus {status}\n{output}"
+
+
+@pytest.mark.parametrize(("command", "block"), list(printed_blocks()))
+def test_what_a_command_is_said_to_print_is_what_it_prints(command, block, inside, done):
+    printed = [line.strip() for line in run(command, done)[1].splitlines()]
+    assert [line.strip() for line in block.splitlines() if line.strip() not in printed] == []
 
 
 def test_every_entry_is_a_command_of_the_documents():
