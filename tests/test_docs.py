@@ -222,7 +222,7 @@ def python_blocks():
 def folder(tmp_path_factory):
     """A folder like the repository, with small data; commands run there, and write there."""
     path = tmp_path_factory.mktemp("docs")
-    for name in ("nn", "parallel", "datasets", "experiments", "tests", "Makefile", "requirements.lock"):
+    for name in ("nn", "parallel", "datasets", "experiments", "Makefile", "requirements.lock"):
         (path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results", path / "results")
     shutil.copytree(ROOT / "docs", path / "docs")
