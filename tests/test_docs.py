@@ -1,0 +1,397 @@
+"""The documents: every command and every Python block in them runs, links lead somewhere, and the README names every program.
+
+A command is a line of a ```sh block, or a piece of `code` in the text that begins like a command. `SMALL` says for each how it
+is run here: with options behind it that make it short or, where it needs minutes, root or a cluster, as far as that is possible
+without. A command that is not in the table fails the test. All run in one folder that looks like the repository, so that a
+command finds the files which those before it wrote.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from parallel.job.launch import mpiexec
+from tests.datasets.test_mnist import idx
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BEGINNINGS = (".venv/", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
+LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+NO_OPTION = "--no-such-option"
+
+
+@dataclass(frozen=True)
+class Small:
+    """How a command is run here.
+
+    options: put behind it. ranks: instead of as many as it says. how: "run"; "parse", which stops once all options are
+    understood; "print", for make, which then prints what it would run; "help" and "launcher": see `start`. why: the reason for
+    anything but "run".
+    """
+
+    options: str = ""
+    ranks: int | None = None
+    how: str = "run"
+    why: str = ""
+
+
+LONG = "it takes minutes or hours, and no option makes it short"
+TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
+STEPS = Small("--steps 2")
+SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
+HOSTS = "without root there are no emulated hosts: the options of `hosts` are parsed, and the job runs without them"
+SMALL = {
+    # ----- make
+    "make speedup": TARGET,
+    "make test": TARGET,
+    "make test-all": TARGET,
+    "make test TESTS=tests/nn": TARGET,
+    "make bench": TARGET,
+    "make check": TARGET,
+    "make check RANKS=4": TARGET,
+    "make venv": TARGET,
+    "make venv MPI=system": TARGET,
+    "make reproduce PAPER=laugier2018": TARGET,
+    # ----- train
+    "python -m experiments.NAME": Small(how="help", why="NAME stands for all programs: those that no other command starts"),
+    "python -m experiments.train": STEPS,
+    ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
+    "--grid batch=2,height=2": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid height=2,model=2": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid height=2 "
+    "--steps 50 --trace trace.json --profile --report report.json": Small("--steps 8 --batch-size 16"),
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
+    "--plan out,in,in": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
+    "--plan conv=replicate,linear=out": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid model=4 "
+    "--shares 3,2,1.5,1": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
+    "--shares model=3:2,batch=2:1": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
+    ".venv/bin/python -m experiments.launch 32 experiments.train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
+    "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
+        "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
+    ),
+    ".venv/bin/python -m experiments.train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 "
+    "--steps 200": STEPS,
+    ".venv/bin/python -m experiments.train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
+        "--epochs 1 --batch-size 4"
+    ),
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mlp:512,512,relu "
+    "--grid batch=2,model=2": STEPS,
+    "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python experiments/usability/automatic.py": Small(ranks=2),
+    # ----- sweeps and figures
+    '.venv/bin/python -m experiments.sweep --dataset mnist --nets "mlp:512,512,relu" --ranks 1,2,4 '
+    "--out results/sweep.jsonl": SWEEP,
+    ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
+    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
+        "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
+    ),
+    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png": Small(),
+    ".venv/bin/python -m experiments.sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
+        "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
+    ),
+    ".venv/bin/python -m experiments.plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
+    ".venv/bin/python -m experiments.sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
+    "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
+    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": Small(),
+    ".venv/bin/python -m experiments.sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell --weak "
+    "--nets mlp:1024,1024,1024,relu --shape 16 --outputs 2 --batch-size 100 --out predicted-weak.jsonl": Small("--predict 1,4"),
+    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
+    "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
+    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
+    "--out both.png": Small(),
+    ".venv/bin/python -m experiments.crossover_figure results/crossover.json": Small(),
+    ".venv/bin/python docs/draw_grid.py --out docs/grid.png": Small(),
+    # ----- choosing and predicting
+    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
+    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 "
+    "--machine cori-haswell": Small("--ranks 8"),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate": Small("--quick"),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate --out machine.json": Small("--quick"),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json --out predictions.json": Small(
+        "--net mlp:512,512,relu --passes 1 --rounds 1"
+    ),
+    ".venv/bin/python -m experiments.thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
+    ".venv/bin/python -m experiments.laugier2018_predicted": Small(),
+    ".venv/bin/python -m experiments.summary --net vgg16 --batch-size 8": Small(),
+    # ----- measuring
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.trace_cost": Small("--rounds 3"),
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.scatter --grid batch=2,model=2": Small("--repeats 1"),
+    ".venv/bin/python -m experiments.accuracy": Small(how="parse", why=LONG),
+    ".venv/bin/python -m experiments.usability": Small(),
+    ".venv/bin/python -m experiments.reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
+    ".venv/bin/python -m experiments.reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
+    # ----- emulated hosts
+    "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
+    "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(
+        "--rounds 1 --batch-size 4", why=HOSTS
+    ),
+    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
+    "-m experiments.crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
+        "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
+    ),
+    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
+    "-m experiments.check": Small(ranks=2, why=HOSTS),
+    'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 4" .venv/bin/python -m experiments.sweep '
+    '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),
+    # ----- clusters
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.check": Small(),
+    "export MPI4PY_LIBMPI=/path/to/libmpi.so.40 MPIEXEC=mpiexec": Small(
+        how="launcher", why="there is no such library here: whether the launcher of this name is found"
+    ),
+    "MPICC=mpicc .venv-system/bin/pip install --force-reinstall --no-binary mpi4py mpi4py": Small(
+        how="parse", why="it needs a system with MPI, and builds for minutes"
+    ),
+    "salloc -N 4 --ntasks-per-node=16 .venv-system/bin/python -m experiments.sweep --ranks 1,2,4,8,16,32,64 "
+    '--dataset mnist --nets "mlp:4096,4096,relu" --batch-size 512 --out results/cluster.jsonl': Small(
+        "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="no Slurm here: the program runs without"
+    ),
+    '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
+}
+NEEDS = {  # of these commands the first reads what the second writes
+    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
+    ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
+    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
+    "--out both.png": "--out predicted-airfoil.jsonl",
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json "
+    "--out predictions.json": "--out machine.json",
+}
+
+
+def programs():
+    """The names of all programs."""
+    files = {path.stem for path in (ROOT / "experiments").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    return sorted(files | {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")})
+
+
+def text_without_blocks(document):
+    return BLOCK.sub("", document.read_text())
+
+
+def commands():
+    """Every command of the documents once, in their order."""
+    found = {}
+    for document in DOCUMENTS:
+        for language, block in BLOCK.findall(document.read_text()):
+            if language == "sh":
+                found |= dict.fromkeys(lines_of(block))
+        inline = re.findall(r"`([^`\n]+)`", text_without_blocks(document))
+        found |= dict.fromkeys(code for code in inline if code.startswith(BEGINNINGS) and " " in code)
+    return list(found)
+
+
+def lines_of(block):
+    """The commands of a block, each on one line, without comments."""
+    lines = re.sub(r"\\\n\s*", "", block).splitlines()
+    return [re.sub(r"\s+#.*$", "", line).strip() for line in lines if line.strip()]
+
+
+def printed_blocks():
+    """(command, what it prints) for each block of text, which follows the command that prints it."""
+    for document in DOCUMENTS:
+        last = None
+        for language, block in BLOCK.findall(document.read_text()):
+            if language == "text":
+                yield pytest.param(last, block, id=f"{document.name}: {last}"[:90])
+            last = lines_of(block)[-1] if language == "sh" else last
+
+
+def python_blocks():
+    return [
+        pytest.param(block, id=f"{document.name}-{i}")
+        for document in DOCUMENTS
+        for i, (language, block) in enumerate(BLOCK.findall(document.read_text()))
+        if language == "python"
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder like the repository, with small data; commands run there, and write there."""
+    path = tmp_path_factory.mktemp("docs")
+    for name in ("nn", "parallel", "datasets", "experiments", "Makefile", "requirements.lock"):
+        (path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "results", path / "results")
+    shutil.copytree(ROOT / "docs", path / "docs")
+    random = np.random.default_rng(0)
+    (path / "data" / "mnist").mkdir(parents=True)
+    for prefix, count in (("train", 256), ("t10k", 16)):
+        images, labels = random.integers(0, 256, (count, 28, 28)), random.integers(0, 10, count)
+        (path / "data" / "mnist" / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+        (path / "data" / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+    for half in ("train", "test"):
+        for name in ("cats", "dogs"):
+            (path / "data" / "pictures" / half / name).mkdir(parents=True)
+            for i in range(3):
+                pixels = random.integers(0, 256, (70, 80, 3), np.uint8)
+                Image.fromarray(pixels).save(path / "data" / "pictures" / half / name / f"{i}.jpg")
+    return path
+
+
+@pytest.fixture(scope="module")
+def done():
+    """The commands that have run, and how they ended."""
+    return {}
+
+
+@pytest.fixture
+def inside(folder, monkeypatch):
+    """In that folder, with its data."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("GRIDGRAD_DATA", str(folder / "data"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return folder
+
+
+def alone(words, environment=()):
+    """(status, output) of a program that is no job."""
+    env = os.environ | dict(environment)
+    finished = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, stdin=subprocess.DEVNULL)
+    return finished.returncode, finished.stdout + finished.stderr
+
+
+def job(ranks, words, environment=()):
+    """(status, output) of Python on several ranks."""
+    finished = mpiexec(ranks, words, 120, dict(environment))
+    return finished.status, finished.stdout + finished.stderr
+
+
+def understood(words, at=None):
+    """(0, ..) if a program understands all these words: with an option that it can't know, that option alone is wrong."""
+    at = len(words) if at is None else at
+    status, output = alone([*words[:at], NO_OPTION, *words[at:]])
+    wrong = re.search(rf"(unrecognized arguments|no such option): {NO_OPTION}\b *($|\(|\n)", output)
+    return (0 if status == 2 and wrong else 1), output
+
+
+def run(command, done):
+    """(status, output) of a command as `SMALL` has it, after those that it needs."""
+    if command in done:
+        return done[command]
+    if command in NEEDS:
+        for other in SMALL:
+            if other.endswith(NEEDS[command]):
+                run(other, done)
+    small = SMALL[command]
+    words = [word for word in shlex.split(command) if word != "sudo"]
+    environment = {}
+    while "=" in words[0]:
+        name, _, environment[name] = words.pop(0).partition("=")
+    done[command] = start(words, environment, small)
+    return done[command]
+
+
+def start(words, environment, small):
+    """(status, output) of the words of a command with these variables."""
+    program, options = words[0], shlex.split(small.options)
+    if small.how == "help":
+        others = [name for name in programs() if not any(re.search(rf"experiments\.{name}\b", other) for other in SMALL)]
+        ended = [alone([sys.executable, "-m", f"experiments.{name}", "--help"]) for name in others]
+        return max((status for status, _ in ended), default=0), "".join(output for _, output in ended)
+    if small.how == "launcher":
+        variables = dict(word.split("=") for word in words[1:])
+        here = {"MPIEXEC": variables["MPIEXEC"], "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        return alone([sys.executable, "-c", "from parallel.job.launch import find_mpiexec; print(find_mpiexec())"], here)
+    if program == "make":
+        return alone(["make", "-n", *words[1:]])
+    if program.endswith("/pip"):
+        return understood([sys.executable, "-m", "pip", *words[1:]])
+    if program == "salloc":
+        words = words[next(i for i, word in enumerate(words) if word.endswith("/python")) :]
+    if program.endswith("/mpiexec"):
+        ranks, words = int(words[2]), words[3:]
+        return job(small.ranks or ranks, [*words[1:], *options], environment)
+    words = [sys.executable, *words[1:]]
+    if small.how == "parse":
+        return understood([*words, *options])
+    if "MPIEXEC" in environment:
+        launcher = shlex.split(environment.pop("MPIEXEC"))
+        status, output = understood([sys.executable, *launcher[1:], "-n", "1", "true"], len(launcher))
+        if status:
+            return status, output
+    if words[2] == "experiments.hosts":
+        n = words.index("-n")
+        status, output = understood(words[: n + 3], n)
+        return (status, output) if status else job(small.ranks or int(words[n + 1]), [*words[n + 3 :], *options], environment)
+    if words[2] == "experiments.launch" and small.ranks:
+        words[3] = str(small.ranks)
+    return alone([*words, *options], environment)
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.replace(".venv/bin/", "")[:90])
+def test_the_command_runs(command, inside, done):
+    assert command in SMALL, f"a new command: give it an entry in {Path(__file__).name}"
+    status, output = run(command, done)
+    assert status == 0, f"{command}\nstatus {status}\n{output}"
+
+
+@pytest.mark.parametrize(("command", "block"), list(printed_blocks()))
+def test_what_a_command_is_said_to_print_is_what_it_prints(command, block, inside, done):
+    printed = [line.strip() for line in run(command, done)[1].splitlines()]
+    assert [line.strip() for line in block.splitlines() if line.strip() not in printed] == []
+
+
+def test_every_entry_is_a_command_of_the_documents():
+    assert SMALL.keys() - set(commands()) == set() and NEEDS.keys() <= SMALL.keys()
+    assert all(small.why for small in SMALL.values() if small.how != "run")
+
+
+@pytest.mark.parametrize("block", python_blocks())
+def test_the_block_of_python_runs(block, inside):
+    (inside / "block.py").write_text(block.replace("range(100)", "range(2)"))
+    status, output = job(2, ["-m", "mpi4py", "block.py"], {"PYTHONPATH": "."})
+    assert status == 0, f"{block}\nstatus {status}\n{output}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_code_stands_in_blocks_of_a_known_language(document):
+    assert {language for language, _ in BLOCK.findall(document.read_text())} <= {"sh", "python", "text"}
+    text = text_without_blocks(document)
+    assert "```" not in text and not re.search(r"^( {4}|\t)", text, re.MULTILINE), "indented commands would not run"
+
+
+def slug(heading):
+    """The anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_links_lead_somewhere(document):
+    for link in LINK.findall(text_without_blocks(document)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.is_file() and target.is_relative_to(ROOT), f"{link}: no such file"
+        if anchor:
+            assert anchor in {slug(line.lstrip("# ")) for line in target.read_text().splitlines() if line.startswith("#")}, link
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_files_that_are_named_exist(document):
+    folders = "nn|parallel|datasets|experiments|tests|results|docs"
+    for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text_without_blocks(document)):
+        assert (ROOT / path).exists(), f"{path}: no such file or folder"
+
+
+def test_the_readme_names_every_program():
+    section = (ROOT / "README.md").read_text().split("## Programs")[1].split("\n## ")[0]
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(named) == programs()
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 112
