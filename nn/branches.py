@@ -10,6 +10,8 @@ from nn.layer import Layer
 class Flatten(Layer):
     """(n, H, W, C) -> (n, C H W), the channels outermost: PyTorch's order, so weights of a Linear behind fit both ways."""
 
+    takes_images = True
+
     def forward(self, x, context):
         kept = context[self]
         kept.shape = x.shape

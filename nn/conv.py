@@ -21,7 +21,8 @@ class Conv2d(Layer):
     rows, columns: the block of w held, as slices or index arrays of the global inputs and outputs. bias_block: as of `Linear`.
     """
 
-    output_is_free = True
+    output_is_free = takes_images = True
+    kind = "conv"
     fused = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):

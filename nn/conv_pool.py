@@ -8,7 +8,6 @@ never leaves the cache, and so is its gradient: less to move for one core, and n
 from itertools import groupby
 
 from nn.conv import Conv2d
-from nn.convolution import Patches
 from nn.device import is_cpu, xp
 from nn.layer import Layer
 from nn.pool import MaxPool2d
@@ -108,7 +107,7 @@ class PooledConv2d(Layer):
     def _pays(self, shape, x):
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
         large = size * x.itemsize >= LARGE and filters > 0
-        return large and is_cpu() and isinstance(self.conv.algorithm_of(shape), Patches)
+        return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, context):
         """Slices of images, those of the blocks in which the convolution works."""

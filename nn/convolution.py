@@ -84,8 +84,14 @@ class Patches:
     gradient sums that.
     """
 
+    goes_block_by_block = True  # so that a pooling may follow before a block leaves the cache
+
     def __init__(self, window):
         self.window = window
+
+    def pixels_computed(self, rows, columns):
+        """What stands for the work on an output of this size in the cost model: its pixels."""
+        return rows * columns
 
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution into y."""
@@ -262,6 +268,8 @@ class Winograd:
     With n = m + r - 1, the n^2 products of a tile, summed over the channels, are n^2 matrix products (tiles, C) x (C, F).
     """
 
+    goes_block_by_block = False
+
     def __init__(self, window, m=4):
         self.window, self.m, self.r = window, m, window.kernel[0]
         self.n = m + self.r - 1
@@ -269,6 +277,15 @@ class Winograd:
     def tiles(self, rows, columns):
         """Of an output of so many pixels."""
         return -(-rows // self.m) * -(-columns // self.m)
+
+    def pixels_computed(self, rows, columns):
+        """What stands for the work on an output of this size in the cost model: as many pixels as take its products in tiles of
+        4 x 4 pixels, of which the model's tables are."""
+        return self.tiles(rows, columns) * 16 * (self.n / (3 + self.r)) ** 2
+
+    def input_gradient_cost(self, height, width, channels, filters):
+        """Of an input of this size, in units of the forward pass: the same products again."""
+        return 1
 
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution into y."""

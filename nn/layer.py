@@ -83,6 +83,8 @@ class Layer:
     in_place = False  # whether this layer may overwrite its input
     is_monotone = False  # an elementwise function that never decreases
     takes_largest = False  # a max-pooling
+    takes_images = False  # it means something for images alone, (n, height, width, channels)
+    kind = ""  # "linear" or "conv" where there are weights that may be split by their inputs or outputs
     fused = False  # whether `backward` does both halves at once
 
     def give_name(self, name):

@@ -21,6 +21,7 @@ class Linear(Layer):
     """
 
     output_is_free = True
+    kind = "linear"
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
         inputs, outputs = whole_number(inputs, "Linear: inputs"), whole_number(outputs, "Linear: outputs")

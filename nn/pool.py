@@ -19,7 +19,7 @@ class Pool2d(Layer):
     the padding is more than half the kernel: then a window could lie in it as a whole.
     """
 
-    output_is_free = True
+    output_is_free = takes_images = True
 
     def __init__(self, kernel, stride=None, padding=0):
         self.window = make_window(kernel, kernel if stride is None else stride, padding, self)

@@ -105,7 +105,7 @@ class Planner:
 
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
-        has_images = any(isinstance(layer, Conv2d) for layer in self.layers)
+        has_images = any(layer.kind == "conv" for layer in self.layers)
         height = self.shape[0] if has_images else 1
         width = max(layer.outputs for layer in self.layers)
         every = list(factors(self.ranks, 3 if has_images else 2))
@@ -176,7 +176,7 @@ class Planner:
         layers = weighted_in(segment)
         if sizes["model"] == 1:
             return FEWEST[:1]
-        strips = sizes["height"] == 1 and all(isinstance(layer, Conv2d) for layer in layers)
+        strips = sizes["height"] == 1 and all(layer.kind == "conv" for layer in layers)
         return (*FEWEST, "replicate", "height") if strips else (*FEWEST, "replicate")
 
     def _step(self, segment, choice, state, outline, price):

@@ -14,7 +14,7 @@ import numpy as np
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
 from nn.sequence import leaves
-from nn.convolution import Patches, Winograd, algorithm
+from nn.convolution import algorithm
 from nn.pool import Pool2d
 from nn.conv_pool import LARGE
 from nn.workspace import BLOCK_BYTES
@@ -164,9 +164,8 @@ class Walk:
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
         phases = "forward", "gradients" if self.first else "backward"
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
-        self.streams = isinstance(chosen, Patches) and n * pixels * outputs * self.itemsize >= LARGE
-        if isinstance(chosen, Winograd):  # as many pixels as have its products in tiles of 4 x 4, which the tables are of
-            pixels = chosen.tiles(rows, columns) * 16 * (chosen.n / (3 + kh)) ** 2
+        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= LARGE
+        pixels = chosen.pixels_computed(rows, columns)
         works = []
         for phase in phases:
             times = 2 if phase == "backward" else 1
@@ -176,7 +175,7 @@ class Walk:
                 kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
                 name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
                 scale = kh * kw / kernel**2
-                if phase == "backward" and isinstance(chosen, Patches):  # half of it is for the kernel
+                if phase == "backward":  # half of it is for the kernel
                     scale *= (1 + chosen.input_gradient_cost(height, width, inputs, outputs)) / 2
             works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
         self.shape = n, rows, columns, outputs

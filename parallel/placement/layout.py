@@ -7,7 +7,7 @@ gradient has to be summed: all are answered here for any rank, without communica
 from dataclasses import dataclass, field
 
 from parallel.placement.partition import size, within
-from parallel.placement.placements import Partial, Replicate, Shard
+from parallel.placement.placements import Replicate
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Layout:
         for axis, placement in self.placements.items():
             if axis == inside:
                 break
-            if isinstance(placement, Shard) and placement.dim % len(self.shape) == dim:
+            if placement.dim is not None and placement.dim % len(self.shape) == dim:
                 part = placement.partition_of(size(held)).part(coordinates[axis])
                 held = within(held, part)
         return held
@@ -62,26 +62,15 @@ class Layout:
     @property
     def replicated(self):
         """The axes along which every rank holds the same block: those along which the gradient is a partial sum."""
-        return tuple(axis for axis in self.sizes if isinstance(self.placements.get(axis, Replicate()), Replicate))
+        return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) == Replicate())
 
     @property
     def sharded(self):
         """The axes along which the ranks hold different blocks, the outermost first."""
-        return tuple(axis for axis, placement in self.placements.items() if isinstance(placement, Shard))
+        return tuple(axis for axis, placement in self.placements.items() if placement.dim is not None)
 
     def is_counted(self, coordinates):
         """Whether, of the ranks that hold the same block, the one at `coordinates` counts in sums over the grid."""
         return all(coordinates[axis] == 0 for axis in self.replicated)
-
-    @property
-    def gradient(self):
-        """The layout of the gradient: each placement's adjoint."""
-        adjoint = {axis: self.placements.get(axis, Replicate()).adjoint for axis in self.sizes}
-        return Layout(self.shape, self.sizes, adjoint)
-
-    @property
-    def is_partial(self):
-        """Whether along some axis the ranks hold partial sums."""
-        return any(isinstance(placement, Partial) for placement in self.placements.values())
 
 

@@ -46,10 +46,10 @@ class Step:
         self.group, self.source, self.target, self.here = group, source, target, tuple(here)
         self.move, there = move_of(source, target), self.here
         self.outgoing = self.incoming = None
-        if isinstance(source, Shard):
+        if source.dim is not None:
             self.outgoing = source.partition_of(samples)
             there = resized(there, source.dim, self.outgoing.length)
-        if isinstance(target, Shard):
+        if target.dim is not None:
             self.incoming = target.partition_of(samples)
             there = resized(there, target.dim, self.incoming.size(group.rank))
         self.there = there
@@ -75,7 +75,7 @@ class Step:
         return [
             (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
             for shard, shape in ((self.target, self.here), (self.source, self.there))
-            if self.kind is not None and isinstance(shard, Shard) and shard.dim != 0
+            if self.kind is not None and shard.dim not in (None, 0)
         ]
 
     # ----- what an exchange needs
@@ -292,7 +292,7 @@ def elements_sent(source, target, samples, shape, group_size):
     whole, total = (samples, *shape), 0
     for rank in range(group_size):
         here = whole
-        if isinstance(source, Shard):
+        if source.dim is not None:
             here = resized(whole, source.dim, source.partition_of(samples).size(rank))
         total += Step(Member(group_size, rank), source, target, here, samples).sent
     return total

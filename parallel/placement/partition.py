@@ -32,6 +32,10 @@ class Partition:
         """How many indices a rank holds."""
         return size(self.part(rank))
 
+    def of_length(self, length):
+        """This Partition: its length is known. See `Split`."""
+        return self
+
     @property
     def parts(self):
         """The parts of all ranks, in rank order."""
@@ -180,7 +184,7 @@ class Split:
                 raise ValueError(f"{len(self.weights)} weights for {self.ranks} ranks: give one for each rank")
             Partition.weighted(0, self.weights)  # refuses weights that are none
 
-    def partition(self, length):
+    def of_length(self, length):
         """The Partition of so many indices."""
         return Partition.even(length, self.ranks) if self.weights is None else Partition.weighted(length, self.weights)
 

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from nn import Conv2d, Flatten
-from nn.pool import Pool2d
 from parallel.placement.layout import Layout
 from parallel.placement.partition import Split
 from parallel.placement.placer import Placer
@@ -70,6 +68,6 @@ def checked(net):
     layers = weighted(net)
     if not layers:
         raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")
-    if net.input_shape is None and any(isinstance(layer, Conv2d | Pool2d | Flatten) for layer in net.leaves()):
+    if net.input_shape is None and any(layer.takes_images for layer in net.leaves()):
         raise ValueError("the size of the images is not known: give Sequential(.., input_shape=(height, width, channels))")
     return layers, tuple(net.input_shape or (layers[0].inputs,))

@@ -29,9 +29,9 @@ class Shard:
     def adjoint(self):
         return self
 
-    def partition_of(self, length):
-        """The Partition of a dimension that has this length."""
-        return self.partition.partition(length) if isinstance(self.partition, Split) else self.partition
+    def partition_of(self, samples):
+        """The Partition of the dimension, in a minibatch of so many samples."""
+        return self.partition.of_length(samples)
 
     def __str__(self):
         return f"Shard(dim={self.dim})"
@@ -39,6 +39,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class Replicate:
+    dim = None  # no dimension is sharded
+
     @property
     def adjoint(self):
         return Partial()
@@ -49,14 +51,11 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Partial:
+    dim = None
+
     @property
     def adjoint(self):
         return Replicate()
 
     def __str__(self):
         return "Partial"
-
-
-def is_shard(placement, dim=None):
-    """Whether a placement is a Shard, of a certain dimension if one is named."""
-    return isinstance(placement, Shard) and dim in (None, placement.dim)

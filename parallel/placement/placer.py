@@ -12,7 +12,7 @@ from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.partition import EMPTY, Partition, size
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard, is_shard
+from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.placement.plans import INPUT
 from parallel.placement.redistribute import Redistribute
 
@@ -30,7 +30,7 @@ class Placer:
     def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
         self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
         self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
-        self.order = tuple(axis for axis, p in self.at.items() if is_shard(p, N)) if order is None else order
+        self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []
 
     def _start(self, axis):
@@ -41,14 +41,14 @@ class Placer:
         """The placement that a choice means along an axis. kinds: INPUT or OUTPUT of `plans.py`; at: what there is already,
         which a Shard of the same dimension keeps."""
         kind = kinds[choice]
-        if not isinstance(kind, int):
+        if kind in (Replicate(), Partial()):
             return kind
-        return at[axis] if is_shard(at.get(axis), kind) else self.shard(axis, kind)
+        return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
 
     def shard(self, axis, dim):
         """The Shard of a dimension along an axis that divides it as that axis divides everything."""
         split = self.splits[axis]
-        return Shard(dim, split if dim == N else split.partition(self.shape[dim - 1 if dim > 0 else dim]))
+        return Shard(dim, split if dim == N else split.of_length(self.shape[dim - 1 if dim > 0 else dim]))
 
     @property
     def layout(self):
@@ -78,7 +78,7 @@ class Placer:
         inner = self.order[self.order.index(axis) + 1 :] if axis in self.order else ()
         for other in reversed(inner):  # their parts are parts of what this axis is about to put together
             self.move(other, Replicate(), name)
-        if source == Partial() and not isinstance(target, Shard):  # a reduce-scatter first: two moves of fewer bytes
+        if source == Partial() and target.dim is None:  # a reduce-scatter first: two moves of fewer bytes
             self._append_move(axis, self.shard(axis, C), name)
         self._append_move(axis, target, name)
         for other in inner:
@@ -89,7 +89,7 @@ class Placer:
         rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
         self._append(Redistribute(self.grid.group(axis), self.at[axis], target, self.shape, rows), name)
         self.at[axis] = target
-        self.order = outer + ((axis,) if is_shard(target, N) else ())
+        self.order = outer + ((axis,) if target.dim == N else ())
 
     @staticmethod
     def _rows_of_group(layout, axis, coordinates, batch_size):
@@ -108,7 +108,7 @@ class Placer:
 
     def _sharding(self, dim):
         """The axes along which a dimension of the samples is sharded."""
-        return [axis for axis, placement in self.at.items() if is_shard(placement, dim)]
+        return [axis for axis, placement in self.at.items() if placement.dim == dim]
 
     # ----- one method for each kind of layer
 
@@ -123,8 +123,8 @@ class Placer:
         block, outputs = self._block(layer, choices)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
-        for axis in self._sharding(H) if isinstance(layer, Conv2d) else ():
-            rows = self.splits[axis].partition(layer.window.output(*self.shape[:2])[0])
+        for axis in self._sharding(H):  # of a convolution: no other layer with weights is given height shards
+            rows = self.splits[axis].of_length(layer.window.output(*self.shape[:2])[0])
             halo = self._halo(axis, layer.window, rows)
             mine = rows.part(self.grid.coordinates[axis])
             block.window = layer.window.of_rows(mine, self.shape[0])
@@ -146,7 +146,7 @@ class Placer:
         for axis, choice in choices.items():
             ranks = self.grid.sizes[axis]
             if choice in ("out", "laugier"):
-                columns = self.owners.get(layer.name) or self.splits[axis].partition(layer.outputs)
+                columns = self.owners.get(layer.name) or self.splits[axis].of_length(layer.outputs)
                 weight[axis], bias[axis], outputs[axis] = Shard(-1, columns), Shard(0, columns), Shard(C, columns)
             elif choice == "in":
                 rows = self.at[axis].partition
@@ -163,14 +163,10 @@ class Placer:
 
     def _hides_gather(self, before, block):
         """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
-        if not isinstance(before, Redistribute) or not isinstance(block, Linear) or not is_cpu():
+        gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
+        if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not is_cpu():
             return False
-        gathers = is_shard(before.source, C) and before.target == Replicate()
-        return gathers and before.source.partition.is_contiguous and self.grid.spans_nodes(*self._axes_of(before))
-
-    def _axes_of(self, move):
-        """The axis along which a Redistribute moves."""
-        return [axis for axis in self.at if self.grid.group(axis) is move.group]
+        return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
     def _halo(self, axis, window, outputs):
         """The Redistribute from the rows that the ranks of an axis own to those that their parts of the outputs look at."""
@@ -182,7 +178,7 @@ class Placer:
         self.whole_values(layer.name)
         new = copy(layer)
         for axis in self._sharding(H):
-            rows = self.splits[axis].partition(layer.window.output(*self.shape[:2])[0])
+            rows = self.splits[axis].of_length(layer.window.output(*self.shape[:2])[0])
             halo = self._halo(axis, layer.window, rows)
             new.window = layer.window.of_rows(rows.part(self.grid.coordinates[axis]), self.shape[0])
             if halo.moves("forward"):
@@ -203,8 +199,8 @@ class Placer:
 
     def batch_norm(self, layer):
         self.whole_values(layer.name)
-        apart = [axis for axis, p in self.at.items() if isinstance(p, Shard) and p.dim != C]
-        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if is_shard(p, C)}
+        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C)]
+        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
         layout = Layout((layer.channels,), self.grid.sizes, channels)
         (held,) = layout.block(self.grid.coordinates)
         new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum, held)
@@ -233,11 +229,11 @@ class Placer:
         if len(self.shape) == 1:
             return
         for axis, placement in self.at.items():
-            if is_shard(placement, H):
+            if placement.dim == H:
                 self.move(axis, self.shard(axis, N), layer.name)
         self._append(copy(layer), layer.name)
         pixels = self.shape[0] * self.shape[1]
-        self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if is_shard(p, C)}
+        self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if p.dim == C}
 
     def residual(self, layer):
         branch, shortcut = self._branches((layer.branch, layer.shortcut), layer.name)
@@ -261,7 +257,7 @@ class Placer:
             if not placers:
                 placer.whole_values(name)
                 for axis, placement in placer.at.items():
-                    if whole_channels and is_shard(placement, C):
+                    if whole_channels and placement.dim == C:
                         placer.move(axis, placer.shard(axis, N), name)
             else:
                 placer._end_as(placers[0], name)

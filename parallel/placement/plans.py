@@ -18,7 +18,6 @@ Along the axis `height` convolutions are "height" and Linear layers "replicate",
 
 from math import prod
 
-from nn import Conv2d, Linear
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
@@ -43,7 +42,7 @@ def weighted(net):
 
 def weighted_in(layers):
     """The same for a list of layers."""
-    return [leaf for leaf in leaves(layers) if isinstance(leaf, Conv2d | Linear)]
+    return [leaf for leaf in leaves(layers) if leaf.kind]
 
 
 def choices(layers, words):
@@ -69,7 +68,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
         if kind == C:
             return Shard(C, Partition.even(features, ranks))
         # Height shards are flattened into shards of the samples.
-        return Shard(N, Split(ranks)) if isinstance(kind, int) else kind
+        return Shard(N, Split(ranks)) if kind in (N, H) else kind
 
     def cost(source, target, features):
         samples = ranks  # enough of them that an all-to-all is counted with its share
@@ -82,7 +81,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
         target = placement(kind, entering)
         if OUTPUT[choice] != Partial():
             return cost(placement(OUTPUT[choice], entering), target, entering)
-        if isinstance(target, Shard):
+        if target.dim is not None:
             return cost(Partial(), placement(kind, leaving), leaving)
         return cost(Partial(), placement(C, leaving), leaving) + cost(placement(C, entering), target, entering)
 
@@ -109,7 +108,7 @@ def words_of(text, layers):
         kinds = dict(word.split("=", 1) for word in words)
         if sorted(word.split("=")[0] for word in words) != ["conv", "linear"]:
             raise ValueError(f"plan '{text}': by kind it names conv and linear: use {HELP}")
-        words = [kinds["conv" if isinstance(layer, Conv2d) else "linear"] for layer in layers]
+        words = [kinds[layer.kind] for layer in layers]
     elif len(words) == 1:
         words *= len(layers)
     if len(words) != len(layers):
@@ -117,7 +116,7 @@ def words_of(text, layers):
     for word, layer in zip(words, layers, strict=True):
         if word not in INPUT and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
-        if INPUT.get(word) == H and not isinstance(layer, Conv2d):
+        if INPUT.get(word) == H and layer.kind != "conv":
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no height to split: use conv=height,linear=..")
     return words
 

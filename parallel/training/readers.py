@@ -67,7 +67,7 @@ class ScatterBroadcast:
         self.batch, self.others = net.grid.group("batch"), net.grid.group("height", "model")
 
     def load(self, indices):
-        net, blocks = self.net, self.net.splits["batch"].partition(len(indices))
+        net, blocks = self.net, self.net.splits["batch"].of_length(len(indices))
         reads, mine = self.batch.rank == 0 and self.others.rank == 0, blocks.part(self.batch.rank)
         x = self._spread(self.part.inputs(indices, _whole(net.input.sample_shape)) if reads else None, blocks,
                          net.input.sample_shape, self.part.input_type)  # fmt: skip

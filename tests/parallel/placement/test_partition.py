@@ -89,8 +89,8 @@ def test_intersections_and_positions_are_those_of_sets(seed):
 
 
 def test_a_split_waits_for_the_length():
-    assert Split(3).partition(7) == Partition.even(7, 3)
-    assert Split(2, (3, 1)).partition(8) == Partition.weighted(8, (3, 1))
+    assert Split(3).of_length(7) == Partition.even(7, 3)
+    assert Split(2, (3, 1)).of_length(8) == Partition.weighted(8, (3, 1))
 
 
 @pytest.mark.parametrize(

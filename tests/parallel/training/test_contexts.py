@@ -8,7 +8,7 @@ from nn import LOSSES, BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Lin
 from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize
 from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo import Halo, HaloConv2d
+from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.placer import GlobalBatchNorm
 from parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
@@ -96,7 +96,7 @@ def test_gradients_do_not_depend_on_the_order(comm):
                     assert np.allclose(found, expected, rtol=1e-12, atol=1e-14), (sizes, schedule, "summed in another order")
                     assert again == calls, (sizes, schedule, "each collective once a pass")
     if comm.size > 1:
-        assert {Redistribute, HaloConv2d, Halo, GlobalBatchNorm} <= seen
+        assert {Redistribute, HaloConv2d, GlobalBatchNorm} <= seen
 
 
 @mpi(2, 3)
