@@ -75,7 +75,9 @@ class Redistribute(Layer):
     def _reduce_scatter(self, x, source, target, direction, context):
         parts = self.parts(target, context.batch_size)
         blocks, counts = self._blocks(x, target.dim, parts, context)
-        out = context[self].workspace(direction, resized(x.shape, target.dim, size(self.part(target, context.batch_size))), x.dtype)
+        out = context[self].workspace(
+            direction, resized(x.shape, target.dim, size(self.part(target, context.batch_size))), x.dtype
+        )
         self.group.reduce_scatter(blocks, out, counts, self.name)
         return out
 
