@@ -69,9 +69,7 @@ class Conv2d(Layer):
             height = whole.shape[1]
             x = whole[:, self.window.input_rows(rows, height)]
             window = self.window.of_rows(rows, height)
-            self.algorithm_of(part.shape, window).forward(
-                x, self.weight.value, self.bias_value, part, context.progress
-            )
+            self.algorithm_of(part.shape, window).forward(x, self.weight.value, self.bias_value, part, context.progress)
 
     def gradients(self, dy, context):
         self._backward(dy, None, context)

@@ -47,7 +47,7 @@ class PooledConv2d(Layer):
             return context.run(self.pool, "forward", self.conv.forward(x, context))
         context[self.conv].x = x
         y = self.pool.takes(shape, x.dtype, context)
-        for images in self._blocks(x, context):
+        for images in self._blocks(x):
             part = scratch("convolved", self._shape(x[images]), x.dtype)
             weight, bias = self.conv.weight.value, self.conv.bias_value
             self.conv.algorithm_of(part.shape).forward(x[images], weight, bias, part, context.progress)
@@ -93,7 +93,7 @@ class PooledConv2d(Layer):
     def _gradients_behind_convolution(self, dy, context):
         """(images, gradient of what the convolution gave) of each block."""
         x = context[self.conv].x
-        for images in self._blocks(x, context):
+        for images in self._blocks(x):
             part = scratch("convolved", self._shape(x[images]), x.dtype)
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
@@ -109,9 +109,9 @@ class PooledConv2d(Layer):
         large = size * x.itemsize >= LARGE and filters > 0
         return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
 
-    def _blocks(self, x, context):
+    def _blocks(self, x):
         """Slices of images, those of the blocks in which the convolution works."""
-        found = self.conv.algorithm_of(self._shape(x)).blocks(x, self._shape(x), context.progress)
+        found = self.conv.algorithm_of(self._shape(x)).blocks(x, self._shape(x))
         return [images for images, _ in groupby(images for images, _ in found)]
 
     def __repr__(self):

@@ -9,8 +9,8 @@ x: (n, H, W, C); w: (kh, kw, C, F); y: (n, P, Q, F). Pixels outside the image ar
 | `Patches`  | any shape                              | the pixels under each window side by side, times the kernel |
 | `Winograd` | 3x3 and 5x5 of stride 1, many channels | F(m x m, r x r): m^2 outputs of (m+r-1)^2 products, not m^2 r^2 |
 
-Both work on blocks of images and rows, behind each of which `progress` is called where it is given, so that what they unroll stays in the cache and their working memory is bounded,
-however large the batch. `Patches`: 1 MiB of patches (or one row of them, if that is more), and the block of pixels.
+Both work on blocks of images and rows, so that what they unroll stays in the cache and their working memory is bounded,
+however large the batch; behind each block `progress` is called where it is given. `Patches`: 1 MiB of patches (or one row of them, if that is more), and the block of pixels.
 `Winograd`: four buffers of 2 MiB (or 112 tiles, if that is more: 8 MiB at 512 channels), and backward three of the
 transformed kernel, (m+r-1)^2 / r^2 times the kernel each. All layers share them. PyTorch's direct kernels run near the
 processor's peak, so on large layers only fewer operations are faster.

@@ -88,6 +88,11 @@ class Array:
     def __repr__(self):
         return f"device {self._host!r}"
 
+    @property
+    def base(self):
+        """The array of which this is a view, None where it holds memory of its own."""
+        return None if self._host.base is None else Array(self._host.base)
+
     def __neg__(self):
         return wrap(-self._host)
 

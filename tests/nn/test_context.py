@@ -38,7 +38,14 @@ def cnn():
 
 
 def winograd():
-    return [Conv2d(2, 24, 3, padding=1), ReLU(), Conv2d(24, 25, 3, padding=1), LocalResponseNorm(3), Flatten(), Linear(25 * 64, 3)]
+    return [
+        Conv2d(2, 24, 3, padding=1),
+        ReLU(),
+        Conv2d(24, 25, 3, padding=1),
+        LocalResponseNorm(3),
+        Flatten(),
+        Linear(25 * 64, 3),
+    ]
 
 
 def normalised():
@@ -189,7 +196,10 @@ def test_the_halves_of_backward_come_in_either_order(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_contexts_share_no_memory(name):
     training = Training(name).run("F0 F1 F2 I0 I1 I2 W0 W1 W2")
-    held = [[a for kept in c.values() for a in kept.arrays()] + [a for g in c._gradients for a in g.arrays()] for c in training.contexts]
+    held = [
+        [a for kept in c.values() for a in kept.arrays()] + [a for g in c._gradients for a in g.arrays()]
+        for c in training.contexts
+    ]
     outputs = [[y] for y in training.outputs.values()]
     for some in (held, outputs):
         for i, mine in enumerate(some):
@@ -273,7 +283,7 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
         y = net.forward(xp.ones((1, 2, 2, 2), np.float32), context)
         net.backward(y.copy(), context, input_gradient=True)
     names = [(word[0], word[1], word[3]) for word in listening.told if word[0] != "written"]
-    assert names[0] == ("begin", "0", "forward") and ("end", "0", "forward") == names[5]
+    assert names[0] == ("begin", "0", "forward") and names[5] == ("end", "0", "forward")
     assert names[6] == ("begin", "0", "backward") and names[-1] == ("end", "0", "backward")
     assert [name for _, name, _ in names[1:5]] == ["0.branch.0", "0.branch.0", "0.branch.1", "0.branch.1"]
 

@@ -130,7 +130,8 @@ def test_arrays_that_are_not_contiguous(kernel, stride):
         ys = [net.forward(to_device(x), context) for net, x in zip(nets, (view.copy(order="C"), view))]
         assert np.allclose(to_host(ys[0]), to_host(ys[1]), rtol=1e-12)
         dy = rng.standard_normal((*ys[0].shape[:3], 7))[..., 1:6]
-        dxs = [to_host(net.backward(to_device(d), context, input_gradient=True)).copy() for net, d in zip(nets, (dy.copy(), dy))]
+        dys = [to_device(array) for array in (dy.copy(), dy)]
+        dxs = [to_host(net.backward(d, context, input_gradient=True)).copy() for net, d in zip(nets, dys)]
         assert np.allclose(*dxs, rtol=1e-12)
         assert np.allclose(to_host(nets[0].grads), to_host(nets[1].grads), rtol=1e-12)
 
