@@ -124,6 +124,7 @@ SMALL = {
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json --out predictions.json": Small(
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
+    ".venv/bin/python -m experiments.predictions_table predictions.json --out predictions.md": Small(),
     ".venv/bin/python -m experiments.thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
     ".venv/bin/python -m experiments.laugier2018_predicted": Small(),
     ".venv/bin/python -m experiments.summary --net vgg16 --batch-size 8": Small(),
@@ -168,6 +169,7 @@ NEEDS = {  # of these commands the first reads what the second writes
     "--out both.png": "--out predicted-airfoil.jsonl",
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json "
     "--out predictions.json": "--out machine.json",
+    ".venv/bin/python -m experiments.predictions_table predictions.json --out predictions.md": "--out predictions.json",
 }
 
 
