@@ -245,8 +245,8 @@ def test_no_room_in_memory_is_said_by_all(comm):
 
 
 @mpi(2)
-def test_on_a_device_all_but_plain_is_refused(comm):
-    reductions.is_cpu = lambda: False
+def test_on_a_device_all_but_plain_is_refused(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "is_cpu", lambda: False)
     with ProcessGrid(comm, batch=2) as grid:
         assert str(parallelize(mlp_net(), grid, reduction="auto").reduction) == "plain"
         for name in ("overlap", "overlap:4", "shared"):
@@ -297,11 +297,12 @@ def test_sums_are_right_before_they_are_timed(comm):
 
 
 @mpi(2, 3)
-def test_products_in_pieces_equal_serial(comm):
+def test_products_in_pieces_equal_serial(comm, monkeypatch):
     """Every product is cut, and what is under way is tested after each piece and each layer."""
-    gemm.LONG, reduction.EVERY = 1, 0.0
+    monkeypatch.setattr(gemm, "LONG", 1)
+    monkeypatch.setattr(reduction, "EVERY", 0.0)
     tests, test = [], Transfer.test
-    Transfer.test = lambda transfer: tests.append(transfer) or test(transfer)
+    monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
     losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
     for sharded in (False, True):
         with ProcessGrid(comm, batch=comm.size) as grid:
