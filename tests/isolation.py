@@ -44,8 +44,8 @@ def attributes_of_modules():
     for module_name, module in list(sys.modules.items()):
         if module is not None and module_name.split(".")[0] in PACKAGES:
             for name, value in list(vars(module).items()):
-                if name.startswith("_"):
-                    continue
+                if name.startswith("_") and not callable(value):
+                    continue  # a module's own state, such as the device in use
                 found[f"{module_name}.{name}"] = value
                 if isinstance(value, type) and value.__module__ == module_name:
                     found |= {f"{module_name}.{name}.{key}": inner for key, inner in list(vars(value).items())}

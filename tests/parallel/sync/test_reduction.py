@@ -348,10 +348,10 @@ def full(file, size):
 
 
 @mpi(2, 4)
-def test_one_node_without_room_is_heard_of_on_all(comm):
+def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
     with ranks_per_node(1), ProcessGrid(comm, batch=comm.size) as grid:
         if comm.rank:
-            shared_memory._reserve = full
+            monkeypatch.setattr(shared_memory, "_reserve", full)
         try:
             parallelize(mlp_net(), grid, reduction="shared").params  # noqa: B018
         except ValueError as failure:

@@ -100,6 +100,7 @@ def test_a_mean_loss_and_other_dropout_masks_on_each_replica(comm):
         first = replicas.train(loss, optimizer, load, np.arange(2), 1, 1)
         nothing = replicas.train(loss, optimizer, load, np.arange(1), 1, 1)
         replicas.average(0)  # nobody has seen anything: they stay as they are
+        replicas.net.grid.free()
     net = network()
     loss = LOSSES["cross-entropy"]()
     assert first == pytest.approx(loss.forward(net.forward(x[comm.rank :][:1]), y[comm.rank :][:1], 1))
