@@ -30,7 +30,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
     loss, stripes = LOSSES["cross-entropy"](), [order[part] for part in split(len(order), replicas)]
     while any(len(stripe) for stripe in stripes):
         seen = [stripe[: batch_size * period] for stripe in stripes]
-        for net, optimizer, indices in zip(nets, optimizers, seen):
+        for net, optimizer, indices in zip(nets, optimizers, seen, strict=True):
             for start in range(0, len(indices), batch_size):
                 batch = indices[start : start + batch_size]
                 loss.forward(net.forward(x[batch], training=True), y[batch], len(batch))
@@ -38,7 +38,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
                 optimizer.step()
         states = [net.state_dict() for net in nets]
         weights = np.array([len(indices) for indices in seen]) / sum(map(len, seen))
-        mean = {name: sum(w * state[name] for w, state in zip(weights, states)) for name in states[0]}
+        mean = {name: sum(w * state[name] for w, state in zip(weights, states, strict=True)) for name in states[0]}
         for net in nets:
             net.load_state_dict(mean)
         stripes = [stripe[batch_size * period :] for stripe in stripes]
