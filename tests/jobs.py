@@ -175,9 +175,8 @@ class Job:
         by_text = {}
         for rank, text in sorted(failures.items()):
             by_text.setdefault(text, []).append(str(rank))
-        parts = [
-            f"[rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} of {self.ranks}]\n{text}" for text, ranks in by_text.items()
-        ]
+        plural = {True: "s", False: ""}
+        parts = [f"[rank{plural[len(on) > 1]} {', '.join(on)} of {self.ranks}]\n{text}" for text, on in by_text.items()]
         if any("the rank has ended" in text for text in by_text):  # then the launcher has something to say
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE)

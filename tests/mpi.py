@@ -1,9 +1,9 @@
 """Tests that run on several ranks: `@mpi(1, 2, 5)` runs the body once on 1, once on 2 and once on 5 ranks.
 
-The body gets a communicator of its own with all ranks and fails on any rank that raises. If it has a second parameter,
-`monkeypatch`, it also gets pytest's fixture of that name, which undoes on each rank what the body changed in modules. The tests of
-one number of ranks share one job (tests/jobs.py), which is started again after a failure. `timeout`: seconds until a
-test is ended from outside. On the sizes in `long` it is marked so: `-m "not long"` leaves them out.
+The body gets a communicator of its own with all ranks. The test fails if the body raises on any of them. If the body has
+a second parameter, `monkeypatch`, it gets pytest's fixture of that name, which undoes on each rank what the body changed in
+modules. The tests of one number of ranks share one job (tests/jobs.py), which is started again after a failure. `timeout`:
+seconds until a test is ended from outside. On the sizes in `long` it is marked so: `-m "not long"` leaves them out.
 
 The ranks compute on the device that GRIDGRAD_TEST_DEVICE names: see tests/standin.py.
 """

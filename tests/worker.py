@@ -48,10 +48,11 @@ def run_test(world, test):
         body = getattr(importlib.import_module(module), function).body
         use_device(world, standin.name())
         with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
-            comm = world.Dup()  # a message that a test does not receive must not reach the next one
+            comm = world.Dup()
             body(comm, monkeypatch) if "monkeypatch" in inspect.signature(body).parameters else body(comm)
-            comm.Free()
             meet(world)
+            assert not comm.Iprobe(), "the test leaves a message behind that nobody has received"  # the next one might
+            comm.Free()
         sys.stdout.flush()
     except BaseException as failure:
         return words(failure)
