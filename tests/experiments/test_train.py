@@ -228,7 +228,8 @@ def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
 )
 def test_options_of_the_optimizer_train(tmp_path, options):
     """Each changes the training, which goes on learning, and changes it alike on one rank and on two."""
-    plain, alone, found = (report_of(tmp_path, ranks, *SETTINGS, *more) for ranks, more in ((1, []), (1, options), (2, options)))
+    runs = (1, []), (1, options), (2, options)
+    plain, alone, found = (report_of(tmp_path, ranks, *SETTINGS, *more) for ranks, more in runs)
     assert found["final_loss"] < found["loss"][0]
     assert np.allclose(found["loss"], alone["loss"], rtol=1e-9)
     assert not np.allclose(found["loss"], plain["loss"], rtol=1e-6)
