@@ -71,7 +71,7 @@ def compare(comm, make, axes, plans, batch_sizes):
                         assert priced(make(), grid, plan, batch_size, rank) == mine, (str(grid), plan, batch_size, rank)
 
 
-@mpi(*RANKS, long=(7,))
+@mpi(*RANKS)
 def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
     compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
 
@@ -109,7 +109,7 @@ def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traf
         assert cost.seconds_of(work) == pytest.approx(floor + machine.core["call"]), work
 
 
-@mpi(*RANKS, long=(7,))
+@mpi(*RANKS)
 def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     compare(comm, images, ("batch", "height", "model"), ("fewest-bytes", "out", "conv=height,linear=in"), (5,))
 

@@ -33,7 +33,7 @@ def step_seconds(serial, grid, batch_size, slow=1.0, plan="fewest-bytes", **opti
     return virtual.time - start, net
 
 
-@mpi(1, 2, 3, 4, 6, long=(6,))
+@mpi(1, 2, 3, 4, 6)
 def test_a_step_without_stragglers_takes_what_the_model_says(comm):
     for sizes in grids(comm.size):
         for plan in ("out", "in", "fewest-bytes", "replicate", "laugier"):

@@ -100,7 +100,7 @@ def test_every_reduction_of_image_networks_equals_serial(comm):
     check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
 
-@mpi(3, 4, 5, 7, 8, long=(7, 8))
+@mpi(3, 4, 5, 7, 8)
 def test_two_levels_equal_serial(comm):
     """Several nodes, the last of which may have fewer ranks."""
     for number in (1, 2, 3) if comm.size < 6 else (3,):
@@ -271,7 +271,7 @@ def test_unknown_reductions_are_refused(comm):
                 raise AssertionError(options)
 
 
-@mpi(*RANKS, long=(7, 8))
+@mpi(*RANKS)
 def test_gathers_hidden_behind_products_equal_serial(comm):
     """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were."""
     losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
