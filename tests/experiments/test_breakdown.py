@@ -13,6 +13,7 @@ from experiments.common.watch import watched
 from parallel.job.launch import mpiexec
 from parallel.observe.spans import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
+from tests.experiments.figures import is_figure
 
 
 def program(*arguments):
@@ -134,7 +135,7 @@ def test_the_breakdown_is_drawn(swept, tmp_path):
     for kind in ("breakdown", "speedup"):
         finished = program("experiments.plot", kind, swept, "--out", tmp_path / f"{kind}.png")
         assert finished.returncode == 0, finished.stderr
-        assert (tmp_path / f"{kind}.png").read_bytes()[:4] == b"\x89PNG"
+        assert is_figure(tmp_path / f"{kind}.png")
     [(panel, runs)] = middle_runs(read(swept)).items()
     assert panel == ("mlp:8,8,relu", 100)
     assert list(runs) == [(1, (1, 1, 1)), (2, (1, 1, 2)), (4, (1, 1, 4))]
@@ -148,7 +149,8 @@ def test_several_batch_sizes_are_panels_of_a_breakdown(lines, tmp_path):
         report["settings"]["batch_size"] = 200
     path = written(tmp_path / "s.jsonl", lines)
     assert len(middle_runs(read(path, ("global batch size",)))) == 2
-    assert program("experiments.plot", "breakdown", path).returncode == 0
+    finished = program("experiments.plot", "breakdown", path)
+    assert finished.returncode == 0 and is_figure(tmp_path / "s.png"), finished.stderr
     finished = program("experiments.plot", "speedup", path)
     assert finished.returncode == 2 and "runs differ in global batch size" in finished.stderr
 

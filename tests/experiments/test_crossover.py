@@ -8,6 +8,7 @@ import pytest
 
 from experiments import crossover
 from parallel.job.launch import mpiexec
+from tests.experiments.figures import is_figure
 
 SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
 
@@ -45,15 +46,15 @@ def test_every_grid_is_timed_at_every_batch_size(reported):
 def test_the_figure_is_drawn(reported, tmp_path):
     finished = figure(reported, "--out", tmp_path / "f.png", "--at", 7)
     assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+    assert is_figure(tmp_path / "f.png")
 
 
 def test_the_figure_of_one_batch_size(reported, tmp_path):
     result = json.loads(reported.read_text())
     rows = [row for row in result["rows"] if row["batch_size"] == 3]
     (tmp_path / "one.json").write_text(json.dumps(result | {"rows": rows}))
-    assert figure(tmp_path / "one.json").returncode == 0
-    assert (tmp_path / "one.png").exists()
+    finished = figure(tmp_path / "one.json")
+    assert finished.returncode == 0 and is_figure(tmp_path / "one.png"), finished.stderr
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,9 @@ def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
     finished = job(2, "experiments.calibrate", "--quick", "--out", tmp_path / "m.json")
     assert finished.status == 0, finished.stderr
     assert "GFLOP/s" in finished.stdout and machine.read(str(tmp_path / "m.json")).node["ranks"] == 2
-    assert explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2).returncode == 0
+    explained = explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2)
+    assert explained.returncode == 0, explained.stderr
+    assert machine.read(str(tmp_path / "m.json")).name in explained.stdout and "\ngrid " in explained.stdout
 
 
 def test_the_grid_may_be_chosen_by_the_planner(tmp_path):

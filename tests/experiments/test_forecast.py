@@ -16,6 +16,7 @@ from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
 from parallel.grid.process_grid import parse_grid
 from parallel.performance.planner import Planner
+from tests.experiments.figures import is_figure
 
 CORI = machine.read("cori-haswell")
 SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(forecast.ALL_SCHEMES), "batch_size": 32,
@@ -125,7 +126,7 @@ def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path
         out = tmp_path / f"{len(reports)}.png"
         finished = program("experiments.plot", "speedup", *reports, "--predicted", *swept, "--out", out)
         assert finished.returncode == 0, finished.stderr
-        assert out.read_bytes()[:4] == b"\x89PNG"
+        assert is_figure(out)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_the_map_of_thresholds(tmp_path):
     arguments = ["--ranks", 8, "--widths", "32,512,2048", "--batch-sizes", "8,256,65536", "--out", tmp_path / "t.png"]
     finished = program("experiments.thresholds", *arguments)
     assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "t.png").read_bytes()[:4] == b"\x89PNG"
+    assert is_figure(tmp_path / "t.png")
     result = json.loads((tmp_path / "t.json").read_text())
     winners = {(p["width"], p["batch_size"]): p["winner"] for p in result["points"]}
     assert result["predicted"] and winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"

@@ -100,10 +100,10 @@ def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
         jobs = [
             subprocess.Popen(command("run", "--hosts", 2, "-n", 2, *PYTHON, WAITS), stdout=subprocess.PIPE) for _ in numbers
         ]
-        for job, number in zip(jobs, numbers):
+        for job, number in zip(jobs, numbers, strict=True):
             assert sorted(job.stdout.read(6)) == sorted(b"up\n" * 2)  # the ranks speak at once
             job.send_signal(number)
-        for job, number in zip(jobs, numbers):
+        for job, number in zip(jobs, numbers, strict=True):
             assert job.wait(10) == (-number if number == signal.SIGKILL else 128 + number)
             job.stdout.close()
 

@@ -12,6 +12,7 @@ from experiments import bench, plot, sweep
 from experiments.benchmarks import bench_serial
 from experiments.check import problems
 from parallel.job.launch import mpiexec
+from tests.experiments.figures import is_figure
 
 
 def program(*arguments):
@@ -53,7 +54,7 @@ def test_a_sweep_writes_a_report_a_run(swept):
 def test_the_figure_is_drawn(swept, tmp_path):
     finished = program("experiments.plot", "speedup", swept, "--out", tmp_path / "figure.png")
     assert finished.returncode == 0, finished.stderr
-    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    assert is_figure(tmp_path / "figure.png")
     values = plot.speedups(plot.read(swept))
     assert all(values[net, (1, 1, 1)][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
 
@@ -164,7 +165,9 @@ def test_programs_that_are_no_jobs_say_so_once():
 def test_launch_starts_a_job():
     finished = program("experiments.launch", 2, "experiments.check", "--ranks", 2)
     assert finished.returncode == 0 and finished.stdout.endswith("ok\n"), finished.stderr
-    assert program("experiments.launch", 0, "experiments.check").returncode == 2
+    refused = program("experiments.launch", 0, "experiments.check")
+    assert refused.returncode == 2 and refused.stdout == ""
+    assert refused.stderr.startswith("launch: error: argument ranks: must be a whole number of at least 1, not '0'")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_the_scatters_are_timed(tmp_path):
     assert finished.status == 0, finished.stderr
     rows = json.loads((tmp_path / "s.json").read_text())["rows"]
     # Three ranks get a block from rank 0; or one gets a block, and two get theirs from another.
-    assert all(
+    assert rows and all(
         row["scatter bytes"] // row["block_bytes"] == row["scatter-broadcast bytes"] // row["block_bytes"] == 3 for row in rows
     )
 
@@ -252,7 +255,9 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     assert row["printed_MB"] == pytest.approx(3 * 4 / 3 * 4 * 100 * (16 + 3 * 1024 + 2) / 1e6)
     assert row["ours_MB"] <= 2 / 3 * row["corrected_MB"]
     assert [r["scatter_faster_below_MB"] for r in tables["crossover"]][0] == pytest.approx(2.8)
-    assert program("experiments.reproduce", "nobody1999").returncode == 2
+    refused = program("experiments.reproduce", "nobody1999")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
 
 
 def test_the_peer_comparison_compares_the_same_network():

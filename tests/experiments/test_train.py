@@ -226,13 +226,23 @@ def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
 @pytest.mark.parametrize(
     "options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]]
 )
-def test_options_of_the_optimizer_train(options):
-    finished = train(2, *SETTINGS, *options)
-    assert finished.status == 0, finished.stderr
+def test_options_of_the_optimizer_train(tmp_path, options):
+    """Each changes the training, which goes on learning, and changes it alike on one rank and on two."""
+    runs = (1, []), (1, options), (2, options)
+    plain, alone, found = (report_of(tmp_path, ranks, *SETTINGS, *more) for ranks, more in runs)
+    assert found["final_loss"] < found["loss"][0]
+    assert np.allclose(found["loss"], alone["loss"], rtol=1e-9)
+    assert not np.allclose(found["loss"], plain["loss"], rtol=1e-6)
 
 
-BAD = [
+TOGETHER = [  # what the ranks find out in different ways
     (["--grid", "batch=2,model=2"], "has 4 places but there are 3 ranks"),
+    (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
+    (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
+    (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
+    (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
+]
+BAD = [  # what each of them finds out alone: the short tests ask one
     (["--grid", "rows=3"], "grid 'rows=3'"),
     (["--grid", "batch=-3"], "whole number of at least 1"),
     (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
@@ -270,7 +280,6 @@ BAD = [
     (["--schedule", "linear"], "unknown schedule 'linear'"),
     (["--seed", "-1"], "whole number of at least 0"),
     (["--seed", "18446744073709551616"], "at most 9223372036854775807"),
-    (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
     (["--net", "mlp:relu,dropout=2"], "Dropout: p must be"),
     (["--schedule", "step:1:-1"], "factor above 0"),
     (["--report", "/tmp/same", "--predictions", "/tmp/same"], "are the same file"),
@@ -279,19 +288,21 @@ BAD = [
     (["--dtype", "float16"], "invalid choice"),
     (["--reader", "pigeon"], "invalid choice"),
     (["--depth", "3"], "unrecognized arguments"),
-    (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
     (["--report", "/"], "can not write to /: it is no ordinary file"),
     (["--predictions", "/dev/null/x.npy"], "can not write to /dev/null"),
-    (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
-    (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(a) for a, _ in BAD])
-def test_bad_input_ends_with_one_line_and_status_2(arguments, message):
+@pytest.mark.parametrize(
+    ("ranks", "arguments", "message"),
+    [pytest.param(3, *case, id=" ".join(case[0])) for case in TOGETHER]
+    + [pytest.param(1, *case, id=" ".join(case[0])) for case in BAD]
+    + [pytest.param(3, *case, id=" ".join(case[0]) + " on 3", marks=pytest.mark.long) for case in BAD],
+)
+def test_bad_input_ends_with_one_line_and_status_2(ranks, arguments, message):
     default = [] if any(a in ("--steps", "--epochs") for a in arguments) else ["--steps", "9"]
     default += [] if "--net" in arguments else ["--net", "mlp:8,8,relu"]
-    finished = train(3, *default, "--quiet", *arguments, timeout=60)
+    finished = train(ranks, *default, "--quiet", *arguments, timeout=60)
     assert finished.status == 2, finished.stderr
     lines = [line for line in finished.stderr.splitlines() if line.startswith("train: error: ")]
     assert len(lines) == 1 and message in lines[0], finished.stderr

@@ -11,17 +11,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from mpi4py import MPI
 
 from experiments.usability.__main__ import BY_HAND, CALL, GRIDS, one_call, results, source
 from experiments.usability.halstead import KEYWORDS, Halstead, added, measure, statements
+from parallel.training.network import ParallelSequential
 from tests.mpi import mpi
 
 
 def losses(text):
     """What a program prints, run by this rank in this process: the loss of each epoch."""
-    printed = io.StringIO()
+    printed, names = io.StringIO(), {"__name__": "__main__"}
     with redirect_stdout(printed):
-        exec(compile(text, "program", "exec"), {"__name__": "__main__"})
+        exec(compile(text, "program", "exec"), names)
+    for thing in names.values():  # what its end would free
+        if isinstance(thing, ParallelSequential):
+            thing.grid.free()
+        elif isinstance(thing, MPI.Comm) and thing not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            thing.Free()
     found = [float(line.split()[1]) for line in printed.getvalue().splitlines()]
     assert len(found) == 3
     return found

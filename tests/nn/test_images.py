@@ -127,11 +127,11 @@ def test_arrays_that_are_not_contiguous(kernel, stride):
     whole = rng.standard_normal((2, 12, 9, 14))
     for view in (whole.transpose(0, 2, 3, 1), whole[..., 1:13], whole[:, 1:-1, 2:-1, :12], whole[::2, ::2, ::-1, :12]):
         nets = [Sequential([Conv2d(12, 5, kernel, stride)], seed=1, dtype=np.float64) for _ in range(2)]
-        ys = [net.forward(to_device(x), context) for net, x in zip(nets, (view.copy(order="C"), view))]
+        ys = [net.forward(to_device(x), context) for net, x in zip(nets, (view.copy(order="C"), view), strict=True)]
         assert np.allclose(to_host(ys[0]), to_host(ys[1]), rtol=1e-12)
         dy = rng.standard_normal((*ys[0].shape[:3], 7))[..., 1:6]
         dys = [to_device(array) for array in (dy.copy(), dy)]
-        dxs = [to_host(net.backward(d, context, input_gradient=True)).copy() for net, d in zip(nets, dys)]
+        dxs = [to_host(net.backward(d, context, input_gradient=True)).copy() for net, d in zip(nets, dys, strict=True)]
         assert np.allclose(*dxs, rtol=1e-12)
         assert np.allclose(to_host(nets[0].grads), to_host(nets[1].grads), rtol=1e-12)
 
@@ -168,7 +168,7 @@ def test_a_span_is_where_windows_and_pixels_meet():
                 for length in range(6):
                     pairs = [(p, p * stride + offset) for p in range(outputs) if 0 <= p * stride + offset < length]
                     outer, inner = span(offset, stride, outputs, length)
-                    assert list(zip(range(outputs)[outer], range(length)[inner])) == pairs
+                    assert list(zip(range(outputs)[outer], range(length)[inner], strict=True)) == pairs
                     assert len(range(outputs)[outer]) == len(range(length)[inner])
 
 
@@ -265,5 +265,5 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         assert context[net.running[0]].in_blocks == (large == 1 and is_cpu())
         found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
-    for a, b in zip(*found.values()):
+    for a, b in zip(*found.values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)

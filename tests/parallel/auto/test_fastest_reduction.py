@@ -38,8 +38,9 @@ def test_uneven_blocks_do_not_part_the_ranks(comm):
 
 
 @mpi(2)
-def test_where_there_is_no_room_it_is_plain(comm):
-    reductions.has_room, reductions.fastest = lambda net: False, lambda net, question: "shared"
+def test_where_there_is_no_room_it_is_plain(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "has_room", lambda net: False)
+    monkeypatch.setattr(reductions, "fastest", lambda net, question: "shared")
     with ProcessGrid(comm, batch=2) as grid:
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "plain"
 

@@ -216,7 +216,7 @@ def test_ranks_with_other_clocks_meet_on_the_timeline(comm):
         accuracy = found["otherData"]["clock accuracy in microseconds"]
         assert 0 < accuracy < 20_000
         steps = [[e for e in slices(found, rank) if e["cat"] == "step"] for rank in (0, 1)]
-        for a, b in zip(*steps):  # a loss is summed in each step: they overlap
+        for a, b in zip(*steps, strict=True):  # a loss is summed in each step: they overlap
             assert a["ts"] < b["ts"] + b["dur"] + accuracy and b["ts"] < a["ts"] + a["dur"] + accuracy
 
 
@@ -243,7 +243,7 @@ def test_the_others_wait_for_who_comes_late(comm):
         probes = [e for e in mine if e["name"] == "probe all-reduce"]
         waits = [[w for w in mine if w["cat"] == "waiting" and w["ts"] == e["ts"]] for e in probes]
         assert is_nested(mine) and len(probes) == 3
-        for late, (probe, wait) in enumerate(zip(probes, waits)):
+        for late, (probe, wait) in enumerate(zip(probes, waits, strict=True)):
             seconds = sum(w["dur"] for w in wait) / 1e6
             assert seconds < 0.01 if rank == late else 0.04 < seconds < 0.2, (rank, late, seconds)
             assert seconds <= probe["dur"] / 1e6
@@ -318,7 +318,7 @@ def test_halos_fly_while_the_layer_computes(comm):
         flights = [e for e in slices(found, 0, 1) if e["name"] == "0 exchange"]
         layers = [e for e in slices(found, 0) if e["name"].startswith("0 HaloConv2d forward")]
         assert len(flights) == len(layers) == 2  # the first layer has no gradient of its input to send back
-        for flight, layer in zip(flights, layers):
+        for flight, layer in zip(flights, layers, strict=True):
             assert layer["ts"] <= flight["ts"] and flight["ts"] + flight["dur"] <= layer["ts"] + layer["dur"]
 
 

@@ -72,7 +72,7 @@ def compare(comm, make, axes, plans, batch_sizes):
                         assert priced(make(), grid, plan, batch_size, rank) == mine, (str(grid), plan, batch_size, rank)
 
 
-@mpi(*RANKS, long=(7,))
+@mpi(*RANKS)
 def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
     compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
 
@@ -95,7 +95,7 @@ def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm):
 def test_the_operations_of_all_ranks_are_those_of_one(machine, sizes):
     machine, net = read(machine), images()
     places = product(*(range(sizes.get(axis, 1)) for axis in AXES))
-    costs = [Cost(net, Outline(sizes, dict(zip(AXES, place))), "fewest-bytes", 12, machine) for place in places]
+    costs = [Cost(net, Outline(sizes, dict(zip(AXES, place, strict=True))), "fewest-bytes", 12, machine) for place in places]
     alone = Cost(net, Outline({}), "fewest-bytes", 12, machine)
     operations = lambda cost: sum(work.flops for work in cost.works if work.phase in ("forward", "backward", "gradients"))  # noqa: E731
     assert sum(map(operations, costs)) == pytest.approx(operations(alone))
@@ -110,7 +110,7 @@ def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traf
         assert cost.seconds_of(work) == pytest.approx(floor + machine.core["call"]), work
 
 
-@mpi(*RANKS, long=(7,))
+@mpi(*RANKS)
 def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     compare(comm, images, ("batch", "height", "model"), ("fewest-bytes", "out", "conv=height,linear=in"), (5,))
 

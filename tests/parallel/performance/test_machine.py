@@ -106,9 +106,15 @@ def test_a_machine_that_is_not_there_is_said_with_those_that_are():
         read("cray-3")
 
 
+def shorten(monkeypatch, module, **settings):
+    """Settings of a measurement for this test, in which the numbers that are found do not matter."""
+    for name, value in settings.items():
+        monkeypatch.setattr(module, name, value)
+
+
 @mpi(1, 2, 3)
-def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
-    measure.SAMPLE, measure.RUNS = 1e-6, 1  # the numbers do not matter here
+def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monkeypatch):
+    shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     first = this_machine.here(comm)
     assert this_machine.place(comm).is_file() and first.node["ranks"] == comm.size
     assert machine.checked(json.loads(this_machine.place(comm).read_text())).core == first.core == this_machine.here(comm).core
@@ -117,9 +123,9 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm):
 
 
 @mpi(1, 2)
-def test_what_steps_take_beyond_their_parts(comm):
-    measure.SAMPLE, measure.RUNS, step_overhead.STEPS, step_overhead.ROUNDS = 1e-6, 1, 1, 1
-    step_overhead.PASSES = 2
+def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
+    shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
+    shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
     first = this_machine.here(comm)
     found = step_overhead.beyond(Paced(comm), first)
     again = machine.checked(json.loads(this_machine.place(comm).read_text()) | {"core": first.core | found})
@@ -131,11 +137,9 @@ def test_what_steps_take_beyond_their_parts(comm):
 
 
 @mpi(1, 2)
-def test_all_tables_of_a_calibration(comm):
-    measure.SAMPLE, measure.RUNS, measure.PASSES = 1e-6, 1, 1
-    measure.LINEAR = [1, 4], [8, 16], [8, 16]
-    measure.CONVOLUTION = [1, 2], [16], [1, 3], [8]
-    measure.ELEMENTS, measure.LONGEST = [128, 4096], 64
+def test_all_tables_of_a_calibration(comm, monkeypatch):
+    shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1, PASSES=1, ELEMENTS=[128, 4096], LONGEST=64)
+    shorten(monkeypatch, measure, LINEAR=([1, 4], [8, 16], [8, 16]), CONVOLUTION=([1, 2], [16], [1, 3], [8]))
     described = machine.checked(this_machine.thorough(comm))
     assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
     assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)

@@ -151,10 +151,8 @@ def test_laugiers_pair_hands_on_whole_gradients(comm):
 
 
 @mpi(2)
-def test_large_all_reduces_go_in_pieces(comm):
-    import parallel.grid.group
-
-    parallel.grid.group.MAX_ELEMENTS = 10
+def test_large_all_reduces_go_in_pieces(comm, monkeypatch):
+    monkeypatch.setattr("parallel.grid.group.MAX_ELEMENTS", 10)
     with ProcessGrid(comm, batch=2) as grid:
         array = to_device(np.arange(27.0))
         grid.group("batch").all_reduce(array, "test")

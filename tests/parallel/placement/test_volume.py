@@ -1,6 +1,6 @@
 """The bytes of whole training steps equal the closed forms: on every grid, batch sizes that nothing divides."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ PLANS = ["fewest-bytes", "laugier", *(",".join(p) for p in product(("out", "in")
 
 
 def mlp(widths):
-    layers = [layer for a, b in zip(widths, widths[1:]) for layer in (Linear(a, b), ReLU())]
+    layers = [layer for a, b in pairwise(widths) for layer in (Linear(a, b), ReLU())]
     return Sequential(layers[:-1])
 
 
@@ -59,7 +59,7 @@ def test_a_step_has_the_fewest_messages(comm):
 @pytest.mark.parametrize("widths", [[7, 3], [784, 512, 512, 10], [16, 32, 32, 32, 2], [5, 100, 3, 200, 7], [9, 8, 7, 6, 5, 4]])
 @pytest.mark.parametrize("model", [2, 3, 8])
 def test_the_plan_of_fewest_bytes_is_that(widths, model):
-    plan = fewest_bytes(list(zip(widths, widths[1:])), model)
+    plan = fewest_bytes(list(pairwise(widths)), model)
     samples = model  # of which an all-to-all leaves the same share in place as for any large batch
     cost = lambda plan: volume.activations(samples, widths, plan, 1, model)  # noqa: E731
     assert cost(plan) == min(cost(p) for p in product(("out", "in"), repeat=len(widths) - 1))
@@ -76,14 +76,14 @@ ODD_AT_2 = [widths for widths in ODD if len(widths) > 2 and widths[-1] <= 1.5 * 
 @pytest.mark.parametrize(("widths", "model"), [*product(WIDE + ODD, range(3, 9)), *product(WIDE + ODD_AT_2, [2])])
 def test_ours_moves_at_most_two_thirds_of_laugiers(widths, model):
     samples = 840  # each number of ranks divides it
-    ours = volume.activations(samples, widths, fewest_bytes(list(zip(widths, widths[1:])), model), 1, model)
+    ours = volume.activations(samples, widths, fewest_bytes(list(pairwise(widths)), model), 1, model)
     assert ours <= 2 / 3 * volume.laugier_activations(samples, widths, 1, model)
 
 
 @pytest.mark.parametrize("ranks", range(1, 9))
 def test_the_corrected_formulas(ranks):
     """Laugier's cost terms with (P-1)/P for P/(P-1), and no backward all-reduce for the first layer."""
-    parameters = sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
+    parameters = sum(a * b + b for a, b in pairwise(WIDTHS))
     assert volume.gradients(WIDTHS, ranks, 1, itemsize=1) / ranks == pytest.approx(2 * (ranks - 1) / ranks * parameters)
     moved = sum(WIDTHS[1:]) + 2 * sum(WIDTHS[1:-1])
     assert volume.laugier_activations(13, WIDTHS, 1, ranks, itemsize=1) / ranks == pytest.approx(

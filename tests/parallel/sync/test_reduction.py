@@ -99,7 +99,7 @@ def test_every_reduction_of_image_networks_equals_serial(comm):
     check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
 
-@mpi(3, 4, 5, 7, 8, long=(7, 8))
+@mpi(3, 4, 5, 7, 8)
 def test_two_levels_equal_serial(comm):
     """Several nodes, the last of which may have fewer ranks."""
     for number in (1, 2, 3) if comm.size < 6 else (3,):
@@ -244,8 +244,8 @@ def test_no_room_in_memory_is_said_by_all(comm):
 
 
 @mpi(2)
-def test_on_a_device_all_but_plain_is_refused(comm):
-    reductions.is_cpu = lambda: False
+def test_on_a_device_all_but_plain_is_refused(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "is_cpu", lambda: False)
     with ProcessGrid(comm, batch=2) as grid:
         assert str(parallelize(mlp_net(), grid, reduction="auto").reduction) == "plain"
         for name in ("overlap", "overlap:4", "shared"):
@@ -270,7 +270,7 @@ def test_unknown_reductions_are_refused(comm):
                 raise AssertionError(options)
 
 
-@mpi(*RANKS, long=(7, 8))
+@mpi(*RANKS)
 def test_gathers_hidden_behind_products_equal_serial(comm):
     """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were."""
     losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
@@ -296,11 +296,12 @@ def test_sums_are_right_before_they_are_timed(comm):
 
 
 @mpi(2, 3)
-def test_products_in_pieces_equal_serial(comm):
+def test_products_in_pieces_equal_serial(comm, monkeypatch):
     """Every product is cut, and what is under way is tested after each piece and each layer."""
-    gemm.LONG, reduction.EVERY = 1, 0.0
+    monkeypatch.setattr(gemm, "LONG", 1)
+    monkeypatch.setattr(reduction, "EVERY", 0.0)
     tests, test = [], Transfer.test
-    Transfer.test = lambda transfer: tests.append(transfer) or test(transfer)
+    monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
     losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))
     for sharded in (False, True):
         with ProcessGrid(comm, batch=comm.size) as grid:
@@ -348,10 +349,10 @@ def full(file, size):
 
 
 @mpi(2, 4)
-def test_one_node_without_room_is_heard_of_on_all(comm):
+def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
     with ranks_per_node(1), ProcessGrid(comm, batch=comm.size) as grid:
         if comm.rank:
-            shared_memory._reserve = full
+            monkeypatch.setattr(shared_memory, "_reserve", full)
         try:
             parallelize(mlp_net(), grid, reduction="shared").params  # noqa: B018
         except ValueError as failure:

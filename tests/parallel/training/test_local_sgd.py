@@ -30,7 +30,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
     loss, stripes = LOSSES["cross-entropy"](), [order[part] for part in Partition.even(len(order), replicas).parts]
     while any(len(stripe) for stripe in stripes):
         seen = [stripe[: batch_size * period] for stripe in stripes]
-        for net, optimizer, indices in zip(nets, optimizers, seen):
+        for net, optimizer, indices in zip(nets, optimizers, seen, strict=True):
             for start in range(0, len(indices), batch_size):
                 batch = indices[start : start + batch_size]
                 net.context.training = True
@@ -39,7 +39,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
                 optimizer.step()
         states = [net.state_dict() for net in nets]
         weights = np.array([len(indices) for indices in seen]) / sum(map(len, seen))
-        mean = {name: sum(w * state[name] for w, state in zip(weights, states)) for name in states[0]}
+        mean = {name: sum(w * state[name] for w, state in zip(weights, states, strict=True)) for name in states[0]}
         for net in nets:
             net.load_state_dict(mean)
         stripes = [stripe[batch_size * period :] for stripe in stripes]
@@ -101,6 +101,7 @@ def test_a_mean_loss_and_other_dropout_masks_on_each_replica(comm):
         first = replicas.train(loss, optimizer, load, np.arange(2), 1, 1)
         nothing = replicas.train(loss, optimizer, load, np.arange(1), 1, 1)
         replicas.average(0)  # nobody has seen anything: they stay as they are
+        replicas.net.grid.free()
     net = network()
     loss = LOSSES["cross-entropy"]()
     assert first == pytest.approx(loss.forward(net.forward(x[comm.rank :][:1]), y[comm.rank :][:1], net.context))

@@ -29,7 +29,7 @@ def network():
     return Sequential([Linear(7, 11), ReLU(), Linear(11, 3)], seed=4, dtype=np.float64)
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS)
 def test_readers_agree(comm):
     for regression, sizes, plan in product((True, False), grids(comm.size), PLANS):
         part = samples(regression)

@@ -1,0 +1,160 @@
+"""Tests that share a job: what fails is told once and in time, nothing of one test shows in the next, nothing is left."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from nn import gemm
+from parallel.job.launch import orphaned_segments, processes
+from tests.jobs import Jobs
+from tests.mpi import mpi
+
+
+@pytest.fixture
+def own():
+    """Jobs of this test alone, of which no process, shared-memory segment or folder remains."""
+    started, own = time.time(), Jobs()
+    yield own
+    job = own.job
+    own.end()
+    assert own.job is None and not orphaned_segments(started)
+    assert job is None or gone(job)
+
+
+def gone(job):
+    return not processes(job.mark) and not job.folder.exists()
+
+
+def run(jobs, body, timeout=60):
+    return jobs.run(2, f"{__name__}:{body.__name__}", timeout)
+
+
+@mpi(2)
+def passes(comm):
+    assert comm.allreduce(comm.rank) == 1
+
+
+@mpi(2)
+def fails_on_rank_1(comm):
+    if comm.rank == 1:
+        raise ZeroDivisionError("on one rank")
+    comm.Barrier()
+
+
+@mpi(2)
+def fails_on_all(comm):
+    print("what it printed")
+    raise ZeroDivisionError("on all ranks")
+
+
+@mpi(2)
+def hangs(comm):
+    if comm.rank == 0:
+        time.sleep(1000)
+
+
+@mpi(2)
+def is_killed(comm):
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.Barrier()
+
+
+@mpi(2)
+def changes_the_process(comm, monkeypatch):
+    """All of this is put back."""
+    os.environ["GRIDGRAD_LEFT"] = "1"
+    del os.environ["GRIDGRAD_CACHE"]
+    np.seterr(all="raise")
+    np.random.seed(7)
+    monkeypatch.setattr(gemm, "LONG", "changed")
+
+
+@mpi(2)
+def finds_the_process_unchanged(comm):
+    assert "GRIDGRAD_LEFT" not in os.environ and "GRIDGRAD_CACHE" in os.environ
+    assert np.geterr()["divide"] == "warn" and gemm.LONG != "changed"
+    assert np.random.get_state()[1][0] != np.random.RandomState(7).get_state()[1][0]
+
+
+@mpi(2)
+def leaves_a_module_changed(comm):
+    gemm.LONG = "changed"
+
+
+@mpi(2)
+def leaves_a_message(comm):
+    comm.Isend(np.ones(3), 1 - comm.rank).Wait()
+
+
+@mpi(2)
+def leaves_a_communicator(comm):
+    comm.Split(0, comm.rank)
+
+
+def test_tests_share_a_job_that_keeps_no_core_busy(own):
+    assert run(own, passes) is None
+    first, ranks = own.job, processes(own.job.mark)
+    assert len(ranks) >= 3  # and the launcher
+    before = sum(map(seconds_of_cores, ranks))
+    time.sleep(1)
+    assert sum(map(seconds_of_cores, ranks)) - before < 0.2
+    assert run(own, passes) is None and own.job is first
+
+
+def seconds_of_cores(pid):
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (fails_on_rank_1, ["[rank 1 of 2]\n", "ZeroDivisionError: on one rank"]),
+        (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
+        (is_killed, ["the rank has ended"]),
+        (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG changed: set them with monkeypatch"]),
+        (leaves_a_message, ["[ranks 0, 1 of 2]\n", "leaves a message behind that nobody has received"]),
+        (leaves_a_communicator, ["[ranks 0, 1 of 2]\n", "the test leaves 1 communicators behind"]),
+    ],
+)
+def test_a_failure_is_told_once_and_the_next_test_has_a_new_job(own, body, words):
+    assert run(own, passes) is None
+    job, start = own.job, time.monotonic()
+    failure = run(own, body)
+    assert all(failure.count(word) == 1 for word in words), failure
+    assert "tests/worker.py" not in failure and time.monotonic() - start < 20
+    assert own.job is None and gone(job)
+    assert run(own, passes) is None
+
+
+def test_a_test_that_hangs_is_ended_in_time_and_says_where(own):
+    assert run(own, passes) is None
+    job, start = own.job, time.monotonic()
+    failure = run(own, hangs, timeout=3)
+    assert 3 <= time.monotonic() - start < 15 and gone(job)
+    assert failure.count("not finished after 3 s") == 2 and failure.count("in hangs\n") == 1, failure
+    assert failure.count("in meet\n") == 1, "the other rank waits for it"
+
+
+def test_nothing_of_a_test_shows_in_the_next(own):
+    assert run(own, changes_the_process) is None
+    assert run(own, finds_the_process_unchanged) is None
+
+
+def test_another_number_of_ranks_ends_the_job_before(own):
+    assert run(own, passes) is None
+    job = own.job
+    assert own.run(1, f"{__name__}:runs_alone", 60) is None
+    assert gone(job) and own.job.ranks == 1
+
+
+@mpi(1)
+def runs_alone(comm):
+    assert comm.size == 1 and MPI.COMM_WORLD.size == 1

@@ -1,0 +1,81 @@
+"""A rank of a job that runs tests: `mpiexec -n P python -m tests.worker FOLDER`, started by tests/jobs.py."""
+
+import faulthandler
+import importlib
+import inspect
+import json
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from parallel.grid.devices import use_device
+from parallel.job.run import run
+from tests import standin
+from tests.isolation import LeftBehind, left_as_found
+
+POLL = 0.0005  # seconds between two looks at whether the other ranks have finished
+
+
+def main():
+    world, folder = MPI.COMM_WORLD, Path(sys.argv[1])
+    world.allreduce(0)  # mpi4py keeps a communicator for such calls from the first one on: no test has leaked it
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(folder / "socket"))
+        say(connection, world.rank)
+        for line in connection.makefile():  # until pytest closes its end
+            order = json.loads(line)
+            with open(folder / f"hung-{world.rank}", "w") as places:
+                # The margin lets this be written before pytest ends the job.
+                faulthandler.dump_traceback_later(max(order["timeout"] - 1, 0.1), file=places)
+                failure = run_test(world, order["test"])
+                faulthandler.cancel_dump_traceback_later()
+            say(connection, failure)
+
+
+def say(connection, what):
+    connection.sendall((json.dumps(what) + "\n").encode())
+
+
+def run_test(world, test):
+    """Run a test on this rank, until all ranks have finished it. Returns its traceback, or "" if it passed."""
+    try:
+        module, function = test.split(":")
+        body = getattr(importlib.import_module(module), function).body
+        use_device(world, standin.name())
+        with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
+            comm = world.Dup()
+            body(comm, monkeypatch) if "monkeypatch" in inspect.signature(body).parameters else body(comm)
+            meet(world)
+            if comm.Iprobe():  # the next test might get it
+                raise LeftBehind("the test leaves a message behind that nobody has received")
+            comm.Free()
+        sys.stdout.flush()
+    except LeftBehind as failure:
+        return f"{failure}\n"
+    except BaseException as failure:
+        return words(failure)
+    return ""
+
+
+def meet(world):
+    """Wait for the other ranks in a way that leaves them the cores. Those of a test that failed do not come."""
+    arrival = world.Ibarrier()
+    while not arrival.Test():
+        time.sleep(POLL)
+
+
+def words(failure):
+    """The traceback of an exception, without the part that is in this file."""
+    place = failure.__traceback__
+    while place.tb_next and place.tb_frame.f_code.co_filename == __file__:
+        place = place.tb_next
+    return "".join(traceback.format_exception(type(failure), failure, place))
+
+
+if __name__ == "__main__":
+    run(main)
