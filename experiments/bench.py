@@ -88,7 +88,7 @@ def pydtnn_rows(only, rounds, python):
 
 def measured(program, *options, env=None):
     """What one of our programs prints as JSON, run in a process of its own."""
-    arguments = [sys.executable, "-m", f"experiments.{program}", *map(str, options)]
+    arguments = [sys.executable, "-m", f"experiments.benchmarks.{program}", *map(str, options)]
     finished = subprocess.run(arguments, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True)
     if finished.returncode:
         raise UserError(f"{program} failed, see above")

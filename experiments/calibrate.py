@@ -35,8 +35,8 @@ def whole(comm, progress):
 
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
-    path = args.out or this_machine.place(comm)
-    on_root(comm, lambda: check_writable(path) if args.out else path.parent.mkdir(parents=True, exist_ok=True))
+    path = this_machine.place(comm) if args.out is None else args.out
+    on_root(comm, lambda: check_writable(path) if args.out is not None else path.parent.mkdir(parents=True, exist_ok=True))
     progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
     content = this_machine.quick(comm) if args.quick else whole(comm, progress)
     on_root(comm, lambda: write_json(path, content, indent=None))

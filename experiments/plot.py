@@ -115,7 +115,7 @@ def main():
             raise ValueError("name the reports to draw: a file that sweep wrote, or --predicted and one of sweep --predict")
         if args.predicted and args.kind != "speedup":
             raise ValueError(f"--predicted goes with speedup, not with {args.kind}")
-        out = args.out or str(Path(args.reports or args.predicted[0]).with_suffix(".png"))
+        out = str(Path(args.reports or args.predicted[0]).with_suffix(".png")) if args.out is None else args.out
         check_writable(out)
         reports = read(args.reports, may_differ) if args.reports else []
         if args.predicted:

@@ -31,10 +31,10 @@ def main():
     args = parser.parse_args()
     if 1 not in args.ranks:
         raise UserError("--ranks must hold 1: speedups are over the run on one rank")
-    out = Path(args.out or f"results/{args.paper}")
+    out = Path(f"results/{args.paper}" if args.out is None else args.out)
     paper, kept = PAPERS[args.paper], out / "tables.json"
     with user_input():
-        for path in filter(None, (args.json, out / "tables.md")):
+        for path in (out / "tables.md", *([] if args.json is None else [args.json])):
             check_writable(path)
         earlier = json.loads(kept.read_text()) if args.tables_only and kept.exists() else {}
     measured = earlier if args.tables_only else paper.experiments(out, args.ranks, args.data_dir, args.full)
@@ -42,7 +42,7 @@ def main():
     text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
     print(text)
     results = [(out / "tables.md", text), (kept, content)] if measured else []
-    for path, written in [*results, *([(args.json, content)] if args.json else [])]:
+    for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         with written_whole(path) as beside:
             beside.write_text(written)
 

@@ -95,8 +95,11 @@ def finished_runs(part, settings):
 
 
 def read_settings(path):
-    """The settings of a TOML file."""
-    return tomllib.loads(Path(path).read_text())
+    """The settings of a TOML file; ValueError, which names the file, if it is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # of the syntax, or of bytes that are not UTF-8
+        raise ValueError(f"{path} is no TOML file: {error}; see experiments/settings/speedup.toml") from None
 
 
 def check(settings, schemes=SCHEMES):

@@ -50,7 +50,7 @@ def pace(jobs):
 
 def job(ranks, program, case, steps, *more):
     """What a job of `step_time` or `torch_peer` prints as JSON."""
-    finished = mpiexec(ranks, ["-m", f"experiments.{program}", *options(case, steps), *more], timeout=300)
+    finished = mpiexec(ranks, ["-m", f"experiments.benchmarks.{program}", *options(case, steps), *more], timeout=300)
     if finished.status != 0:
         raise UserError(f"{program} on {case.name} ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
     return json.loads(finished.stdout.strip().splitlines()[-1])

@@ -70,7 +70,9 @@ def prepare(args):
     """What one rank does for all before any starts: see that results can be written, and that the data are there."""
     options = {}  # by the file that they name
     for option in ("report", "predictions", "trace"):
-        if path := getattr(args, option):
+        if (path := getattr(args, option)) is not None:
+            if not path:
+                raise ValueError(f"--{option} is empty: give the name of a file")
             first = options.setdefault(Path(path).resolve(), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")

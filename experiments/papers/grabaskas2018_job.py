@@ -35,7 +35,7 @@ TEST_BATCH = 1000
 def main():
     parser = Parser(prog="grabaskas2018_job", description="One run of reproduce grabaskas2018.")
     add = parser.add_argument
-    add("--dataset", required=True, help="mnist (padded to 32x32) or cifar10")
+    add("--dataset", required=True, choices=("mnist", "cifar10"), help="the data set; mnist is padded to 32x32")
     add("--data-dir", metavar="DIR", help="as of train")
     add("--read", action="store_true", help="only time reading and standardising the data, each rank its part")
     add("--net", help=network_names.HELP)
@@ -113,6 +113,8 @@ def train(args, comm):
     comm.Barrier()
     result = {"seconds": comm.allreduce(time.perf_counter() - start, MPI.MAX), "samples": count * args.passes}
     result["loss"] = float(losses[-1])
+    if not np.isfinite(result["loss"]):
+        raise UserError(f"training diverged, the loss is {result['loss']}: use a smaller --lr than {args.lr}")
     if args.test:
         result["accuracy"] = evaluate(net, data.test, data.loss, EachReads(net, data.test), TEST_BATCH)["accuracy"]
     return result

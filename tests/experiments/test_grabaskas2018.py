@@ -113,6 +113,10 @@ def test_runs_on_two_ranks(name, methods):
 
 
 def test_what_does_not_fit_is_refused():
-    for options in (["--dataset", "mnist"], ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"]):
+    for options in (
+        ["--dataset", "mnist"],
+        ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
+        ["--dataset", "airfoil", "--net", "mlp2"],
+    ):
         finished = mpiexec(1, ["-m", "experiments.papers.grabaskas2018_job", *options], 60)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

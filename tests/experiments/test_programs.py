@@ -134,6 +134,19 @@ def test_settings_files_are_checked(tmp_path, line, message):
     assert not (tmp_path / "s.jsonl").exists()
 
 
+@pytest.mark.parametrize("content", [b"ranks = [1, 2", b"dataset = '\xff'", b"\x89PNG"])
+def test_a_settings_file_that_is_no_toml_is_named(tmp_path, content):
+    (tmp_path / "s.toml").write_bytes(content)
+    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+    assert f"{tmp_path / 's.toml'} is no TOML file" in finished.stderr
+
+
+def test_an_error_of_a_program_in_a_folder_begins_with_its_name():
+    finished = program("experiments.usability", "--json", "x.txt")
+    assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --json x.txt")
+
+
 def test_the_speedup_settings_are_good():
     settings = sweep.DEFAULTS | sweep.read_settings("experiments/settings/speedup.toml")
     sweep.check(settings)
