@@ -19,6 +19,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -28,7 +30,7 @@ from experiments.common import report
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
 from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
-from experiments.benchmarks.bench_rounds import add_only, selected
+from experiments.benchmarks.bench_rounds import Clock, add_minutes, add_only, selected
 from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
 from experiments.common.options import Parser, check_writable, user_input, whole
@@ -42,16 +44,17 @@ MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy"
 STEPS = 25  # of a job in a round
 
 
-def serial_rows(only, rounds):
-    usual = measured("bench_serial", "--rounds", rounds, "--only", only)
-    best = measured("bench_serial", "--rounds", rounds, "--only", only, "--best", env=RETAINED)
+def serial_rows(only, rounds, minutes):
+    options = "--rounds", rounds, "--only", only, "--minutes", minutes / 2
+    usual = measured("bench_serial", *options)
+    best = measured("bench_serial", *options, "--best", env=RETAINED)
     cases = selected(SERIAL, only)
     rows = {f"serial step / PyTorch: {case.name}": row(usual[case.name], case.bound) for case in cases}
     return rows | {f"serial step / PyTorch at its best: {case.name}": row(best[case.name], case.best_bound) for case in cases}
 
 
-def conv_rows(only, rounds):
-    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, env=RETAINED)
+def conv_rows(only, rounds, minutes):
+    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, "--minutes", minutes, env=RETAINED)
     rows = {f"convolution / PyTorch at its best: {name}": row(values, CONV_BOUND) for name, values in ratios.items()}
     if len(ratios) == len(SHAPES):
         rows["convolutions: median of the shapes"] = row(
@@ -60,10 +63,11 @@ def conv_rows(only, rounds):
     return rows
 
 
-def rank_rows(only, rounds):
-    rows = {}
-    for case in selected(TWO_RANKS, only):
-        ratios, dropped = two_rank_ratios(case, rounds, STEPS)
+def rank_rows(only, rounds, minutes):
+    rows, cases = {}, selected(TWO_RANKS, only)
+    clock = Clock(minutes, len(cases))
+    for case in cases:
+        ratios, dropped = two_rank_ratios(case, rounds, STEPS, clock.share())
         note = {"dropped": dropped} if dropped else {}
         rows[f"2 ranks / 1 rank: {case.name}"] = row(ratios["1 rank"], case.bound) | note
         rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row(ratios["apart"], None)
@@ -71,9 +75,11 @@ def rank_rows(only, rounds):
     return rows
 
 
-def sum_rows(only, rounds):
+def sum_rows(only, rounds, minutes):
     selected(CASES, only)
-    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=300)
+    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
+    if finished.status is None:  # a busy machine: the other comparisons are still worth their time
+        return {}
     if finished.status:
         raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
     found = json.loads(finished.stdout.strip().splitlines()[-1])
@@ -81,9 +87,13 @@ def sum_rows(only, rounds):
     return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
 
 
-def pydtnn_rows(only, rounds, python):
-    cases = selected(bench_pydtnn.CASES, only)
-    return {f"serial step / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, rounds, STEPS), case.bound) for case in cases}
+def pydtnn_rows(only, rounds, minutes, python):
+    rows, cases = {}, selected(bench_pydtnn.CASES, only)
+    clock = Clock(minutes, len(cases))
+    for case in cases:
+        ratios = pydtnn_ratios(case, python, rounds, STEPS, clock.share())
+        rows[f"serial step / PyDTNN: {case.name}"] = row(ratios, case.bound)
+    return rows
 
 
 def measured(program, *options, env=None):
@@ -96,7 +106,7 @@ def measured(program, *options, env=None):
 
 
 def row(ratios, bound):
-    return {"median": median(ratios), "min": min(ratios), "max": max(ratios), "bound": bound}
+    return {"median": median(ratios), "min": min(ratios), "max": max(ratios), "bound": bound, "rounds": len(ratios)}
 
 
 def table(results):
@@ -119,6 +129,8 @@ def table(results):
     for name, r in results["ratios"].items():
         bound = "-" if r["bound"] is None else f"{r['bound']:.3f}"
         kept = "" if r["bound"] is None else "within" if r["median"] <= r["bound"] else "**above**"
+        if r.get("rounds", 0) < results.get("rounds", 0):
+            kept += f", {r['rounds']} of {results['rounds']} rounds in the time"
         if dropped := r.get("dropped"):
             kept += f", {dropped} rounds dropped in which a rank had to share its core"
         lines.append(f"| {name} | {r['median']:.3f} | {r['min']:.3f} | {r['max']:.3f} | {bound} | {kept} |")
@@ -143,11 +155,12 @@ def idleness(busy):
 
 def main():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
+    parser.add_argument("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
     add_only(parser)
+    add_minutes(parser)
     args = parser.parse_args()
     with user_input():
         check_writable(Path(args.out) / "bench.json")
@@ -164,19 +177,24 @@ def main():
         "pydtnn": bench_pydtnn.version(python) if python else None,
         "slots": slots(),
         "busy_cores": report.busy_cores(),
+        "rounds": args.rounds,
         "ratios": {},
     }
     parts = [
-        (SERIAL, lambda: serial_rows(args.only, args.rounds)),
-        (SHAPES, lambda: conv_rows(args.only, args.rounds)),
-        (TWO_RANKS, lambda: rank_rows(args.only, args.rounds)),
-        (CASES, lambda: sum_rows(args.only, args.rounds)),
-        (bench_pydtnn.CASES if python else [], lambda: pydtnn_rows(args.only, args.rounds, python)),
+        (SERIAL, serial_rows),
+        (SHAPES, conv_rows),
+        (TWO_RANKS, rank_rows),
+        (CASES, sum_rows),
+        (bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
     ]
     selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)
-    for cases, measure in parts:
-        if any(args.only in case.name for case in cases):
-            results["ratios"] |= measure()
+    parts = [measure for cases, measure in parts if any(args.only in case.name for case in cases)]
+    clock = Clock(args.minutes, len(parts))
+    for number, measure in enumerate(parts, 1):
+        name = measure.func.__name__ if isinstance(measure, partial) else measure.__name__
+        print(f"part {number} of {len(parts)}, {name.removesuffix('_rows')}: {clock.minutes:.0f} minutes are left",
+              file=sys.stderr, flush=True)  # fmt: skip
+        results["ratios"] |= measure(args.only, args.rounds, (clock.share() - time.monotonic()) / 60)
     if args.only in MEMORY.name:
         peak = {side: measured("peak_memory", *options)["bytes"] for side, options in (("ours", []), ("peer", ["--peer"]))}
         results["peak_memory"] = peak

@@ -40,7 +40,11 @@ def speedups(reports):
 
 
 def draw_speedup(reports, out):
-    """A panel for each axis alone, over P, and one for all grids of the largest P that has one of several axes."""
+    save(speedup_figure(reports), out)
+
+
+def speedup_figure(reports):
+    """A panel for each axis used alone, over P, and one for all grids of the largest P that has a grid of several axes."""
     values = speedups(reports)
     nets, grids = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
     alone = {axis: [g for g in grids if g[i] == prod(g)] for i, axis in enumerate(AXES)}
@@ -93,9 +97,10 @@ def draw_speedup(reports, out):
     if oversubscribed:
         handles.append(plt.Line2D([], [], color="black", marker="o", markerfacecolor="white", ls="", ms=7))
         labels.append("oversubscribed")
-    figure.legend(handles, labels, title="network", loc="outside right upper")
+    # The title may be as wide as the figure: a legend at the upper right would cover its end.
+    figure.legend(handles, labels, title="network", loc="outside right center")
     entitle(figure, reports, "Strong scaling", f"global batch {reports[0]['settings']['batch_size']}")
-    save(figure, out)
+    return figure
 
 
 KINDS = {"speedup": (draw_speedup, ()), "breakdown": (draw_breakdown, ("global batch size",))}  # and what may differ

@@ -19,19 +19,20 @@ from statistics import median
 
 import numpy as np
 from mpi4py import MPI
-from tqdm import tqdm
 
 from experiments.common import report
 from experiments.benchmarks.bench_rounds import minibatch, own_block
-from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.common.options import Parser, check_writable, number, user_input, whole
+from experiments.common.progress import progress
 from nn import SGD, Conv2d, SoftmaxCrossEntropy
 from nn import network_names
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
 from parallel.grid.process_grid import AXES
-from parallel.job.run import on_root, run
+from parallel.job.run import UserError, on_root, run
 from parallel.calibration.core_speed import Paced
+from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.performance.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
@@ -131,13 +132,16 @@ def sides_of(problem, described, paced):
     return sides
 
 
-def measure(problems, described, paced, passes, rounds, progress=iter):
-    """Rows of all plans of all problems. Collective.
+def measure(problems, described, paced, passes, rounds, progress=iter, limit=None):
+    """Rows of all plans of all problems. limit: a TimeLimit, at whose end no problem of a second pass begins. Collective.
 
     A problem is set up anew in every pass, for a network that trains is alone in its process.
     """
-    rows, found = {}, defaultdict(list)
-    for _, number in progress(list(product(range(passes), range(len(problems))))):
+    rows, found, every_round = {}, defaultdict(list), defaultdict(list)
+    limit = limit or TimeLimit(paced.comm)
+    for number_of_pass, number in progress(list(product(range(passes), range(len(problems))))):
+        if number_of_pass and limit.is_over():
+            break
         sides = sides_of(problems[number], described, paced)
         for _ in range(rounds):
             for side in sides:
@@ -146,9 +150,11 @@ def measure(problems, described, paced, passes, rounds, progress=iter):
             key = number, str(side.grid), tuple(side.net.plan)
             rows[key] = side.row(described, side is sides[0])
             found[key].append([median(seconds) for seconds in zip(*side.rounds)])
+            every_round[key] += [seconds for seconds, _ in side.rounds]
             side.grid.free()
     for key, row in rows.items():
         row["measured"], row["as_it_was"] = min(found[key], key=lambda seconds: seconds[1])
+        row["spread"] = spread(every_round[key])
         row["error"] = row["predicted"] / row["measured"] - 1
     return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
 
@@ -197,6 +203,8 @@ def main():
     parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
     parser.add_argument("--passes", type=whole(1), default=4, help="over all problems")
     parser.add_argument("--rounds", type=whole(1), default=3, help="of a pass, in which each plan has its turn")
+    parser.add_argument("--minutes", type=number(above=0), default=30.0, metavar="M",
+                        help="after about so many minutes stop; the first pass is always made")  # fmt: skip
     parser.add_argument("--net", help="only the problems of this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
@@ -206,11 +214,19 @@ def main():
         problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
-    progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
+    shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731
     paced = Paced(comm, described.core.get("calm"))
-    rows = measure(problems, described, paced, args.passes, args.rounds, progress)
-    on_root(comm, lambda: report.write_json(args.out, {"versions": report.versions(), **summary(rows), "rows": rows}))
+    rows = measure(problems, described, paced, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
+    busy, words = verdict(comm.bcast([row["spread"] for row in rows]))
+    content = {"versions": report.versions(), "too_busy": busy, **summary(rows), "rows": rows}
+    on_root(comm, lambda: report.write_json(args.out, content))
+    if busy:
+        raise UserError(
+            f"this machine is too busy to judge predictions: {words}. The measurements are in {args.out}; run it again while "
+            "nothing else runs"
+        )
     if comm.rank == 0:
+        print(f"{words[0].upper()}{words[1:]}.")
         print("\n".join([*table(rows), f"written to {args.out}"]))
 
 

@@ -1,6 +1,8 @@
 """Two ranks of one thread against one rank and against PyTorch DistributedDataParallel with gloo, jobs in turn: for `bench`."""
 
 import json
+import math
+import time
 
 from tqdm import tqdm
 
@@ -18,16 +20,16 @@ TWO_RANKS = [
 CALM = 0.92  # of the best pace seen; below, a rank had to share its core: see `step_time`
 
 
-def two_rank_ratios(case, rounds, steps):
+def two_rank_ratios(case, rounds, steps, end=math.inf):
     """{what: ratios of time of our 2 ranks to it} and how many rounds were dropped because a rank had to share its core.
 
     "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each and nothing to say to
     each other, which is what these two cores can do. `rounds` are wanted, and up to twice as many more are run for them;
-    where too few are calm, the calmest count.
+    where too few are calm, the calmest count. end: the moment, of `time.monotonic`, after which no round begins.
     """
     found = []
     with tqdm(total=rounds, unit=" rounds", delay=2, disable=None) as bar:
-        while len(found) < 3 * rounds and bar.n < rounds:
+        while len(found) < 3 * rounds and bar.n < rounds and (not found or time.monotonic() < end):
             found.append({
                 "1 rank": job(1, "step_time", case, steps),
                 "2 ranks": job(2, "step_time", case, steps),

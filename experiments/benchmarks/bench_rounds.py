@@ -1,10 +1,12 @@
 """Made-up minibatches, times of several sides taken next to each other, and which cases take part: what `bench` shares."""
 
+import math
 import time
 from statistics import median
 
 import numpy as np
 
+from experiments.common.options import number
 from nn.device import to_device
 from parallel.job.run import UserError
 
@@ -24,17 +26,44 @@ def own_block(net, x, y):
     return to_device(np.ascontiguousarray(x[mine])), to_device(y[outputs])
 
 
-def ratios(ours, theirs, rounds, seconds):
+class Clock:
+    """The time that is left for some comparisons: each gets an equal share, and leaves what it does not need to those after it."""
+
+    def __init__(self, minutes, comparisons):
+        self.end, self.comparisons = time.monotonic() + 60 * minutes, comparisons
+
+    def share(self):
+        """The moment, of `time.monotonic`, by which the next comparison should end."""
+        now = time.monotonic()
+        share = max(0.0, self.end - now) / max(1, self.comparisons)
+        self.comparisons -= 1
+        return now + share
+
+    @property
+    def minutes(self):
+        """That are left."""
+        return max(0.0, self.end - time.monotonic()) / 60
+
+
+def add_minutes(parser):
+    """Add the option that a program gives a Clock."""
+    words = "stop after about so many minutes, with fewer rounds; each comparison has at least one"
+    parser.add_argument("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
+
+
+def ratios(ours, theirs, rounds, seconds, end=math.inf):
     """Our time over theirs, round by round: of each side the median of some steps, one side after another.
 
     ours: a function that does one step. theirs: a list of them, of which the fastest counts, in each round anew. All
-    have warmed up. seconds: how long a side runs in a round, about.
+    have warmed up. seconds: how long a side runs in a round, about. end: the moment after which no round begins.
     """
     sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
     found = []
     for _ in range(rounds):
         ours, *theirs = (_median_seconds(step, steps) for step, steps in sides)
         found.append(ours / min(theirs))
+        if time.monotonic() > end:
+            break
     return found
 
 

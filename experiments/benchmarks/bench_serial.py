@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_rounds import add_only, minibatch, ratios, selected
+from experiments.benchmarks.bench_rounds import Clock, add_minutes, add_only, minibatch, ratios, selected
 from experiments.common.options import Parser, whole
 from nn import LOSSES, SGD, Dropout
 from nn import network_names
@@ -102,14 +102,16 @@ def without_dropout(net, models):
 
 def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
+    parser.add_argument("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
     parser.add_argument("--best", action="store_true", help="of PyTorch's two layouts of images the faster one counts")
     add_only(parser)
+    add_minutes(parser)
     args = parser.parse_args()
-    found = {}
-    for case in tqdm(selected(SERIAL, args.only), unit=" networks", delay=2, disable=None):
+    found, cases = {}, selected(SERIAL, args.only)
+    clock = Clock(args.minutes, len(cases))
+    for case in tqdm(cases, unit=" networks", delay=2, disable=None):
         ours, *theirs = serial_steps(case, args.best)
-        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS)
+        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS, clock.share())
     print(json.dumps(found))
 
 

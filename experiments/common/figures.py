@@ -70,10 +70,10 @@ def entitle(figure, reports, what, how):
     """Say above a figure what it shows, on which data, how, and where it was measured."""
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
-    note = f"   *\u00a0oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
+    note = f"\n* oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
     where = f"{r['versions']['processor']}, {r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank"
     letters = int(13 * figure.get_figwidth())  # of a line
-    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}{note}", letters), fontsize=10)
+    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}", letters) + note, fontsize=10)
 
 
 def save(figure, out):

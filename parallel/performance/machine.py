@@ -223,7 +223,7 @@ def check_table(name, table):
     where, axes = f"tables.{name}", table.get("axes")
     if not TABLES.fullmatch(name):
         raise ValueError(f"the entry {where} is of no operation that is known")
-    if set(table) != {"axes", "seconds"} or not isinstance(axes, list) or len(axes) != dimensions(name):
+    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
         raise ValueError(f"the entry {where} must have the seconds, and the sizes of {dimensions(name)} axes")
     for axis in axes:
         increasing(axis, f"{where}.axes")
@@ -260,7 +260,7 @@ def positive(value, where):
 
 def increasing(numbers, where):
     """Raise ValueError unless there are numbers, above 0 and each larger than the one before."""
-    if not isinstance(numbers, list) or not numbers:
+    if not isinstance(numbers, list | tuple) or not numbers:
         raise ValueError(f"the entry {where} must be a list of numbers")
     for number in numbers:
         positive(number, where)

@@ -58,6 +58,18 @@ def test_the_figure_is_drawn(swept, tmp_path):
     assert all(values[net, (1, 1, 1)][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
 
 
+def test_the_title_and_the_legend_of_the_figure_stay_apart(swept):
+    reports = plot.read(swept)
+    for report in reports:
+        report["versions"]["processor"] = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz (Sapphire Rapids, 4 sockets)"
+    figure = plot.speedup_figure(reports)
+    figure.canvas.draw()
+    [title], [legend] = figure.texts, figure.legends
+    boxes = [artist.get_window_extent() for artist in (title, legend)]
+    assert not boxes[0].overlaps(boxes[1])
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
