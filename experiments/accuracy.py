@@ -17,8 +17,8 @@ from datasets.files import written_whole
 from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec
+from parallel.job.run import UserError, run_launcher
 
 # network: (options of train, test accuracy in percent to reach)
 CASES = {

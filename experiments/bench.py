@@ -26,16 +26,16 @@ from statistics import median
 
 from datasets.files import written_whole
 from experiments.benchmarks import bench_pydtnn
-from experiments.common import report
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
 from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
-from experiments.benchmarks.bench_rounds import Clock, add_minutes, add_only, selected
 from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, selected
+from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input, whole
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
@@ -155,7 +155,9 @@ def idleness(busy):
 
 def main():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)

@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from experiments.common import report
 from experiments.common.options import Parser, whole
-from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 from parallel.job.launch import cores
+from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {

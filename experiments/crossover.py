@@ -20,16 +20,15 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
-from nn import SGD, SoftmaxCrossEntropy
-from nn import network_names
+from nn import SGD, SoftmaxCrossEntropy, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.placement import volume
 from parallel.auto.this_machine import memory_of_machine
-from parallel.job.run import UserError, on_root, run
-from parallel.job.launch import LINK
 from parallel.calibration.core_speed import machine
+from parallel.job.launch import LINK
+from parallel.job.run import UserError, on_root, run
+from parallel.placement import volume
 from parallel.placement.plans import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed

@@ -8,13 +8,13 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 from tqdm import tqdm
 
 from experiments.common.options import Parser, number, user_input, whole, whole_list
-from experiments.summary import published
+from experiments.common.published_networks import published
 from nn import network_names
-from parallel.performance import machine
 from parallel.grid.process_grid import check_places, parse_grid
 from parallel.job.run import run_launcher
-from parallel.placement.plans import HELP
+from parallel.performance import machine
 from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
+from parallel.placement.plans import HELP
 
 MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
 
@@ -34,7 +34,12 @@ def options():
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help=f"number of ranks, at most {MOST_RANKS}")
     add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
-    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory of a node)")
+    add(
+        "--memory",
+        type=number(above=0),
+        metavar="GIB",
+        help="memory that a rank may use (default: its share of the memory of a node)",
+    )
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
     add("--plan", help=f"price this plan alone: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")

@@ -27,11 +27,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from experiments.common.options import Parser, number, user_input, whole
 from experiments.emulation import shaper
 from experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
-from experiments.common.options import Parser, number, user_input, whole
-from parallel.job.run import UserError, one_line, run_launcher
 from parallel.job.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
+from parallel.job.run import UserError, one_line, run_launcher
 
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is

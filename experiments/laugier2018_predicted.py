@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from datasets.files import written_whole
-from experiments.common import forecast
+from experiments.common import predicted_reports
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
-from experiments.summary import published
-from parallel.performance import machine as machines
+from experiments.common.published_networks import published
 from parallel.job.run import run_launcher
+from parallel.performance import machine as machines
 from parallel.performance.planner import Planner
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
@@ -53,7 +53,7 @@ def apart(machine):
 
 def serial(net, batch_size, machine):
     """The Cost of a step on one rank."""
-    return forecast.cost(net, "batch", 1, batch_size, machine)[1]
+    return predicted_reports.cost(net, "batch", 1, batch_size, machine)[1]
 
 
 def predicted():
@@ -64,8 +64,8 @@ def predicted():
             net = network(width, dtype)
             alone = serial(net, BATCH_SIZE, machine)
             for scheme, plan, known in CASES:
-                grid, cost = forecast.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
-                _, spread = forecast.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
+                grid, cost = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
+                _, spread = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
                 rows.append(
                     {"numbers": dtype, "model size": width, "grid": grid, "plan": plan, "published": known.get(width),
                      "speedup on 1 node": alone.seconds / cost.seconds, "on 32 nodes": alone.seconds / spread.seconds,
@@ -96,7 +96,7 @@ def claims():
 def predicted_ratio(scheme, width, over, machine):
     """How many times as fast a scheme on 32 ranks is as the batch grid on `over`, by the paper's algorithm."""
     net = network(width, DTYPES[0])
-    step = lambda name, ranks: forecast.cost(net, name, ranks, BATCH_SIZE, machine, "laugier")[1].seconds  # noqa: E731
+    step = lambda name, ranks: predicted_reports.cost(net, name, ranks, BATCH_SIZE, machine, "laugier")[1].seconds  # noqa: E731
     return step("batch", over) / step(scheme, RANKS)
 
 

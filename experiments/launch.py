@@ -12,8 +12,8 @@ import sys
 from importlib.util import find_spec
 
 from experiments.common.options import Parser, user_input, whole
-from parallel.job.run import run_launcher
 from parallel.job.launch import foreground
+from parallel.job.run import run_launcher
 
 
 def check_program(name):

@@ -22,13 +22,12 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_problem, check_writable, user_input, whole
-from nn import LOSSES, SGD
-from nn import network_names
+from nn import LOSSES, SGD, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.job.run import UserError, on_root, run
 from parallel.job.launch import LINK
+from parallel.job.run import UserError, on_root, run
 from parallel.observe.trace import Trace
 
 WARM_UP = 2

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-from experiments.common.figures import crowded, entitle, plt, read, save, starred
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.plots.breakdown import draw_breakdown
+from experiments.plots.figures import crowded, entitle, plt, read, save, starred
 from experiments.plots.predicted import draw_predicted, read_predicted
 from parallel.grid.process_grid import AXES
 from parallel.job.run import run_launcher

@@ -21,18 +21,17 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, check_writable, number, user_input, whole
 from experiments.common.progress import progress
-from nn import SGD, Conv2d, SoftmaxCrossEntropy
-from nn import network_names
+from nn import SGD, Conv2d, SoftmaxCrossEntropy, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.performance import machine
-from parallel.performance.cost import Cost, busiest
-from parallel.grid.process_grid import AXES
-from parallel.job.run import UserError, on_root, run
 from parallel.calibration.core_speed import Paced
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
+from parallel.grid.process_grid import AXES
+from parallel.job.run import UserError, on_root, run
+from parallel.performance import machine
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
@@ -139,15 +138,15 @@ def measure(problems, described, paced, passes, rounds, progress=iter, limit=Non
     """
     rows, found, every_round = {}, defaultdict(list), defaultdict(list)
     limit = limit or TimeLimit(paced.comm)
-    for number_of_pass, number in progress(list(product(range(passes), range(len(problems))))):
-        if number_of_pass and limit.is_over():
+    for turn, which in progress(list(product(range(passes), range(len(problems))))):
+        if turn and limit.is_over():
             break
-        sides = sides_of(problems[number], described, paced)
+        sides = sides_of(problems[which], described, paced)
         for _ in range(rounds):
             for side in sides:
                 side.turn()
         for side in sides:
-            key = number, str(side.grid), tuple(side.net.plan)
+            key = which, str(side.grid), tuple(side.net.plan)
             rows[key] = side.row(described, side is sides[0])
             found[key].append([median(seconds) for seconds in zip(*side.rounds)])
             every_round[key] += [seconds for seconds, _ in side.rounds]

@@ -11,9 +11,8 @@ import json
 from pathlib import Path
 
 from datasets.files import written_whole
-from experiments.papers import grabaskas2018
-from experiments.papers import laugier2018
 from experiments.common.options import Parser, check_writable, user_input, whole_list
+from experiments.papers import grabaskas2018, laugier2018
 from parallel.job.run import UserError, run_launcher
 
 PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018}

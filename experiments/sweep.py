@@ -7,7 +7,7 @@ On one machine, or inside an allocation: each run is an mpiexec of its own. Runs
 before any is repeated, so that a machine whose speed drifts drifts for all alike. Reports gather in FILE.part, which
 becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
 
-With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/common/forecast.py`).
+With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/common/predicted_reports.py`).
 """
 
 import json
@@ -20,12 +20,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.common import forecast
+from experiments.common import predicted_reports
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
-from experiments.common.schemes import SCHEMES, grid_of
+from experiments.common.parallel_schemes import SCHEMES, grid_of
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError, run_launcher
 from parallel.performance.machine import names
 
 DEFAULTS = {
@@ -139,7 +139,7 @@ def options():
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
     add = parser.add_argument_group("predictions").add_argument
     add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
-        f"Schemes are of {', '.join(forecast.ALL_SCHEMES)}; default all")  # fmt: skip
+        f"Schemes are of {', '.join(predicted_reports.ALL_SCHEMES)}; default all")  # fmt: skip
     add("--machine", metavar="NAME", help="a file that experiments.calibrate wrote, or one of "
         f"{', '.join(names())}; default cori-haswell")  # fmt: skip
     add("--weak", action="store_true", default=None, help="--batch-size is of a rank: the global batch grows with the ranks")
@@ -152,12 +152,12 @@ def options():
 def predict(settings, given, out, problem):
     """Write predicted reports and say how many. given: what was not left to defaults. problem: the options of predictions."""
     name, shape, outputs = problem["machine"] or "cori-haswell", problem["shape"], problem["outputs"]
-    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", forecast.ALL_SCHEMES)}
+    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", predicted_reports.ALL_SCHEMES)}
     with user_input():
         if "dataset" in given and not (shape and outputs):
-            of_data = forecast.shape_of(given["dataset"], given.get("data_dir"))
+            of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
-        count = forecast.write(settings, out, name, shape, outputs, bool(problem["weak"]))
+        count = predicted_reports.write(settings, out, name, shape, outputs, bool(problem["weak"]))
     print(f"{count} predictions written to {out}")
 
 
@@ -168,7 +168,7 @@ def main():
     with user_input():
         given = (read_settings(path) if path else {}) | {name: value for name, value in args.items() if value is not None}
         settings = DEFAULTS | given
-        check(settings, forecast.ALL_SCHEMES if problem["predict"] else SCHEMES)
+        check(settings, predicted_reports.ALL_SCHEMES if problem["predict"] else SCHEMES)
         check_writable(out)
         if problem["predict"] is None and any(problem.values()):
             raise ValueError("--machine, --weak, --shape and --outputs are of predictions: they go with --predict")

@@ -14,13 +14,13 @@ from pathlib import Path
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from tqdm import tqdm
 
-from experiments.common.figures import plt, save
-from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
+from experiments.common.parallel_schemes import scheme_of
 from experiments.common.report import write_json
-from experiments.common.schemes import scheme_of
-from parallel.performance import machine as machines
+from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
+from experiments.plots.figures import plt, save
 from parallel.job.run import run_launcher
+from parallel.performance import machine as machines
 from parallel.performance.planner import NoRoom, Planner, factors
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first

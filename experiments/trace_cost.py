@@ -13,10 +13,9 @@ from contextlib import nullcontext
 import numpy as np
 from mpi4py import MPI
 
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_device, add_problem, user_input, whole
-from nn import LOSSES, SGD, device
-from nn import network_names
+from nn import LOSSES, SGD, device, network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.grid.devices import use_device
 from parallel.grid.group import Tally

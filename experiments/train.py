@@ -16,21 +16,29 @@ from datasets.files import written_whole
 from datasets.views import Augmented, hold_out
 from experiments.common import report
 from experiments.common.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
-from experiments.common.setup import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare, simulation
+from experiments.common.profiled_steps import watched
+from experiments.common.train_setup import (
+    check_memory,
+    complete,
+    default_of,
+    evaluation_batch,
+    load,
+    make_optimizer,
+    prepare,
+    simulation,
+)
 from experiments.common.validation import Validation
-from experiments.common.watch import watched
-from nn import LOSSES, OPTIMIZERS, schedules
-from nn import network_names
+from nn import LOSSES, OPTIMIZERS, network_names, schedules
 from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, predict
-from parallel.performance import machine
-from parallel.placement import plans
 from parallel.grid.devices import use_device
 from parallel.job.run import UserError, on_root, run
-from parallel.training.readers import MicroBatches
 from parallel.observe.profile import Profile
 from parallel.observe.trace import STEPS, Trace
-from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
+from parallel.placement import plans
+from parallel.training.readers import MicroBatches
+from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps that are not timed
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_rounds import Clock, add_minutes, add_only, ratios, selected
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
 from experiments.common.options import Parser, whole
 from nn import Conv2d, Sequential
 from parallel.job.run import UserError, run_launcher
@@ -110,7 +110,9 @@ def check(name, ours, theirs):
 
 def main():
     parser = Parser(prog="bench_conv", description="Compare single convolutions with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
     add_only(parser)
     add_minutes(parser)
     args = parser.parse_args()

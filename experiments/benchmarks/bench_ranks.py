@@ -7,8 +7,8 @@ import time
 from tqdm import tqdm
 
 from experiments.benchmarks.bench_serial import Case
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec
+from parallel.job.run import UserError
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [

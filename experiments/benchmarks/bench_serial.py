@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_rounds import Clock, add_minutes, add_only, minibatch, ratios, selected
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
+from experiments.common.made_up_data import minibatch
 from experiments.common.options import Parser, whole
-from nn import LOSSES, SGD, Dropout
-from nn import network_names
+from nn import LOSSES, SGD, Dropout, network_names
 from parallel.job.run import UserError, run_launcher
 
 ROUND_SECONDS = 0.3  # of each side in a round
@@ -102,7 +102,9 @@ def without_dropout(net, models):
 
 def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
     parser.add_argument("--best", action="store_true", help="of PyTorch's two layouts of images the faster one counts")
     add_only(parser)
     add_minutes(parser)

@@ -15,8 +15,8 @@ from mpi4py import MPI
 from experiments.common.options import Parser, whole
 from nn.workspace import CHUNK
 from parallel import ProcessGrid
-from parallel.job.run import run
 from parallel.auto.fastest_reduction import seconds
+from parallel.job.run import run
 from parallel.sync.shared_memory import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
@@ -24,7 +24,7 @@ REPEATS = 15  # of each way in a round, of which the median counts
 
 
 class Case:
-    """A size, by its name; for `bench_rounds.selected`."""
+    """A size, by its name; for `rounds.selected`."""
 
     def __init__(self, name):
         self.name = f"all-reduce of {name}, 2 ranks"

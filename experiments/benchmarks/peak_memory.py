@@ -5,9 +5,9 @@ python -m experiments.benchmarks.peak_memory --net vgg16 --shape 224,224,3 --out
 
 import json
 
-from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch
 from experiments.benchmarks.bench_serial import our_step
+from experiments.common import report
+from experiments.common.made_up_data import minibatch
 from experiments.common.options import Parser, add_problem, user_input
 from nn import network_names
 from parallel.job.run import UserError, run_launcher

@@ -98,7 +98,7 @@ def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
 
 
 def main():
-    from experiments.benchmarks.bench_rounds import minibatch
+    from experiments.common.made_up_data import minibatch
     from experiments.common.options import whole_list
     from nn import network_names
     from parallel.job.run import launched_rank, promised_ranks

@@ -1,7 +1,7 @@
 """Grabaskas: Automated parallelization to improve usability and efficiency of distributed neural network training (2018).
 
 Tables 4.13 to 4.23 and Appendices C and D of the thesis (TorchAD-NN): published, measured here, predicted for its network.
-What is run is in `grabaskas2018_lines.py`, what was published in `published/grabaskas2018.toml`.
+What is run is in `grabaskas2018_runs.py`, what was published in `published/grabaskas2018.toml`.
 
 - `Train()`, Torch's StochasticGradient: sample by sample on each node's stripe, averaged every n samples (`parallel/training/local_sgd.py`).
 - `Backward()`: one all-reduce of the gradients a batch, n samples of each node: `train_step` on the grid `batch=P`.
@@ -15,12 +15,12 @@ What is run is in `grabaskas2018_lines.py`, what was published in `published/gra
 import json
 from pathlib import Path
 
-from experiments.papers.grabaskas2018_lines import lines, measure, published, single
+from experiments.papers.grabaskas2018_runs import lines, measure, published, single
 from nn import network_names
-from parallel.performance.cost import Cost
-from parallel.grid.process_grid import parse_grid
-from parallel.performance.machine import read
 from parallel.grid.description import Outline
+from parallel.grid.process_grid import parse_grid
+from parallel.performance.cost import Cost
+from parallel.performance.machine import read
 
 MACHINE = "ethernet-1g"  # of parallel/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")

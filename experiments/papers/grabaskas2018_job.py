@@ -16,14 +16,13 @@ from mpi4py import MPI
 
 import datasets
 from experiments.common.options import Parser, number, user_input, whole
-from nn import LOSSES, SGD
-from nn import network_names
+from nn import LOSSES, SGD, network_names
 from nn.random import permutation
 from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
 from parallel.job.run import UserError, run
+from parallel.placement.partition import size, split
 from parallel.training.local_sgd import Replicas
 from parallel.training.readers import EachReads
-from parallel.placement.partition import size, split
 from parallel.training.steps import minibatch_indices, steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed

@@ -14,10 +14,10 @@ from experiments import laugier2018_predicted as predictions
 from experiments import plot
 from experiments import sweep as sweeps
 from experiments.common.markdown import table
-from parallel.placement import volume
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError
+from parallel.placement import volume
 from parallel.placement.plans import fewest_bytes
 
 WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)

@@ -10,9 +10,9 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-from experiments.common.figures import plt, save
-from experiments.common.forecast import AUTO
-from experiments.common.schemes import grid_of, scheme_of
+from experiments.common.parallel_schemes import grid_of, scheme_of
+from experiments.common.predicted_reports import AUTO
+from experiments.plots.figures import plt, save
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}

@@ -13,13 +13,13 @@ import zlib
 from mpi4py import MPI
 
 from parallel.auto import cache
+from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
-from parallel.performance import machine
-from parallel.grid.process_grid import ProcessGrid
-from parallel.job.launch import LINK
 from parallel.calibration.core_speed import Paced, on_machine
 from parallel.calibration.time_limit import TimeLimit
-from parallel.auto.fastest_reduction import transport
+from parallel.grid.process_grid import ProcessGrid
+from parallel.job.launch import LINK
+from parallel.performance import machine
 
 TABLES = 0.8  # the share of a time limit after which the tables have to be complete
 SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds

@@ -17,8 +17,8 @@ from nn import SGD, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
 from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.process_grid import ProcessGrid
 from parallel.performance.machine import rounds
-from parallel.placement.partition import size, split
 from parallel.performance.workload import KERNELS
+from parallel.placement.partition import size, split
 
 SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
 RUNS, PASSES = 3, 2

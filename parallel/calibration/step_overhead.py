@@ -12,11 +12,11 @@ from statistics import median
 import numpy as np
 
 from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
-from parallel.performance.cost import Cost, busiest
 from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.process_grid import ProcessGrid
-from parallel.training.network import parallelize
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import factors
+from parallel.training.network import parallelize
 
 STEPS, ROUNDS, PASSES = 6, 3, 4
 CLASSES = 10

@@ -33,5 +33,7 @@ def spread(times):
 def verdict(spreads):
     """(whether the machine is too busy to be judged, the numbers in words). spreads: of several things, as `spread` says."""
     typical, worst = median(spreads), max(spreads)
-    words = f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
+    words = (
+        f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"
+    )
     return typical >= TOO_BUSY, words

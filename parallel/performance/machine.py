@@ -248,7 +248,9 @@ def check_curves(where, curves):
 def mapping(value, where):
     """The value; ValueError if it is no JSON object."""
     if not isinstance(value, dict):
-        raise ValueError(f"{where} must be a JSON object" if where == "the file" else f"the entry {where} must be a JSON object")
+        raise ValueError(
+            f"{where} must be a JSON object" if where == "the file" else f"the entry {where} must be a JSON object"
+        )
     return value
 
 

@@ -17,12 +17,12 @@ from mpi4py import MPI
 
 from nn import Conv2d
 from nn.device import is_cpu
+from parallel.auto.this_machine import here
+from parallel.grid.process_grid import AXES, check_places, parse_grid
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.plan_search import PlanSearch, Problem, segments
-from parallel.grid.process_grid import AXES, check_places, parse_grid
-from parallel.auto.this_machine import here
-from parallel.placement.place_network import checked
 from parallel.performance.workload import STATE
+from parallel.placement.place_network import checked
 
 TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many

@@ -17,15 +17,15 @@ from functools import cached_property
 import numpy as np
 from mpi4py import MPI
 
-from nn.layer import Layer
 from nn.conv_pool import PooledConv2d
-from parallel.performance.cost import local_shape
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo import HaloConv2d
+from nn.layer import Layer
 from parallel.grid.description import Ranks
 from parallel.observe.spans import METHODS, every_layer
-from parallel.placement.partition import size
+from parallel.performance.cost import local_shape
 from parallel.performance.workload import Walk
+from parallel.placement.gathered_linear import GatheredLinear
+from parallel.placement.halo import HaloConv2d
+from parallel.placement.partition import size
 
 PHASES = {  # of the work that a method of a layer does
     "forward": ("forward",),

@@ -13,19 +13,19 @@ import numpy as np
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
-from nn.sequence import leaves
+from nn.conv_pool import LARGE
 from nn.convolution import Patches, Winograd, algorithm
 from nn.pool import Pool2d
-from nn.conv_pool import LARGE
+from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
-from parallel.placement.gathered_linear import GatheredLinear
 from parallel.grid.group import MAX_ELEMENTS
+from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo import Halo, HaloConv2d
+from parallel.placement.partition import resized, size
 from parallel.placement.placements import Partial, Replicate, Shard
 from parallel.placement.redistribute import Redistribute
-from parallel.sync.reduction import replicated
-from parallel.placement.partition import resized, size
 from parallel.placement.volume import all_reduce_of_rank
+from parallel.sync.reduction import replicated
 
 STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
 KERNELS = 3, 5  # of the tables of convolutions

@@ -8,11 +8,8 @@ import time
 import pytest
 
 from experiments import bench
-from experiments.benchmarks import bench_conv
-from experiments.benchmarks import bench_pydtnn
-from experiments.benchmarks import bench_ranks
-from experiments.benchmarks import bench_serial
-from experiments.benchmarks.bench_rounds import ratios
+from experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial
+from experiments.benchmarks.rounds import ratios
 from nn import network_names
 from parallel.job.run import UserError
 

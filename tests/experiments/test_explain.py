@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from parallel.performance import machine
 from parallel.job.launch import mpiexec
+from parallel.performance import machine
 
 
 def explain(*arguments):

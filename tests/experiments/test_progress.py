@@ -2,7 +2,7 @@
 
 import time
 
-from experiments.benchmarks.bench_rounds import Clock, ratios
+from experiments.benchmarks.rounds import Clock, ratios
 from experiments.common import progress
 
 

@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from parallel.calibration import measure
 from parallel.auto import this_machine
+from parallel.calibration import measure, step_overhead
+from parallel.calibration.core_speed import Paced
+from parallel.grid.description import Outline, Ranks
 from parallel.performance import machine
-from parallel.calibration import step_overhead
 from parallel.performance.cost import Cost
 from parallel.performance.machine import Table, checked, names, on_curve, read
-from parallel.grid.description import Outline, Ranks
-from parallel.calibration.core_speed import Paced
 from tests.mpi import mpi
 
 GOOD = {

@@ -5,11 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy
-from nn import network_names
+from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
 from parallel import parallelize
-from parallel.performance.cost import Cost, busiest
 from parallel.grid.process_grid import AXES
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
 from parallel.performance.planner import TIE, NoRoom, Planner, factors, why_lost
 from tests.mpi import mpi

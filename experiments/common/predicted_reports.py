@@ -21,12 +21,12 @@ from tqdm import tqdm
 
 import datasets
 from datasets.files import written_whole
-from experiments.common.schemes import SCHEMES, grid_of
-from experiments.summary import published
+from experiments.common.parallel_schemes import SCHEMES, grid_of
+from experiments.common.published_networks import published
 from nn import Conv2d
+from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine as machines
 from parallel.performance.cost import Cost, busiest
-from parallel.grid.process_grid import parse_grid
 from parallel.performance.planner import NoRoom, Planner
 
 AUTO = "auto"

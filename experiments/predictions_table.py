@@ -1,6 +1,6 @@
 """Put the reports of `experiments.predictions` on several machines together: results/predictions.md.
 
-python -m experiments.common.predictions_table results/predictions/*.json --out results/predictions.md
+python -m experiments.predictions_table results/predictions/*.json --out results/predictions.md
 """
 
 import json

@@ -16,8 +16,8 @@ import datasets
 from experiments.common import report
 from experiments.common.options import user_input
 from nn import network_names
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError
 
 PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
 SAMPLES = {"mnist": 60_000, "cifar10": 32_000}  # section 4.1.1

@@ -6,9 +6,9 @@ from pathlib import Path
 import datasets
 from experiments.common.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
-from parallel.performance import machine
 from parallel.auto.this_machine import memory_of_machine
 from parallel.job.run import on_root
+from parallel.performance import machine
 
 EVALUATION_BYTES = 1 << 30
 FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
