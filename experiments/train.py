@@ -11,34 +11,19 @@ from mpi4py import MPI
 from tqdm import tqdm
 
 import datasets
-from datasets import augment
-from datasets.files import written_whole
-from datasets.views import Augmented, hold_out
-from experiments.common import report
+from datasets import Augmented, augment, hold_out, written_whole
+from experiments.common import report, train_setup
 from experiments.common.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
 from experiments.common.profiled_steps import watched
-from experiments.common.train_setup import (
-    check_memory,
-    complete,
-    default_of,
-    evaluation_batch,
-    load,
-    make_optimizer,
-    prepare,
-    simulation,
-)
 from experiments.common.validation import Validation
 from nn import LOSSES, OPTIMIZERS, network_names, schedules
-from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, predict
-from parallel.grid.devices import use_device
+from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize, parse_grid, predict, use_device
 from parallel.job.run import UserError, on_root, run
-from parallel.observe.profile import Profile
-from parallel.observe.trace import STEPS, Trace
+from parallel.observe.trace import STEPS
 from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
 from parallel.placement import plans
-from parallel.training.readers import MicroBatches
-from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.training import MicroBatches, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps that are not timed
 
@@ -66,8 +51,8 @@ def options():
         help="parts in which a minibatch passes through the network, in the memory of one; gradients add up")  # fmt: skip
     add_reduction(parser)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="how gradients change the parameters")
-    add("--lr", type=number(above=0), help=f"learning rate ({default_of('lr')})")
-    add("--momentum", type=number(least=0, below=1), help=f"of sgd ({default_of('momentum')})")
+    add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
+    add("--momentum", type=number(least=0, below=1), help=f"of sgd ({train_setup.default_of('momentum')})")
     add("--nesterov", action="store_true", default=None, help="Nesterov's form of momentum, of sgd")
     add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2")
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p|")
@@ -99,13 +84,13 @@ def main():
 
     # ----- the grid, the data, and the network, written serially
     with user_input():
-        complete(args)
+        train_setup.complete(args)
         use_device(comm, args.device, args.tf32)
         sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
-        model, slow = simulation(args, comm)
-    on_root(comm, lambda: prepare(args))
-    data = load(args, comm)
+        model, slow = train_setup.simulation(args, comm)
+    on_root(comm, lambda: train_setup.prepare(args))
+    data = train_setup.load(args, comm)
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
@@ -124,12 +109,12 @@ def main():
             serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=limit, machine=model
         )
         grid = net.grid
-        check_memory(args, serial, net)
-        optimizer = make_optimizer(args, net, steps)
+        train_setup.check_memory(args, serial, net)
+        optimizer = train_setup.make_optimizer(args, net, steps)
         if model:
             VirtualTime(net, model, slow)
     loss = LOSSES[data.loss]()
-    reader, test_batch = MicroBatches(READERS[args.reader](net, train), grid.tally), evaluation_batch(args, serial)
+    reader, test_batch = MicroBatches(READERS[args.reader](net, train), grid.tally), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")

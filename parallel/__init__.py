@@ -1,5 +1,6 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
+from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.training.readers import READERS
 from parallel.training.network import ParallelSequential, parallelize
@@ -29,4 +30,5 @@ __all__ = [
     "predict",
     "split",
     "train_step",
+    "use_device",
 ]
