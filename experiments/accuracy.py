@@ -63,7 +63,7 @@ def table(results):
 
 def main():
     parser = Parser(prog="accuracy", description="Train the convolutional networks of Grabaskas 2018 to their accuracy.")
-    parser.add_argument("--data-dir", metavar="DIR", help="as of train")
+    parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for accuracy.json and accuracy.md")
     args = parser.parse_args()
     path = Path(args.out) / "accuracy.json"

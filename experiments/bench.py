@@ -1,4 +1,4 @@
-"""The peer comparison: our training steps against PyTorch's and PyDTNN's, side by side in one run.
+"""Compare our training steps with those of PyTorch and PyDTNN, side by side in one run.
 
     make bench
 
@@ -7,11 +7,12 @@
 | `experiments/benchmarks/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
 | `experiments/benchmarks/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
 | `experiments/benchmarks/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
-| `experiments/benchmarks/bench_sums.py`   | sums in shared memory against the MPI library's all-reduce and the limit of memory |
+| `experiments/benchmarks/bench_sums.py` | sums in shared memory against the MPI library's all-reduce and the limit of memory |
 | `experiments/benchmarks/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
 | `experiments/benchmarks/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
 
-Every figure is a ratio of what was measured side by side, as the median and the spread over the rounds. Writes
+Every figure is a ratio of times that were measured in turn, as the median and the spread over the rounds. `--minutes` bounds
+the time: where it ends first, comparisons have fewer rounds, and the table says so. Writes
 DIR/bench.json and DIR/bench.md.
 """
 
@@ -38,10 +39,10 @@ from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
-CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
-SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory
+CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # bounds for each shape and for the median of all shapes
+SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # bounds for sums in shared memory
 MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy", 1.2)
-STEPS = 25  # of a job in a round
+STEPS = 25  # that a job times in a round
 
 
 def serial_rows(only, rounds, minutes):

@@ -43,7 +43,8 @@ def grids(ranks):
 class Side:
     """One grid with its network and optimizer.
 
-    serial: the network, a description. sizes: of the grid's axes. reduction: how gradients are summed, as of `parallelize`.
+    serial: the network, a description. sizes: of the grid's axes. reduction: how gradients are summed, as `parallelize` takes
+    it.
     """
 
     def __init__(self, serial, comm, sizes, reduction):
@@ -113,7 +114,7 @@ def measure(sides, serial, batch_sizes, outputs, rounds, steps):
 def crossings(rows):
     """{grid: the global batch size from which the pure batch grid is faster}; None where it is not, up to the largest.
 
-    rows: as of `measure`. Between what was measured, seconds follow straight lines on logarithmic axes.
+    rows: what `measure` returns. Between measurements, seconds follow straight lines on logarithmic axes.
     """
     times = {}
     for row in rows:
@@ -174,14 +175,23 @@ def table(result):
 
 def main():
     parser = Parser(prog="crossover", description="Time a training step on every grid of the ranks, for several batch sizes.")
-    parser.add_argument("--net", default="mlp:2048,2048,2048,relu", help=f"of Linear layers alone; {network_names.HELP}")
-    parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
-    parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
-    parser.add_argument("--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="of the global minibatch")
-    parser.add_argument("--rounds", type=whole(1), default=7, help="in which each grid has its turn")
-    parser.add_argument("--steps", type=whole(1), default=1, help="of a turn")
+    parser.add_argument(
+        "--net", default="mlp:2048,2048,2048,relu", help=f"a network of Linear layers only; {network_names.HELP}"
+    )
+    parser.add_argument("--features", type=whole(1), default=1024, help="number of features of a sample")
+    parser.add_argument("--outputs", type=whole(1), default=10, help="number of classes")
+    parser.add_argument(
+        "--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="samples in the global minibatch"
+    )
+    parser.add_argument("--rounds", type=whole(1), default=7, help="rounds, in each of which every grid is timed once")
+    parser.add_argument("--steps", type=whole(1), default=1, help="steps that are timed together")
     add_reduction(parser)
-    parser.add_argument("--link", default=os.environ.get(LINK, "network unnamed"), metavar="TEXT", help="what joins the hosts")
+    parser.add_argument(
+        "--link",
+        default=os.environ.get(LINK, "network unnamed"),
+        metavar="TEXT",
+        help="a description of the network between the hosts",
+    )
     parser.add_argument("--out", default="results/crossover.json", metavar="FILE.json", help="the report")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD

@@ -2,7 +2,8 @@
 
     python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
 
-All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`, `experiments.calibrate`).
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`,
+`experiments.calibrate`).
 """
 
 from tqdm import tqdm

@@ -3,8 +3,8 @@
     python -m experiments.launch 4 experiments.train --grid batch=2,model=2
 
 The same as `mpiexec -n 4 python -m experiments.train ...` after setting the environment variables that the library needs:
-one BLAS thread a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open MPI.
-Ctrl-C and SIGTERM end the whole job, which leaves no process and no file in /dev/shm behind.
+one BLAS thread a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open
+MPI. Ctrl-C and SIGTERM end the whole job, which leaves no process and no file in /dev/shm behind.
 """
 
 import argparse

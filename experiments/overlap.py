@@ -99,9 +99,11 @@ def table(results):
 def main():
     parser = Parser(prog="overlap", description="Measure how much of the all-reduce of gradients hides behind backward.")
     add_problem(parser, "cifar-cnn", [32, 32, 3], outputs=10, batch_size=64)
-    parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, as of train")
-    parser.add_argument("--rounds", type=whole(1), default=15, help="of a step of each side")
-    parser.add_argument("--link", default=os.environ.get(LINK), help="what joins the hosts, in words, for the report")
+    parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, see train --help")
+    parser.add_argument("--rounds", type=whole(1), default=15, help="rounds, in each of which both sides take a step")
+    parser.add_argument(
+        "--link", default=os.environ.get(LINK), help="a description of the network between the hosts, for the report"
+    )
     parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD

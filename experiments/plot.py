@@ -103,15 +103,20 @@ def speedup_figure(reports):
     return figure
 
 
-KINDS = {"speedup": (draw_speedup, ()), "breakdown": (draw_breakdown, ("global batch size",))}  # and what may differ
+KINDS = {
+    "speedup": (draw_speedup, ()),
+    "breakdown": (draw_breakdown, ("global batch size",)),
+}  # and the settings in which the runs may differ
 
 
 def main():
     parser = Parser(prog="plot", description="Draw what sweep wrote.")
-    parser.add_argument("kind", choices=KINDS, help="speedup: over 1 rank; breakdown: where the time of a step goes")
-    words = "what sweep wrote, for a breakdown with --profile; may be left out with --predicted"
+    parser.add_argument(
+        "kind", choices=KINDS, help="speedup: the speedup over 1 rank; breakdown: how the time of a step is spent"
+    )
+    words = "reports that sweep wrote, for a breakdown with --profile; may be left out with --predicted"
     parser.add_argument("reports", nargs="?", metavar="FILE.jsonl", help=words)
-    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="speedup: what sweep --predict wrote")
+    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="for speedup: reports that sweep --predict wrote")
     parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the reports")
     args = parser.parse_args()
     draw, may_differ = KINDS[args.kind]

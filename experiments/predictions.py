@@ -1,14 +1,14 @@
-"""Measure training steps under many plans, in turn, and hold the predictions of the cost model against them.
+"""Measure training steps under many plans, in turn, and compare them with the predictions of the cost model.
 
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
     mpiexec -n 2 python -m experiments.predictions --machine machine.json --out predictions.json
 
-For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and what the
-planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
-a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/calibration/core_speed.py`; on ranks
-that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
-median step, a pass over all problems by the median of its rounds, and of several passes the fastest one, before it is scaled:
-what is scaled the least is known the best.
+For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and the plan that
+the planner chooses. A prediction uses the machine file alone, which was measured without these networks. Grids take turns, so
+that a drift of the machine's speed affects all of them alike. Steps are timed at the pace of the calibration
+(`parallel/calibration/core_speed.py`; on ranks that share cores as they are): what others make of the machine for moments is no
+matter of the model. A round counts by its median step, a pass over all problems by the median of its rounds, and of several
+passes the fastest one, before it is scaled: what is scaled the least is known the best.
 """
 
 import time
@@ -35,7 +35,7 @@ from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
-LEAST, MOST = 0.05, 40  # seconds that a turn lasts at least, and steps at most
+LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
 PROBLEMS = (  # network, shape of a sample, classes, global batch
     ("mlp:512,512,relu", (784,), 10, 128),
     ("mlp:1024,1024,1024,tanh", (16,), 2, 100),
@@ -54,7 +54,7 @@ PROBLEMS = (  # network, shape of a sample, classes, global batch
 
 @dataclass
 class Problem:
-    """A network and a global batch. net: as of `network_names.build`."""
+    """A network and a global batch. net: a text that `network_names.build` takes."""
 
     net: str
     shape: tuple
@@ -68,7 +68,8 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: as of `parallelize`. paced: a Paced. rounds: (seconds of a step at the calm pace, as they were).
+    sizes: of the grid. plan: a text that `parallelize` takes. paced: a Paced. rounds: for each round (seconds of a step
+    normalised to an unloaded core, the same as measured).
     """
 
     def __init__(self, problem, sizes, plan, paced):
@@ -84,7 +85,7 @@ class Side:
         self.rounds.clear()
 
     def turn(self):
-        """Some steps, each as long as its slowest rank; the median counts."""
+        """Time some steps, each as long as its slowest rank, and note their median."""
         found = []
         self.grid.comm.Barrier()
         with self.paced:
@@ -107,7 +108,7 @@ class Side:
 
 
 def plans(problem, ranks):
-    """(sizes, plan) of what is measured besides the planner's choice."""
+    """(sizes, plan) of all that is measured besides the planner's choice."""
     images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
     for places in factors(ranks, 3 if images else 2):
         sizes = dict(zip(("batch", "model", "height"), places))
@@ -164,7 +165,7 @@ def same(side, other):
 
 
 def summary(rows):
-    """What the rows come to: {"points", "median_error", "worst_error", "choices", "good_choices"}.
+    """The summary of the rows: {"points", "median_error", "worst_error", "choices", "good_choices"}.
 
     A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured.
     """
@@ -198,13 +199,15 @@ def table(rows):
 
 
 def main():
-    parser = Parser(prog="predictions", description="Hold the predictions of the cost model against measured training steps.")
-    parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
-    parser.add_argument("--passes", type=whole(1), default=4, help="over all problems")
-    parser.add_argument("--rounds", type=whole(1), default=3, help="of a pass, in which each plan has its turn")
+    parser = Parser(prog="predictions", description="Compare the predictions of the cost model with measured training steps.")
+    parser.add_argument(
+        "--machine", required=True, metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks"
+    )
+    parser.add_argument("--passes", type=whole(1), default=4, help="number of passes over all problems")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="rounds in a pass; each plan is timed once in a round")
     parser.add_argument("--minutes", type=number(above=0), default=30.0, metavar="M",
-                        help="after about so many minutes stop; the first pass is always made")  # fmt: skip
-    parser.add_argument("--net", help="only the problems of this network")
+                        help="begin no further problem after so many minutes; the first pass is always completed")  # fmt: skip
+    parser.add_argument("--net", help="measure only the problems with this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out))

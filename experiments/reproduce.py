@@ -3,8 +3,8 @@
     python -m experiments.reproduce laugier2018
     python -m experiments.reproduce grabaskas2018
 
-Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes what an earlier run
-left in tables.json, and makes all else anew.
+Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
+an earlier run left in tables.json, and computes everything else again.
 """
 
 import json
@@ -20,13 +20,17 @@ PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018}
 
 def main():
     parser = Parser(prog="reproduce", description="Repeat the experiments of a paper.")
-    parser.add_argument("paper", choices=PAPERS, help="which paper")
-    parser.add_argument("--tables-only", action="store_true", help="start no job: formulas, and results of an earlier run")
-    parser.add_argument("--json", metavar="FILE", help="also write the tables there")
+    parser.add_argument("paper", choices=PAPERS, help="the paper")
+    parser.add_argument(
+        "--tables-only",
+        action="store_true",
+        help="start no job: write the tables from formulas and the results of an earlier run",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the tables to this file")
     parser.add_argument("--out", metavar="DIR", help="folder for tables and figures; default results/PAPER")
-    parser.add_argument("--data-dir", metavar="DIR", help="as of train")
+    parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument("--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on")
-    parser.add_argument("--full", action="store_true", help="grabaskas2018: every line whole, which takes hours")
+    parser.add_argument("--full", action="store_true", help="grabaskas2018: run every line in full, which takes hours")
     args = parser.parse_args()
     if 1 not in args.ranks:
         raise UserError("--ranks must hold 1: speedups are over the run on one rank")

@@ -58,7 +58,7 @@ def main():
     parser = Parser(prog="scatter", description="Time two ways to bring a minibatch from one rank to all.")
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
-    parser.add_argument("--report", metavar="FILE.json", help="write the table there")
+    parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():

@@ -140,12 +140,12 @@ def options():
         prog="thresholds", description="Map which parallelism is the fastest, by model size and batch. Starts no job."
     )
     add = parser.add_argument
-    add("--ranks", type=whole(2), default=32, metavar="P", help="how many there are")
+    add("--ranks", type=whole(2), default=32, metavar="P", help="number of ranks")
     words = f"a file that experiments.calibrate wrote, or one of {', '.join(machines.names())}"
     add("--machine", default="cori-haswell", metavar="NAME", help=words)
-    add("--widths", type=whole_list, default=WIDTHS, metavar="N,N,..", help="units of a hidden layer")
-    add("--batch-sizes", type=whole_list, default=BATCH_SIZES, metavar="B,B,..", help="samples of the global minibatch")
-    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add("--widths", type=whole_list, default=WIDTHS, metavar="N,N,..", help="widths of the hidden layers")
+    add("--batch-sizes", type=whole_list, default=BATCH_SIZES, metavar="B,B,..", help="samples in the global minibatch")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--out", default="results/thresholds.png", metavar="FILE", help="the figure; the numbers go beside it, as .json")
     return parser
 

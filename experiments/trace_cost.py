@@ -57,7 +57,7 @@ def main():
     parser = Parser(prog="trace_cost", description="Measure what tracing costs, on made-up data.")
     add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
-    parser.add_argument("--rounds", type=whole(1), default=100, help="turns of each of the three")
+    parser.add_argument("--rounds", type=whole(1), default=100, help="how often each of the three is timed")
     add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD

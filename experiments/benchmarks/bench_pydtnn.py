@@ -32,7 +32,10 @@ def version(python):
 
 
 def pydtnn_ratios(case, python, rounds, steps, end=math.inf):
-    """Round by round: the time of our step over that of PyDTNN's, a process each. end: the moment after which no round begins."""
+    """Round by round: the time of our step over that of PyDTNN's, a process each.
+
+    end: the moment after which no round begins.
+    """
     peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net]
     found = []
     for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):

@@ -17,15 +17,16 @@ TWO_RANKS = [
     Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 1 / 1.85, 1.0),
     Case("cifar-cnn, batch 128", "cifar-cnn", (32, 32, 3), 10, 128, "cross-entropy", 1 / 1.9, 1.0),
 ]
-CALM = 0.92  # of the best pace seen; below, a rank had to share its core: see `step_time`
+CALM = 0.92  # share of the best pace seen, below which a rank must have shared its core: see `step_time`
 
 
 def two_rank_ratios(case, rounds, steps, end=math.inf):
     """{what: ratios of time of our 2 ranks to it} and how many rounds were dropped because a rank had to share its core.
 
-    "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each and nothing to say to
-    each other, which is what these two cores can do. `rounds` are wanted, and up to twice as many more are run for them;
-    where too few are calm, the calmest count. end: the moment, of `time.monotonic`, after which no round begins.
+    "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each that do not communicate,
+    which is what these two cores can do. Rounds in which a rank shared its core are repeated, up to
+    three times `rounds` in all; if still too few are undisturbed, the least disturbed ones count. end: the moment, of
+    `time.monotonic`, after which no round begins.
     """
     found = []
     with tqdm(total=rounds, unit=" rounds", delay=2, disable=None) as bar:
@@ -46,7 +47,7 @@ def two_rank_ratios(case, rounds, steps, end=math.inf):
 
 
 def pace(jobs):
-    """That of the slowest rank of one round's jobs."""
+    """The pace of the slowest rank in the jobs of one round."""
     return min(found["pace"] for found in jobs.values() if "pace" in found)
 
 

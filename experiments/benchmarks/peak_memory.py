@@ -18,7 +18,7 @@ STEPS = 2  # the second has the gradients and the momentum of the first
 def main():
     parser = Parser(prog="peak_memory", description="Measure the peak memory of training steps on made-up data.")
     add_problem(parser, "vgg16", [224, 224, 3], outputs=1000, batch_size=8)
-    parser.add_argument("--peer", action="store_true", help="of PyTorch's network, not of ours")
+    parser.add_argument("--peer", action="store_true", help="measure PyTorch's network instead of ours")
     args = parser.parse_args()
     with user_input():
         net = network_names.build(args.net, args.shape, args.outputs)

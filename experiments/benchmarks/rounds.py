@@ -9,7 +9,7 @@ from parallel.job.run import UserError
 
 
 class Clock:
-    """The time that is left for some comparisons: each gets an equal share, and leaves what it does not need to those after it."""
+    """Divides a time among comparisons: each gets an equal share of what those before it left."""
 
     def __init__(self, minutes, comparisons):
         self.end, self.comparisons = time.monotonic() + 60 * minutes, comparisons
@@ -23,21 +23,22 @@ class Clock:
 
     @property
     def minutes(self):
-        """That are left."""
+        """How many minutes are left."""
         return max(0.0, self.end - time.monotonic()) / 60
 
 
 def add_minutes(parser):
     """Add the option that a program gives a Clock."""
-    words = "stop after about so many minutes, with fewer rounds; each comparison has at least one"
+    words = "stop after about so many minutes, if need be with fewer rounds; each comparison has at least one"
     parser.add_argument("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
 
 
 def ratios(ours, theirs, rounds, seconds, end=math.inf):
     """Our time over theirs, round by round: of each side the median of some steps, one side after another.
 
-    ours: a function that does one step. theirs: a list of them, of which the fastest counts, in each round anew. All
-    have warmed up. seconds: how long a side runs in a round, about. end: the moment after which no round begins.
+    ours: a function that does one step. theirs: a list of such functions; in each round the fastest
+    of them counts. All have warmed up. seconds: about how long a side runs in a round. end: the moment after which no round
+    begins.
     """
     sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
     found = []

@@ -1,4 +1,4 @@
-"""Signs of life of a program that runs for minutes: a bar on a terminal, elsewhere (under mpiexec, in a log) a line now and then."""
+"""Progress of programs that run for minutes: a bar on a terminal, and elsewhere, as under mpiexec, a line now and then."""
 
 import sys
 import time

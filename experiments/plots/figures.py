@@ -1,4 +1,4 @@
-"""What the figures of sweeps share: reports that compare, and how a figure says where they come from."""
+"""What the figures of sweeps share: reading the reports, checking that they can be compared, and the title of a figure."""
 
 import json
 import textwrap
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from datasets.files import written_whole
 from parallel.grid.process_grid import parse_grid
 
-SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
+SAME = {  # what all runs of one figure must have in common: its name, and where it stands in a report
     "data set": ("dataset",),
     "global batch size": ("settings", "batch_size"),
     "threads a rank": ("versions", "threads"),
@@ -58,7 +58,7 @@ def _at(report, place):
 
 
 def crowded(reports):
-    """The numbers of ranks that are more than the cores: times on them say nothing, and are drawn hollow."""
+    """The numbers of ranks that exceed the number of cores: their times mean little, and are drawn hollow."""
     return {report["P"] for report in reports if report["oversubscribed"]}
 
 

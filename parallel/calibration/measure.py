@@ -1,8 +1,10 @@
-"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that they are for.
+"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that
+they are for.
 
 All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
-others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace (`parallel/calibration/core_speed.py`), in
-several passes of which the fastest one counts, and a small operation counts no more than a larger one of its kind.
+others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace
+(`parallel/calibration/core_speed.py`), in several passes of which the fastest one counts, and a small operation counts no more
+than a larger one of its kind.
 """
 
 import random as shuffling
@@ -244,7 +246,8 @@ def completed(table):
     """The table without gaps, as lists.
 
     What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis. What
-    there was no time for is in proportion to the nearest sizes that were measured. No time is longer than that of a larger size.
+    there was no time for is in proportion to the nearest sizes that were measured. No time is longer than that of a larger
+    size.
     """
     values = table["seconds"]
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):

@@ -1,4 +1,5 @@
-"""What a training step costs: the work of one rank (`parallel/performance/workload.py`), priced by a machine (`parallel/performance/machine.py`)."""
+"""What a training step costs: the work of one rank (`parallel/performance/workload.py`), priced by a machine
+(`parallel/performance/machine.py`)."""
 
 from collections import defaultdict
 from functools import cached_property

@@ -5,8 +5,8 @@ A machine file is JSON. `name` and `source` say what it is of and where its numb
 | entry                                          | what it says                                                      |
 |------------------------------------------------|-------------------------------------------------------------------|
 | `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
-|       `calm`                                   | measured: the pace of its times, see `parallel/calibration/core_speed.py`           |
-|       `step`, `wait`                           | measured: what steps take beyond, see `parallel/calibration/step_overhead.py`    |
+|       `calm` | measured: the pace of its times, see `parallel/calibration/core_speed.py` |
+|       `step`, `wait` | measured: what steps take beyond, see `parallel/calibration/step_overhead.py` |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
 | `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of a rank within a node   |
 |                                                | (if memory is no slower), of all that a node sends to others      |
