@@ -2,8 +2,8 @@
 
     python -m experiments.accuracy
 
-Writes DIR/accuracy.json and DIR/accuracy.md: every grid must come to the same accuracy as one rank does, to within the
-spread over the seeds.
+Writes DIR/accuracy.json and DIR/accuracy.md: every grid must reach the accuracy of one rank, within the spread over
+the seeds.
 """
 
 import json
@@ -30,7 +30,7 @@ RUNS = [("batch=1", 0), ("batch=2", 1), ("batch=2", 2), ("batch=2", 0), ("model=
 
 
 def train(net, options, grid, seed, data_dir, timeout):
-    """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the job's own words if it fails."""
+    """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the error message of the job if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         arguments = ["-m", "experiments.train", "--quiet", "--net", net, *options.split(), "--grid", grid]

@@ -1,4 +1,4 @@
-"""Time a training step on every grid of the ranks here, in turn, for several global batch sizes: which grid is the fastest?
+"""Time a training step on every grid of the ranks of this job for several global batch sizes, to see which is the fastest.
 
     mpiexec -n 4 python -m experiments.crossover --batch-sizes 16,64,256,1024,4096 --out results/crossover.json
     python -m experiments.crossover_figure results/crossover.json
@@ -43,8 +43,8 @@ def grids(ranks):
 class Side:
     """One grid with its network and optimizer.
 
-    serial: the network, a description. sizes: of the grid's axes. reduction: how gradients are summed, as `parallelize` takes
-    it.
+    serial: the network, a description. sizes: of the grid's axes. reduction: of the gradients, as
+    `parallelize` takes it.
     """
 
     def __init__(self, serial, comm, sizes, reduction):
@@ -71,7 +71,10 @@ class Side:
             self.seconds.append(time.perf_counter() - start)
 
     def row(self, rounds, widths):
-        """What was measured, on rank 0: of each round the median step, of each step the slowest rank. Collective."""
+        """The measurements, on rank 0: for each round the median step, where a step takes as long as its slowest rank.
+
+        Collective.
+        """
         measured = report.time_and_bytes(self.grid, self.seconds, 0.0)
         steps = self.grid.max(np.array(self.seconds)).reshape(rounds, -1)
         a_round = np.median(steps, axis=1)

@@ -1,4 +1,4 @@
-"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, steps in turn.
+"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, in alternating steps.
 
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
@@ -46,7 +46,7 @@ class Side:
         self.batch_size = args.batch_size
 
     def step(self):
-        """(seconds, Trace) of one step; both sides' ranks begin together."""
+        """(seconds, Trace) of one step, which the ranks begin together."""
         with Trace(self.net, 1, optimizer=self.optimizer) as trace:
             self.grid.comm.Barrier()
             start = time.perf_counter()
@@ -55,7 +55,7 @@ class Side:
 
 
 def backward_ends(trace):
-    """When the last layer of a step was done with its backward pass."""
+    """The time at which the backward pass of a step ended."""
     return max(stop for (_, _, method), _, stop, *_ in trace.spans if method in ("gradients", "input_gradient", "backward"))
 
 
@@ -66,7 +66,7 @@ def of_gradients(trace, category):
 
 
 def least_exposed(flights, ends, alone):
-    """What is left of sums that take `alone` seconds, begun as `flights` were, when backward ends, at best."""
+    """Seconds of sums that last `alone` seconds and begin as `flights` did, that are left at best when backward ends."""
     total, arrived = sum(sent for *_, sent in flights), 0.0
     for start, _, sent in sorted(flights):
         arrived = max(arrived, start) + alone * sent / total
@@ -136,7 +136,7 @@ def main():
 
 
 def earlier(path):
-    """The results in a file, if there is one. ValueError if it holds something else, OSError if it can not be written."""
+    """The results in a file, if there is one. ValueError if it holds anything else, OSError if it can not be written."""
     check_writable(path)
     found = json.loads(Path(path).read_text()) if Path(path).exists() else []
     if not isinstance(found, list) or any(not isinstance(r, dict) or not set(PROBLEM) <= r.keys() for r in found):
@@ -145,7 +145,7 @@ def earlier(path):
 
 
 def others(before, results):
-    """Those of earlier results that are of other problems."""
+    """The earlier results of other problems."""
     return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 
 

@@ -1,4 +1,4 @@
-"""What tracing costs, as one line of JSON: the time of a step over that of one that can't be traced.
+"""Measure what tracing costs: the time of a step divided by the time of a step that cannot be traced, as one line of JSON.
 
     mpiexec -n 2 python -m experiments.trace_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
 

@@ -61,7 +61,7 @@ MODULES = {
 
 
 def chain(layers):
-    """The torch.nn.Sequential of a list of our layers, in the order in which they were written: that of their names."""
+    """The torch.nn.Sequential of a list of our layers, in the order in which the network names them."""
     layers = sorted(layers, key=lambda layer: int(layer.name.rpartition(".")[2]))
     return torch.nn.Sequential(*(MODULES[type(layer).__name__](layer) for layer in layers))
 

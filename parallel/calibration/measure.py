@@ -2,7 +2,7 @@
 they are for.
 
 All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
-others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace
+others do on a machine makes it slower for moments or minutes: so computing is timed normalised to an unloaded core
 (`parallel/calibration/core_speed.py`), in several passes of which the fastest one counts, and a small operation counts no more
 than a larger one of its kind.
 """
@@ -51,8 +51,8 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 
 def seconds(paced, action, *arguments):
-    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, each as long as
-    its slowest rank, for whom the others wait in training.
+    """Of one call of an action that all ranks run at the same time, normalised to an unloaded core: the median of some runs,
+    each as long as its slowest rank, for whom the others wait in training.
 
     A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
     """

@@ -45,7 +45,7 @@ CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(150
 
 
 def measured(paced, make, batch_size, sizes):
-    """Seconds of a step at the calm pace, each as long as its slowest rank: the median of some rounds. Collective."""
+    """Seconds of a step, as long as its slowest rank, normalised to an unloaded core: the median of some rounds. Collective."""
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
     with ProcessGrid(paced.comm, **sizes) as grid:

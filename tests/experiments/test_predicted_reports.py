@@ -9,8 +9,8 @@ import pytest
 
 from experiments import laugier2018_predicted, thresholds
 from experiments.common import predicted_reports
-from experiments.plots import figures
 from experiments.common.published_networks import published
+from experiments.plots import figures
 from experiments.plots import predicted as plot_predicted
 from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine
