@@ -5,8 +5,9 @@ from functools import partial
 import numpy as np
 
 from datasets import airfoil, cifar10, ethylene, images, mnist
-from datasets.files import data_directory
+from datasets.files import data_directory, written_whole
 from datasets.part import Dataset, Part
+from datasets.views import Augmented, hold_out
 
 # name: (prepare(directory), load(directory, dtype)); those of images want the whole name as well
 DATASETS = {
@@ -41,4 +42,4 @@ def _of(name):
     return DATASETS[name]
 
 
-__all__ = ["DATASETS", "Dataset", "Part", "data_directory", "load", "prepare"]
+__all__ = ["DATASETS", "Augmented", "Dataset", "Part", "data_directory", "hold_out", "load", "prepare", "written_whole"]

@@ -6,16 +6,16 @@ import sys
 import mpi4py
 
 # One BLAS thread a rank unless the user says otherwise: OpenBLAS's threads spin, and where two ranks' threads share
-# a core both slow down many times. It must be said before NumPy is imported.
+# a core both slow down many times. The variable must be set before NumPy is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Programs that are ranks of a job enter MPI in `parallel.job.run.run`, once they know that the launcher and the library
-# belong together; programs that start jobs never do.
+# Programs that are ranks of a job initialise MPI in `parallel.job.run.run`, after checking that the launcher and the library
+# belong together. Programs that start jobs never initialise it.
 mpi4py.rc.initialize = False
 
 
 def _end_job(kind, value, traceback):
-    """What fails before `parallel.job.run.run` takes over, such as an import on one node, ends the whole job as well."""
+    """End the whole job also where a rank fails before `parallel.job.run.run` takes over, such as in an import on one node."""
     sys.__excepthook__(kind, value, traceback)
     from parallel.job.run import end_job_early
 

@@ -2,8 +2,8 @@
 
     python -m experiments.accuracy
 
-Writes DIR/accuracy.json and DIR/accuracy.md: every grid must come to the same accuracy as one rank does, to within the
-spread over the seeds.
+Writes DIR/accuracy.json and DIR/accuracy.md: every grid must reach the accuracy of one rank, within the spread over
+the seeds.
 """
 
 import json
@@ -17,8 +17,8 @@ from datasets.files import written_whole
 from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec
+from parallel.job.run import UserError, run_launcher
 
 # network: (options of train, test accuracy in percent to reach)
 CASES = {
@@ -30,7 +30,7 @@ RUNS = [("batch=1", 0), ("batch=2", 1), ("batch=2", 2), ("batch=2", 0), ("model=
 
 
 def train(net, options, grid, seed, data_dir, timeout):
-    """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the job's own words if it fails."""
+    """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the error message of the job if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         arguments = ["-m", "experiments.train", "--quiet", "--net", net, *options.split(), "--grid", grid]
@@ -63,7 +63,7 @@ def table(results):
 
 def main():
     parser = Parser(prog="accuracy", description="Train the convolutional networks of Grabaskas 2018 to their accuracy.")
-    parser.add_argument("--data-dir", metavar="DIR", help="as of train")
+    parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for accuracy.json and accuracy.md")
     args = parser.parse_args()
     path = Path(args.out) / "accuracy.json"

@@ -1,4 +1,4 @@
-"""The peer comparison: our training steps against PyTorch's and PyDTNN's, side by side in one run.
+"""Compare our training steps with those of PyTorch and PyDTNN, side by side in one run.
 
     make bench
 
@@ -7,11 +7,12 @@
 | `experiments/benchmarks/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
 | `experiments/benchmarks/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
 | `experiments/benchmarks/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
-| `experiments/benchmarks/bench_sums.py`   | sums in shared memory against the MPI library's all-reduce and the limit of memory |
+| `experiments/benchmarks/bench_sums.py` | sums in shared memory against the MPI library's all-reduce and the limit of memory |
 | `experiments/benchmarks/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
 | `experiments/benchmarks/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
 
-Every figure is a ratio of what was measured side by side, as the median and the spread over the rounds. Writes
+Every figure is a ratio of times that were measured in turn, as the median and the spread over the rounds. `--minutes` bounds
+the time: where it ends first, comparisons have fewer rounds, and the table says so. Writes
 DIR/bench.json and DIR/bench.md.
 """
 
@@ -19,39 +20,42 @@ import json
 import os
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from datasets.files import written_whole
 from experiments.benchmarks import bench_pydtnn
-from experiments.common import report
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
 from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
-from experiments.benchmarks.bench_rounds import add_only, selected
 from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, selected
+from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input, whole
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
-CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # of each shape; of the median of all
-SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # of sums in shared memory
+CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # bounds for each shape and for the median of all shapes
+SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # bounds for sums in shared memory
 MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy", 1.2)
-STEPS = 25  # of a job in a round
+STEPS = 25  # that a job times in a round
 
 
-def serial_rows(only, rounds):
-    usual = measured("bench_serial", "--rounds", rounds, "--only", only)
-    best = measured("bench_serial", "--rounds", rounds, "--only", only, "--best", env=RETAINED)
+def serial_rows(only, rounds, minutes):
+    options = "--rounds", rounds, "--only", only, "--minutes", minutes / 2
+    usual = measured("bench_serial", *options)
+    best = measured("bench_serial", *options, "--best", env=RETAINED)
     cases = selected(SERIAL, only)
     rows = {f"serial step / PyTorch: {case.name}": row(usual[case.name], case.bound) for case in cases}
     return rows | {f"serial step / PyTorch at its best: {case.name}": row(best[case.name], case.best_bound) for case in cases}
 
 
-def conv_rows(only, rounds):
-    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, env=RETAINED)
+def conv_rows(only, rounds, minutes):
+    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, "--minutes", minutes, env=RETAINED)
     rows = {f"convolution / PyTorch at its best: {name}": row(values, CONV_BOUND) for name, values in ratios.items()}
     if len(ratios) == len(SHAPES):
         rows["convolutions: median of the shapes"] = row(
@@ -60,10 +64,11 @@ def conv_rows(only, rounds):
     return rows
 
 
-def rank_rows(only, rounds):
-    rows = {}
-    for case in selected(TWO_RANKS, only):
-        ratios, dropped = two_rank_ratios(case, rounds, STEPS)
+def rank_rows(only, rounds, minutes):
+    rows, cases = {}, selected(TWO_RANKS, only)
+    clock = Clock(minutes, len(cases))
+    for case in cases:
+        ratios, dropped = two_rank_ratios(case, rounds, STEPS, clock.share())
         note = {"dropped": dropped} if dropped else {}
         rows[f"2 ranks / 1 rank: {case.name}"] = row(ratios["1 rank"], case.bound) | note
         rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row(ratios["apart"], None)
@@ -71,9 +76,11 @@ def rank_rows(only, rounds):
     return rows
 
 
-def sum_rows(only, rounds):
+def sum_rows(only, rounds, minutes):
     selected(CASES, only)
-    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=300)
+    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
+    if finished.status is None:  # a busy machine: the other comparisons are still worth their time
+        return {}
     if finished.status:
         raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
     found = json.loads(finished.stdout.strip().splitlines()[-1])
@@ -81,14 +88,18 @@ def sum_rows(only, rounds):
     return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
 
 
-def pydtnn_rows(only, rounds, python):
-    cases = selected(bench_pydtnn.CASES, only)
-    return {f"serial step / PyDTNN: {case.name}": row(pydtnn_ratios(case, python, rounds, STEPS), case.bound) for case in cases}
+def pydtnn_rows(only, rounds, minutes, python):
+    rows, cases = {}, selected(bench_pydtnn.CASES, only)
+    clock = Clock(minutes, len(cases))
+    for case in cases:
+        ratios = pydtnn_ratios(case, python, rounds, STEPS, clock.share())
+        rows[f"serial step / PyDTNN: {case.name}"] = row(ratios, case.bound)
+    return rows
 
 
 def measured(program, *options, env=None):
     """What one of our programs prints as JSON, run in a process of its own."""
-    arguments = [sys.executable, "-m", f"experiments.{program}", *map(str, options)]
+    arguments = [sys.executable, "-m", f"experiments.benchmarks.{program}", *map(str, options)]
     finished = subprocess.run(arguments, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True)
     if finished.returncode:
         raise UserError(f"{program} failed, see above")
@@ -96,7 +107,7 @@ def measured(program, *options, env=None):
 
 
 def row(ratios, bound):
-    return {"median": median(ratios), "min": min(ratios), "max": max(ratios), "bound": bound}
+    return {"median": median(ratios), "min": min(ratios), "max": max(ratios), "bound": bound, "rounds": len(ratios)}
 
 
 def table(results):
@@ -119,6 +130,8 @@ def table(results):
     for name, r in results["ratios"].items():
         bound = "-" if r["bound"] is None else f"{r['bound']:.3f}"
         kept = "" if r["bound"] is None else "within" if r["median"] <= r["bound"] else "**above**"
+        if r.get("rounds", 0) < results.get("rounds", 0):
+            kept += f", {r['rounds']} of {results['rounds']} rounds in the time"
         if dropped := r.get("dropped"):
             kept += f", {dropped} rounds dropped in which a rank had to share its core"
         lines.append(f"| {name} | {r['median']:.3f} | {r['min']:.3f} | {r['max']:.3f} | {bound} | {kept} |")
@@ -143,11 +156,14 @@ def idleness(busy):
 
 def main():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
     add_only(parser)
+    add_minutes(parser)
     args = parser.parse_args()
     with user_input():
         check_writable(Path(args.out) / "bench.json")
@@ -164,19 +180,24 @@ def main():
         "pydtnn": bench_pydtnn.version(python) if python else None,
         "slots": slots(),
         "busy_cores": report.busy_cores(),
+        "rounds": args.rounds,
         "ratios": {},
     }
     parts = [
-        (SERIAL, lambda: serial_rows(args.only, args.rounds)),
-        (SHAPES, lambda: conv_rows(args.only, args.rounds)),
-        (TWO_RANKS, lambda: rank_rows(args.only, args.rounds)),
-        (CASES, lambda: sum_rows(args.only, args.rounds)),
-        (bench_pydtnn.CASES if python else [], lambda: pydtnn_rows(args.only, args.rounds, python)),
+        (SERIAL, serial_rows),
+        (SHAPES, conv_rows),
+        (TWO_RANKS, rank_rows),
+        (CASES, sum_rows),
+        (bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
     ]
     selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)
-    for cases, measure in parts:
-        if any(args.only in case.name for case in cases):
-            results["ratios"] |= measure()
+    parts = [measure for cases, measure in parts if any(args.only in case.name for case in cases)]
+    clock = Clock(args.minutes, len(parts))
+    for number, measure in enumerate(parts, 1):
+        name = measure.func.__name__ if isinstance(measure, partial) else measure.__name__
+        print(f"part {number} of {len(parts)}, {name.removesuffix('_rows')}: {clock.minutes:.0f} minutes are left",
+              file=sys.stderr, flush=True)  # fmt: skip
+        results["ratios"] |= measure(args.only, args.rounds, (clock.share() - time.monotonic()) / 60)
     if args.only in MEMORY.name:
         peak = {side: measured("peak_memory", *options)["bytes"] for side, options in (("ours", []), ("peer", ["--peer"]))}
         results["peak_memory"] = peak

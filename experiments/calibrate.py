@@ -1,49 +1,76 @@
-"""Measure what this machine takes for the parts of a training step, and write it to a machine file for predictions.
+"""Measure how long this machine takes for the parts of a training step, and write a machine file for predictions.
 
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
 
-On as many ranks as will be trained on, placed alike: they share caches, memory and the network. Without --out the file goes
-where `--grid auto` and `parallelize(net)` look for the machine they run on. The contents: `parallel/performance/machine.py`.
+Run it on as many ranks as you will train on, placed alike: they share caches, memory and the network. Without --out the file
+goes where `--grid auto` and `parallelize(net)` look for the machine they run on. `parallel/performance/machine.py` describes
+the file.
+
+`--minutes` bounds the time. What could not be measured in it is filled in from the nearest sizes that were, and an operation
+that was not measured at all is priced by the constants of the machine. The output says how much the same training step varied;
+where that is too much, the program ends with an error after it has written the file.
 """
 
-from mpi4py import MPI
-from tqdm import tqdm
+import time
 
-from experiments.common.options import Parser, check_writable
+from mpi4py import MPI
+
+from experiments.common.options import Parser, check_writable, number
+from experiments.common.progress import progress
 from experiments.common.report import write_json
 from parallel.auto import this_machine
-from parallel.performance import machine
 from parallel.calibration import step_overhead
-from parallel.job.run import on_root, run
 from parallel.calibration.core_speed import Paced
+from parallel.calibration.time_limit import TimeLimit, spread, verdict
+from parallel.job.run import UserError, on_root, run
+from parallel.performance import machine
+
+PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps
 
 
 def options():
-    parser = Parser(prog="calibrate", description="Measure what this machine takes for the parts of a training step.")
+    parser = Parser(prog="calibrate", description="Measure how long this machine takes for the parts of a training step.")
     parser.add_argument("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
-    parser.add_argument("--quick", action="store_true", help="a few seconds instead of minutes: no tables, constants alone")
+    parser.add_argument("--quick", action="store_true", help="take a few seconds instead of minutes: constants without tables")
+    parser.add_argument("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
     return parser
 
 
-def whole(comm, progress):
-    """The content of a whole machine file. Collective."""
-    content = comm.bcast(this_machine.thorough(comm, progress))
+def whole(comm, limit):
+    """(the content of a machine file with tables, whether the machine is too busy, how much its steps vary). Collective."""
+    shown = lambda what: lambda things: progress(things, what, comm.rank == 0)  # noqa: E731
+    content = comm.bcast(this_machine.thorough(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
-    content["core"] |= step_overhead.beyond(Paced(comm, described.core["calm"]), described)
-    return content
+    passes = step_overhead.measured_steps(Paced(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
+    content["core"] |= step_overhead.fitted(passes, described, comm.size)
+    if len(passes) == 1:
+        return content, False, "there was no time to measure how much training steps vary"
+    busy, words = verdict([spread(times) for times in passes.T])
+    content["source"] += f"; {words}"
+    return content, busy, words
 
 
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
-    path = args.out or this_machine.place(comm)
-    on_root(comm, lambda: check_writable(path) if args.out else path.parent.mkdir(parents=True, exist_ok=True))
-    progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
-    content = this_machine.quick(comm) if args.quick else whole(comm, progress)
+    path = this_machine.place(comm) if args.out is None else args.out
+    on_root(comm, lambda: check_writable(path) if args.out is not None else path.parent.mkdir(parents=True, exist_ok=True))
+    say = print if comm.rank == 0 else lambda *_, **__: None
+    start = time.monotonic()
+    busy, words = False, ""
+    if args.quick:
+        content = this_machine.quick(comm)
+    else:
+        say(f"measuring for at most about {args.minutes:g} minutes; leave the machine alone meanwhile", flush=True)
+        content, busy, words = whole(comm, TimeLimit(comm, 60 * args.minutes))
     on_root(comm, lambda: write_json(path, content, indent=None))
-    if comm.rank == 0:
-        core, link = content["core"], content["links"]["network"]
-        print(f"{content['name']}: {core['flops'] / 1e9:.1f} GFLOP/s, {core['bandwidth'] / 1e9:.1f} GB/s a rank, "
-              f"alpha {link['alpha'] * 1e6:.1f} us, beta {link['beta'] * 1e9:.3f} ns a byte; written to {path}")  # fmt: skip
+    core, link = content["core"], content["links"]["network"]
+    say(f"{content['name']}: {core['flops'] / 1e9:.1f} GFLOP/s, {core['bandwidth'] / 1e9:.1f} GB/s a rank, "
+        f"alpha {link['alpha'] * 1e6:.1f} us, beta {link['beta'] * 1e9:.3f} ns a byte; "
+        f"written to {path} after {(time.monotonic() - start) / 60:.1f} minutes")  # fmt: skip
+    if busy:
+        raise UserError(f"this machine is too busy to be judged: {words}. Run it again while nothing else runs")
+    if words:
+        say(words)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from experiments.common import report
 from experiments.common.options import Parser, whole
-from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 from parallel.job.launch import cores
+from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {
@@ -86,7 +86,9 @@ def problems(asked, found, hosts, threads, environ=os.environ):
 
 def main():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
-    parser.add_argument("--ranks", type=whole(1), help="how many ranks should be found; default what the launcher says")
+    parser.add_argument(
+        "--ranks", type=whole(1), help="the number of ranks that should be found; default: what the launcher says"
+    )
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     promised, name = promised_ranks()

@@ -1,4 +1,4 @@
-"""Time a training step on every grid of the ranks here, in turn, for several global batch sizes: which grid is the fastest?
+"""Time a training step on every grid of the ranks of this job for several global batch sizes, to see which is the fastest.
 
     mpiexec -n 4 python -m experiments.crossover --batch-sizes 16,64,256,1024,4096 --out results/crossover.json
     python -m experiments.crossover_figure results/crossover.json
@@ -20,16 +20,15 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
-from nn import SGD, SoftmaxCrossEntropy
-from nn import network_names
+from nn import SGD, SoftmaxCrossEntropy, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.placement import volume
 from parallel.auto.this_machine import memory_of_machine
-from parallel.job.run import UserError, on_root, run
-from parallel.job.launch import LINK
 from parallel.calibration.core_speed import machine
+from parallel.job.launch import LINK
+from parallel.job.run import UserError, on_root, run
+from parallel.placement import volume
 from parallel.placement.plans import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
@@ -44,7 +43,8 @@ def grids(ranks):
 class Side:
     """One grid with its network and optimizer.
 
-    serial: the network, a description. sizes: of the grid's axes. reduction: how gradients are summed, as of `parallelize`.
+    serial: the network, a description. sizes: of the grid's axes. reduction: of the gradients, as
+    `parallelize` takes it.
     """
 
     def __init__(self, serial, comm, sizes, reduction):
@@ -71,7 +71,10 @@ class Side:
             self.seconds.append(time.perf_counter() - start)
 
     def row(self, rounds, widths):
-        """What was measured, on rank 0: of each round the median step, of each step the slowest rank. Collective."""
+        """The measurements, on rank 0: for each round the median step, where a step takes as long as its slowest rank.
+
+        Collective.
+        """
         measured = report.time_and_bytes(self.grid, self.seconds, 0.0)
         steps = self.grid.max(np.array(self.seconds)).reshape(rounds, -1)
         a_round = np.median(steps, axis=1)
@@ -114,7 +117,7 @@ def measure(sides, serial, batch_sizes, outputs, rounds, steps):
 def crossings(rows):
     """{grid: the global batch size from which the pure batch grid is faster}; None where it is not, up to the largest.
 
-    rows: as of `measure`. Between what was measured, seconds follow straight lines on logarithmic axes.
+    rows: what `measure` returns. Between measurements, seconds follow straight lines on logarithmic axes.
     """
     times = {}
     for row in rows:
@@ -175,14 +178,23 @@ def table(result):
 
 def main():
     parser = Parser(prog="crossover", description="Time a training step on every grid of the ranks, for several batch sizes.")
-    parser.add_argument("--net", default="mlp:2048,2048,2048,relu", help=f"of Linear layers alone; {network_names.HELP}")
-    parser.add_argument("--features", type=whole(1), default=1024, help="of a sample")
-    parser.add_argument("--outputs", type=whole(1), default=10, help="classes")
-    parser.add_argument("--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="of the global minibatch")
-    parser.add_argument("--rounds", type=whole(1), default=7, help="in which each grid has its turn")
-    parser.add_argument("--steps", type=whole(1), default=1, help="of a turn")
+    parser.add_argument(
+        "--net", default="mlp:2048,2048,2048,relu", help=f"a network of Linear layers only; {network_names.HELP}"
+    )
+    parser.add_argument("--features", type=whole(1), default=1024, help="number of features of a sample")
+    parser.add_argument("--outputs", type=whole(1), default=10, help="number of classes")
+    parser.add_argument(
+        "--batch-sizes", type=whole_list, default=[64], metavar="B,B,..", help="samples in the global minibatch"
+    )
+    parser.add_argument("--rounds", type=whole(1), default=7, help="rounds, in each of which every grid is timed once")
+    parser.add_argument("--steps", type=whole(1), default=1, help="steps that are timed together")
     add_reduction(parser)
-    parser.add_argument("--link", default=os.environ.get(LINK, "network unnamed"), metavar="TEXT", help="what joins the hosts")
+    parser.add_argument(
+        "--link",
+        default=os.environ.get(LINK, "network unnamed"),
+        metavar="TEXT",
+        help="a description of the network between the hosts",
+    )
     parser.add_argument("--out", default="results/crossover.json", metavar="FILE.json", help="the report")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD

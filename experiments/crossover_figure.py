@@ -12,8 +12,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator
 
-from experiments.common.figures import save
 from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.plots.figures import save
 from parallel.grid.process_grid import parse_grid
 from parallel.job.run import run_launcher
 

@@ -2,17 +2,22 @@
 
     python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
 
-All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`, `experiments.calibrate`).
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`,
+`experiments.calibrate`).
 """
 
+from tqdm import tqdm
+
 from experiments.common.options import Parser, number, user_input, whole, whole_list
-from experiments.summary import published
+from experiments.common.published_networks import published
 from nn import network_names
-from parallel.performance import machine
 from parallel.grid.process_grid import check_places, parse_grid
 from parallel.job.run import run_launcher
-from parallel.placement.plans import HELP
+from parallel.performance import machine
 from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
+from parallel.placement.plans import HELP
+
+MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
 
 
 def options():
@@ -23,17 +28,22 @@ def options():
         "--shape",
         type=whole_list,
         metavar="SHAPE",
-        help="of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)",
+        help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)",
     )
-    add("--outputs", type=whole(1), help="classes (default: 1000 for images of 224 pixels, else 10)")
-    add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples of the global minibatch")
-    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
-    add("--ranks", type=whole(1), default=2, metavar="P", help="how many there are")
+    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
+    add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples in the global minibatch")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
+    add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help=f"number of ranks, at most {MOST_RANKS}")
     add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
-    add("--memory", type=number(above=0), metavar="GIB", help="that a rank may use (default: its share of the machine's)")
-    add("--grid", help="only this one, such as batch=4,model=2")
-    add("--plan", help=f"only this one: {HELP}")
-    add("--others", type=whole(0), default=5, metavar="N", help="runner-ups to print")
+    add(
+        "--memory",
+        type=number(above=0),
+        metavar="GIB",
+        help="memory that a rank may use (default: its share of the memory of a node)",
+    )
+    add("--grid", help="plan for this grid alone, such as batch=4,model=2")
+    add("--plan", help=f"price this plan alone: {HELP}")
+    add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
 
@@ -59,8 +69,9 @@ def report(chosen, others, args):
     total = ("a step", "", "", f"{sum(work.flops for work in cost.works) / 1e9:.4g}", f"{cost.bytes_sent / 1e6:.4g}",
              f"{cost.seconds * 1e3:.4g}")  # fmt: skip
     yield from aligned([heads, *rows, total], "<<<>>>")
-    yield "of the rank that has most to do; sums of gradients after backward. Behind it as far as it lasts (--reduction "
-    yield f"overlap), at best {cost.overlapped_seconds * 1e3:.4g} ms. Memory: {cost.memory / 2**30:.3g} GiB a rank."
+    yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of gradients"
+    yield "in full, as if they began after backward (--reduction plain). With --reduction overlap they run during backward, and"
+    yield f"a step takes {cost.overlapped_seconds * 1e3:.4g} ms at best. A rank needs {cost.memory / 2**30:.3g} GiB of memory."
     yield ""
     looked_at = [other for other in others if other.cost][: args.others]
     rows = [(other.grid, shortened(other.plan), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
@@ -68,7 +79,7 @@ def report(chosen, others, args):
         yield from aligned([("runner-up", "plan", "ms", "why it lost"), *rows], "<<><")
     rest = len(others) - len([other for other in others if other.cost])
     if rest:
-        yield f"{rest} other grids were not looked at: their products, sums of gradients and updates alone take longer"
+        yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
 
 
 def shortened(plan):
@@ -92,7 +103,9 @@ def aligned(lines, sides):
 def main():
     args = options().parse_args()
     with user_input():
-        chosen, others = planner(args).best(max(5, args.others))
+        search = planner(args)
+        with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
+            chosen, others = search.best(max(5, args.others), bar.update)
     print("\n".join(report(chosen, others, args)))
 
 

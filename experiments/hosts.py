@@ -1,4 +1,4 @@
-"""Run an MPI job on several hosts that this Linux machine plays, joined by a network of a chosen rate and delay.
+"""Run an MPI job on several hosts that this Linux machine emulates, joined by a network of a chosen rate and delay.
 
     sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python -m experiments.check
 
@@ -10,7 +10,7 @@ memory and the disk. It is a launcher like another, for every program that start
 | process                  | what it does                                                                                 |
 |--------------------------|----------------------------------------------------------------------------------------------|
 | this program             | waits, and passes the status on                                                              |
-| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py`            |
+| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py` |
 | one a host               | keeps the host's namespaces; sleeps                                                          |
 | mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
 
@@ -27,11 +27,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from experiments.common.options import Parser, number, user_input, whole
 from experiments.emulation import shaper
 from experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
-from experiments.common.options import Parser, number, user_input, whole
-from parallel.job.run import UserError, one_line, run_launcher
 from parallel.job.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
+from parallel.job.run import UserError, one_line, run_launcher
 
 ADDRESS = "10.77.0.{}"  # of host i: i + 1
 LAUNCHER = 254  # where mpiexec is
@@ -145,17 +145,19 @@ def network(args):
 def options():
     parser = Parser(prog="hosts", description="Run an MPI job on several hosts that this machine plays.")
     run = parser.add_subparsers(dest="action", required=True).add_parser("run", help="run a job")
-    run.add_argument("--hosts", type=whole(1, LAUNCHER - 1), default=4, metavar="H", help="how many")
+    run.add_argument("--hosts", type=whole(1, LAUNCHER - 1), default=4, metavar="H", help="number of hosts")
     run.add_argument(
         "--rate", type=number(least=0), default=1000.0, metavar="MBIT", help="Mbit/s of a host's cable; 0: no limit"
     )
     run.add_argument(
         "--delay", type=number(least=0), default=50.0, metavar="US", help="microseconds from host to host, one way"
     )
-    run.add_argument("--pin", action="store_true", help="keep rank i on core i, the cores counted round and round")
-    run.add_argument("-n", dest="ranks", type=whole(1), required=True, metavar="N", help="ranks, in blocks over the hosts")
-    run.add_argument("program", help="what every rank runs, such as .venv/bin/python")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    run.add_argument("--pin", action="store_true", help="bind rank i to core i, modulo the number of cores")
+    run.add_argument(
+        "-n", dest="ranks", type=whole(1), required=True, metavar="N", help="number of ranks, placed in blocks over the hosts"
+    )
+    run.add_argument("program", help="the program that every rank runs, such as .venv/bin/python")
+    run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
     return parser
 
 

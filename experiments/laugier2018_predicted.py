@@ -1,23 +1,23 @@
-"""Laugier et al. 2018, explained: what the cost model says of their set-up on Cori, and what it would take to be fast there.
+"""Laugier et al. 2018: what the cost model predicts for their set-up on Cori, and what batch would be fast there.
 
     python -m experiments.laugier2018_predicted --out results/laugier2018/predicted.md
 
 All numbers are *predicted*. The paper does not say how many of the 32 ranks share a node, nor how deep the network is: ranks
-are taken as all on one node, and as one on each of 32; hidden layers as three. The model knows peak rates and memory, but no
-caches, no time that a program takes beside its arrays, and no minibatch that rank 0 sends to the others: the faster the one
-rank that it compares with, the smaller the speedups.
+are taken as all on one node, and as one on each of 32; hidden layers as three. The model knows peak rates and memory. It does
+not know caches, the overhead of the interpreter, or the minibatch that rank 0 sends to the others. So the one rank that it
+compares with is too fast, and the predicted speedups are too small.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
 from datasets.files import written_whole
-from experiments.common import forecast
+from experiments.common import predicted_reports
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
-from experiments.summary import published
-from parallel.performance import machine as machines
+from experiments.common.published_networks import published
 from parallel.job.run import run_launcher
+from parallel.performance import machine as machines
 from parallel.performance.planner import Planner
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
@@ -42,7 +42,7 @@ LARGEST_BATCH = 65536
 
 
 def network(width, dtype):
-    """Their network, of a model size."""
+    """The network of the paper for a model size."""
     return published(f"mlp:{','.join([str(width)] * HIDDEN)},relu", SHAPE, OUTPUTS, dtype)
 
 
@@ -53,7 +53,7 @@ def apart(machine):
 
 def serial(net, batch_size, machine):
     """The Cost of a step on one rank."""
-    return forecast.cost(net, "batch", 1, batch_size, machine)[1]
+    return predicted_reports.cost(net, "batch", 1, batch_size, machine)[1]
 
 
 def predicted():
@@ -64,8 +64,8 @@ def predicted():
             net = network(width, dtype)
             alone = serial(net, BATCH_SIZE, machine)
             for scheme, plan, known in CASES:
-                grid, cost = forecast.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
-                _, spread = forecast.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
+                grid, cost = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, machine, plan)
+                _, spread = predicted_reports.cost(net, scheme, RANKS, BATCH_SIZE, apart(machine), plan)
                 rows.append(
                     {"numbers": dtype, "model size": width, "grid": grid, "plan": plan, "published": known.get(width),
                      "speedup on 1 node": alone.seconds / cost.seconds, "on 32 nodes": alone.seconds / spread.seconds,
@@ -80,7 +80,7 @@ def claims():
     """Rows: each published ratio beside what is predicted for the paper's algorithm and type of numbers.
 
     The last column is how many times as long as predicted the one rank would have to take for the published speedup to follow
-    on 32 nodes; below 1 it can't, and it is the 32 ranks that must have been slower.
+    on 32 nodes; below 1 it cannot, and the 32 ranks must have been slower.
     """
     machine, rows = machines.read(MACHINE), []
     for scheme, width, ratio, over in CLAIMS:
@@ -96,12 +96,12 @@ def claims():
 def predicted_ratio(scheme, width, over, machine):
     """How many times as fast a scheme on 32 ranks is as the batch grid on `over`, by the paper's algorithm."""
     net = network(width, DTYPES[0])
-    step = lambda name, ranks: forecast.cost(net, name, ranks, BATCH_SIZE, machine, "laugier")[1].seconds  # noqa: E731
+    step = lambda name, ranks: predicted_reports.cost(net, name, ranks, BATCH_SIZE, machine, "laugier")[1].seconds  # noqa: E731
     return step("batch", over) / step(scheme, RANKS)
 
 
 def why(cost, alone):
-    """In words, what a step goes to, what is lost most first: beside 1/32 of the same part on one rank."""
+    """In words, how the time of a step is spent, beside 1/32 of the same part on one rank; the largest loss comes first."""
     sizes, parts = cost.outline.sizes, cost.parts
     samples, weights = -(-cost.batch_size // sizes["batch"]), "all weights"
     if sizes["model"] > 1:
@@ -123,12 +123,12 @@ def why(cost, alone):
 
 
 def gradient_bytes(cost):
-    """That the rank sends for the sums of gradients."""
+    """Bytes that the rank sends for the sums of gradients."""
     return sum(work.nbytes for work in cost.works if work.group is not None and work.layer == "gradients")
 
 
 def share_of_memory(cost):
-    """Of the seconds of computing, those in works whose traffic takes longer than their arithmetic."""
+    """The share of the computing time spent in operations whose memory traffic takes longer than their arithmetic."""
     machine, ranks = cost.machine, cost.outline.size
     rate, bandwidth = machine.core["flops"] * 4 / cost.itemsize, machine.bandwidth(ranks)
     works = [work for work in cost.works if work.group is None and work.phase != "update"]

@@ -1,4 +1,4 @@
-"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, steps in turn.
+"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, in alternating steps.
 
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
@@ -22,13 +22,12 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_problem, check_writable, user_input, whole
-from nn import LOSSES, SGD
-from nn import network_names
+from nn import LOSSES, SGD, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.job.run import UserError, on_root, run
 from parallel.job.launch import LINK
+from parallel.job.run import UserError, on_root, run
 from parallel.observe.trace import Trace
 
 WARM_UP = 2
@@ -47,7 +46,7 @@ class Side:
         self.batch_size = args.batch_size
 
     def step(self):
-        """(seconds, Trace) of one step; both sides' ranks begin together."""
+        """(seconds, Trace) of one step, which the ranks begin together."""
         with Trace(self.net, 1) as trace:
             self.grid.comm.Barrier()
             start = time.perf_counter()
@@ -56,7 +55,7 @@ class Side:
 
 
 def backward_ends(trace):
-    """When the last layer of a step was done with its backward pass."""
+    """The time at which the backward pass of a step ended."""
     return max(stop for (_, _, method), _, stop, *_ in trace.spans if method in ("gradients", "input_gradient", "backward"))
 
 
@@ -67,7 +66,7 @@ def of_gradients(trace, category):
 
 
 def least_exposed(flights, ends, alone):
-    """What is left of sums that take `alone` seconds, begun as `flights` were, when backward ends, at best."""
+    """Seconds of sums that last `alone` seconds and begin as `flights` did, that are left at best when backward ends."""
     total, arrived = sum(sent for *_, sent in flights), 0.0
     for start, _, sent in sorted(flights):
         arrived = max(arrived, start) + alone * sent / total
@@ -100,9 +99,11 @@ def table(results):
 def main():
     parser = Parser(prog="overlap", description="Measure how much of the all-reduce of gradients hides behind backward.")
     add_problem(parser, "cifar-cnn", [32, 32, 3], outputs=10, batch_size=64)
-    parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, as of train")
-    parser.add_argument("--rounds", type=whole(1), default=15, help="of a step of each side")
-    parser.add_argument("--link", default=os.environ.get(LINK), help="what joins the hosts, in words, for the report")
+    parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, see train --help")
+    parser.add_argument("--rounds", type=whole(1), default=15, help="rounds, in each of which both sides take a step")
+    parser.add_argument(
+        "--link", default=os.environ.get(LINK), help="a description of the network between the hosts, for the report"
+    )
     parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
@@ -135,7 +136,7 @@ def main():
 
 
 def earlier(path):
-    """The results in a file, if there is one. ValueError if it holds something else, OSError if it can not be written."""
+    """The results in a file, if there is one. ValueError if it holds anything else, OSError if it can not be written."""
     check_writable(path)
     found = json.loads(Path(path).read_text()) if Path(path).exists() else []
     if not isinstance(found, list) or any(not isinstance(r, dict) or not set(PROBLEM) <= r.keys() for r in found):
@@ -144,7 +145,7 @@ def earlier(path):
 
 
 def others(before, results):
-    """Those of earlier results that are of other problems."""
+    """The earlier results of other problems."""
     return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 
 

@@ -13,9 +13,9 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-from experiments.common.figures import crowded, entitle, plt, read, save, starred
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.plots.breakdown import draw_breakdown
+from experiments.plots.figures import crowded, entitle, plt, read, save, starred
 from experiments.plots.predicted import draw_predicted, read_predicted
 from parallel.grid.process_grid import AXES
 from parallel.job.run import run_launcher
@@ -40,7 +40,11 @@ def speedups(reports):
 
 
 def draw_speedup(reports, out):
-    """A panel for each axis alone, over P, and one for all grids of the largest P that has one of several axes."""
+    save(speedup_figure(reports), out)
+
+
+def speedup_figure(reports):
+    """A panel for each axis used alone, over P, and one for all grids of the largest P that has a grid of several axes."""
     values = speedups(reports)
     nets, grids = (list(dict.fromkeys(key[i] for key in values)) for i in (0, 1))
     alone = {axis: [g for g in grids if g[i] == prod(g)] for i, axis in enumerate(AXES)}
@@ -93,20 +97,26 @@ def draw_speedup(reports, out):
     if oversubscribed:
         handles.append(plt.Line2D([], [], color="black", marker="o", markerfacecolor="white", ls="", ms=7))
         labels.append("oversubscribed")
-    figure.legend(handles, labels, title="network", loc="outside right upper")
+    # The title may be as wide as the figure: a legend at the upper right would cover its end.
+    figure.legend(handles, labels, title="network", loc="outside right center")
     entitle(figure, reports, "Strong scaling", f"global batch {reports[0]['settings']['batch_size']}")
-    save(figure, out)
+    return figure
 
 
-KINDS = {"speedup": (draw_speedup, ()), "breakdown": (draw_breakdown, ("global batch size",))}  # and what may differ
+KINDS = {
+    "speedup": (draw_speedup, ()),
+    "breakdown": (draw_breakdown, ("global batch size",)),
+}  # and the settings in which the runs may differ
 
 
 def main():
     parser = Parser(prog="plot", description="Draw what sweep wrote.")
-    parser.add_argument("kind", choices=KINDS, help="speedup: over 1 rank; breakdown: where the time of a step goes")
-    words = "what sweep wrote, for a breakdown with --profile; may be left out with --predicted"
+    parser.add_argument(
+        "kind", choices=KINDS, help="speedup: the speedup over 1 rank; breakdown: how the time of a step is spent"
+    )
+    words = "reports that sweep wrote, for a breakdown with --profile; may be left out with --predicted"
     parser.add_argument("reports", nargs="?", metavar="FILE.jsonl", help=words)
-    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="speedup: what sweep --predict wrote")
+    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="for speedup: reports that sweep --predict wrote")
     parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the reports")
     args = parser.parse_args()
     draw, may_differ = KINDS[args.kind]
@@ -115,7 +125,7 @@ def main():
             raise ValueError("name the reports to draw: a file that sweep wrote, or --predicted and one of sweep --predict")
         if args.predicted and args.kind != "speedup":
             raise ValueError(f"--predicted goes with speedup, not with {args.kind}")
-        out = args.out or str(Path(args.reports or args.predicted[0]).with_suffix(".png"))
+        out = str(Path(args.reports or args.predicted[0]).with_suffix(".png")) if args.out is None else args.out
         check_writable(out)
         reports = read(args.reports, may_differ) if args.reports else []
         if args.predicted:

@@ -1,14 +1,14 @@
-"""Measure training steps under many plans, in turn, and hold the predictions of the cost model against them.
+"""Measure training steps under many plans, in turn, and compare them with the predictions of the cost model.
 
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
     mpiexec -n 2 python -m experiments.predictions --machine machine.json --out predictions.json
 
-For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and what the
-planner chooses. A prediction is from the machine file alone, which knows nothing of these networks. Grids take turns, so that
-a machine whose speed drifts drifts for all alike. Steps are timed at the pace of the calibration (`parallel/calibration/core_speed.py`; on ranks
-that share cores as they are): what others make of the machine for moments is no matter of the model. A round counts by its
-median step, a pass over all problems by the median of its rounds, and of several passes the fastest one, before it is scaled:
-what is scaled the least is known the best.
+For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and the plan that
+the planner chooses. A prediction uses the machine file alone, which was measured without these networks. Grids take turns, so
+that a drift of the machine's speed affects all of them alike. Steps are timed at the pace of the calibration
+(`parallel/calibration/core_speed.py`; on ranks that share cores as they are): what others make of the machine for moments is no
+matter of the model. A round counts by its median step, a pass over all problems by the median of its rounds, and of several
+passes the fastest one, before it is scaled: what is scaled the least is known the best.
 """
 
 import time
@@ -19,23 +19,23 @@ from statistics import median
 
 import numpy as np
 from mpi4py import MPI
-from tqdm import tqdm
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
-from experiments.common.options import Parser, check_writable, user_input, whole
-from nn import SGD, Conv2d, SoftmaxCrossEntropy
-from nn import network_names
+from experiments.common.made_up_data import minibatch, own_block
+from experiments.common.options import Parser, check_writable, number, user_input, whole
+from experiments.common.progress import progress
+from nn import SGD, Conv2d, SoftmaxCrossEntropy, network_names
 from parallel import ProcessGrid, parallelize, train_step
+from parallel.calibration.core_speed import Paced
+from parallel.calibration.time_limit import TimeLimit, spread, verdict
+from parallel.grid.process_grid import AXES
+from parallel.job.run import UserError, on_root, run
 from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
-from parallel.grid.process_grid import AXES
-from parallel.job.run import on_root, run
-from parallel.calibration.core_speed import Paced
 from parallel.performance.planner import Planner, factors
 
 WARM_UP = 2  # steps of each plan that are not timed
-LEAST, MOST = 0.05, 40  # seconds that a turn lasts at least, and steps at most
+LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
 PROBLEMS = (  # network, shape of a sample, classes, global batch
     ("mlp:512,512,relu", (784,), 10, 128),
     ("mlp:1024,1024,1024,tanh", (16,), 2, 100),
@@ -54,7 +54,7 @@ PROBLEMS = (  # network, shape of a sample, classes, global batch
 
 @dataclass
 class Problem:
-    """A network and a global batch. net: as of `network_names.build`."""
+    """A network and a global batch. net: a text that `network_names.build` takes."""
 
     net: str
     shape: tuple
@@ -68,7 +68,8 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: as of `parallelize`. paced: a Paced. rounds: (seconds of a step at the calm pace, as they were).
+    sizes: of the grid. plan: a text that `parallelize` takes. paced: a Paced. rounds: for each round (seconds of a step
+    normalised to an unloaded core, the same as measured).
     """
 
     def __init__(self, problem, sizes, plan, paced):
@@ -84,7 +85,7 @@ class Side:
         self.rounds.clear()
 
     def turn(self):
-        """Some steps, each as long as its slowest rank; the median counts."""
+        """Time some steps, each as long as its slowest rank, and note their median."""
         found = []
         self.grid.comm.Barrier()
         with self.paced:
@@ -107,7 +108,7 @@ class Side:
 
 
 def plans(problem, ranks):
-    """(sizes, plan) of what is measured besides the planner's choice."""
+    """(sizes, plan) of all that is measured besides the planner's choice."""
     images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
     for places in factors(ranks, 3 if images else 2):
         sizes = dict(zip(("batch", "model", "height"), places))
@@ -131,24 +132,29 @@ def sides_of(problem, described, paced):
     return sides
 
 
-def measure(problems, described, paced, passes, rounds, progress=iter):
-    """Rows of all plans of all problems. Collective.
+def measure(problems, described, paced, passes, rounds, progress=iter, limit=None):
+    """Rows of all plans of all problems. limit: a TimeLimit, at whose end no problem of a second pass begins. Collective.
 
     A problem is set up anew in every pass, for a network that trains is alone in its process.
     """
-    rows, found = {}, defaultdict(list)
-    for _, number in progress(list(product(range(passes), range(len(problems))))):
-        sides = sides_of(problems[number], described, paced)
+    rows, found, every_round = {}, defaultdict(list), defaultdict(list)
+    limit = limit or TimeLimit(paced.comm)
+    for turn, which in progress(list(product(range(passes), range(len(problems))))):
+        if turn and limit.is_over():
+            break
+        sides = sides_of(problems[which], described, paced)
         for _ in range(rounds):
             for side in sides:
                 side.turn()
         for side in sides:
-            key = number, str(side.grid), tuple(side.net.plan)
+            key = which, str(side.grid), tuple(side.net.plan)
             rows[key] = side.row(described, side is sides[0])
             found[key].append([median(seconds) for seconds in zip(*side.rounds)])
+            every_round[key] += [seconds for seconds, _ in side.rounds]
             side.grid.free()
     for key, row in rows.items():
         row["measured"], row["as_it_was"] = min(found[key], key=lambda seconds: seconds[1])
+        row["spread"] = spread(every_round[key])
         row["error"] = row["predicted"] / row["measured"] - 1
     return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
 
@@ -159,7 +165,7 @@ def same(side, other):
 
 
 def summary(rows):
-    """What the rows come to: {"points", "median_error", "worst_error", "choices", "good_choices"}.
+    """The summary of the rows: {"points", "median_error", "worst_error", "choices", "good_choices"}.
 
     A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured.
     """
@@ -193,11 +199,15 @@ def table(rows):
 
 
 def main():
-    parser = Parser(prog="predictions", description="Hold the predictions of the cost model against measured training steps.")
-    parser.add_argument("--machine", required=True, metavar="FILE.json", help="of experiments.calibrate, on the same ranks")
-    parser.add_argument("--passes", type=whole(1), default=4, help="over all problems")
-    parser.add_argument("--rounds", type=whole(1), default=3, help="of a pass, in which each plan has its turn")
-    parser.add_argument("--net", help="only the problems of this network")
+    parser = Parser(prog="predictions", description="Compare the predictions of the cost model with measured training steps.")
+    parser.add_argument(
+        "--machine", required=True, metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks"
+    )
+    parser.add_argument("--passes", type=whole(1), default=4, help="number of passes over all problems")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="rounds in a pass; each plan is timed once in a round")
+    parser.add_argument("--minutes", type=number(above=0), default=30.0, metavar="M",
+                        help="begin no further problem after so many minutes; the first pass is always completed")  # fmt: skip
+    parser.add_argument("--net", help="measure only the problems with this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out))
@@ -206,11 +216,19 @@ def main():
         problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
-    progress = lambda things: tqdm(things, delay=2, disable=None if comm.rank == 0 else True)  # noqa: E731
+    shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731
     paced = Paced(comm, described.core.get("calm"))
-    rows = measure(problems, described, paced, args.passes, args.rounds, progress)
-    on_root(comm, lambda: report.write_json(args.out, {"versions": report.versions(), **summary(rows), "rows": rows}))
+    rows = measure(problems, described, paced, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
+    busy, words = verdict(comm.bcast([row["spread"] for row in rows]))
+    content = {"versions": report.versions(), "too_busy": busy, **summary(rows), "rows": rows}
+    on_root(comm, lambda: report.write_json(args.out, content))
+    if busy:
+        raise UserError(
+            f"this machine is too busy to judge predictions: {words}. The measurements are in {args.out}; run it again while "
+            "nothing else runs"
+        )
     if comm.rank == 0:
+        print(f"{words[0].upper()}{words[1:]}.")
         print("\n".join([*table(rows), f"written to {args.out}"]))
 
 

@@ -3,17 +3,16 @@
     python -m experiments.reproduce laugier2018
     python -m experiments.reproduce grabaskas2018
 
-Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes what an earlier run
-left in tables.json, and makes all else anew.
+Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
+an earlier run left in tables.json, and computes everything else again.
 """
 
 import json
 from pathlib import Path
 
 from datasets.files import written_whole
-from experiments.papers import grabaskas2018
-from experiments.papers import laugier2018
 from experiments.common.options import Parser, check_writable, user_input, whole_list
+from experiments.papers import grabaskas2018, laugier2018
 from parallel.job.run import UserError, run_launcher
 
 PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018}
@@ -21,20 +20,24 @@ PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018}
 
 def main():
     parser = Parser(prog="reproduce", description="Repeat the experiments of a paper.")
-    parser.add_argument("paper", choices=PAPERS, help="which paper")
-    parser.add_argument("--tables-only", action="store_true", help="start no job: formulas, and results of an earlier run")
-    parser.add_argument("--json", metavar="FILE", help="also write the tables there")
+    parser.add_argument("paper", choices=PAPERS, help="the paper")
+    parser.add_argument(
+        "--tables-only",
+        action="store_true",
+        help="start no job: write the tables from formulas and the results of an earlier run",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the tables to this file")
     parser.add_argument("--out", metavar="DIR", help="folder for tables and figures; default results/PAPER")
-    parser.add_argument("--data-dir", metavar="DIR", help="as of train")
+    parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument("--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on")
-    parser.add_argument("--full", action="store_true", help="grabaskas2018: every line whole, which takes hours")
+    parser.add_argument("--full", action="store_true", help="grabaskas2018: run every line in full, which takes hours")
     args = parser.parse_args()
     if 1 not in args.ranks:
         raise UserError("--ranks must hold 1: speedups are over the run on one rank")
-    out = Path(args.out or f"results/{args.paper}")
+    out = Path(f"results/{args.paper}" if args.out is None else args.out)
     paper, kept = PAPERS[args.paper], out / "tables.json"
     with user_input():
-        for path in filter(None, (args.json, out / "tables.md")):
+        for path in (out / "tables.md", *([] if args.json is None else [args.json])):
             check_writable(path)
         earlier = json.loads(kept.read_text()) if args.tables_only and kept.exists() else {}
     measured = earlier if args.tables_only else paper.experiments(out, args.ranks, args.data_dir, args.full)
@@ -42,7 +45,7 @@ def main():
     text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
     print(text)
     results = [(out / "tables.md", text), (kept, content)] if measured else []
-    for path, written in [*results, *([(args.json, content)] if args.json else [])]:
+    for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         with written_whole(path) as beside:
             beside.write_text(written)
 

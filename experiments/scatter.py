@@ -1,8 +1,8 @@
-"""Time the paper's two ways to bring a minibatch from one rank to all: scatter, and scatter then broadcast.
+"""Time the two ways in which Laugier et al. distribute a minibatch from rank 0: scatter, and scatter then broadcast.
 
     mpiexec -n 4 python -m experiments.scatter --grid batch=2,model=2
 
-Laugier et al. 2018, section 7: see `parallel/training/readers.py`.
+See section 7 of Laugier et al. 2018, and `parallel/training/readers.py`.
 """
 
 import time
@@ -58,7 +58,7 @@ def main():
     parser = Parser(prog="scatter", description="Time two ways to bring a minibatch from one rank to all.")
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
-    parser.add_argument("--report", metavar="FILE.json", help="write the table there")
+    parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():

@@ -4,10 +4,11 @@
     python -m experiments.sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
-before any is repeated, so that a machine whose speed drifts drifts for all alike. Reports gather in FILE.part, which
+before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
 becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
 
-With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted (`experiments/common/forecast.py`).
+With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted
+(`experiments/common/predicted_reports.py`).
 """
 
 import json
@@ -20,12 +21,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.common import forecast
+from experiments.common import predicted_reports
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
-from experiments.common.schemes import SCHEMES, grid_of
+from experiments.common.parallel_schemes import SCHEMES, grid_of
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError, run_launcher
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError, run_launcher
 from parallel.performance.machine import names
 
 DEFAULTS = {
@@ -95,12 +96,15 @@ def finished_runs(part, settings):
 
 
 def read_settings(path):
-    """The settings of a TOML file."""
-    return tomllib.loads(Path(path).read_text())
+    """The settings of a TOML file; ValueError, which names the file, if it is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:  # of the syntax, or of bytes that are not UTF-8
+        raise ValueError(f"{path} is no TOML file: {error}; see experiments/settings/speedup.toml") from None
 
 
 def check(settings, schemes=SCHEMES):
-    """Raise ValueError, saying which, if a setting is unknown, of the wrong type, or none of these schemes."""
+    """Raise ValueError that names the setting if one is unknown, has the wrong type, or names an unknown scheme."""
     kinds = DEFAULTS | {"grids": [""], "data_dir": ""}
     for name, value in settings.items():
         if name not in kinds:
@@ -120,41 +124,49 @@ def options():
     parser = Parser(prog="sweep", description="Run train for every network and grid of a sweep.")
     words = lambda text: text.split(",")  # noqa: E731
     add = parser.add_argument
-    add("settings", nargs="?", metavar="FILE.toml", help="settings; the options below go before them")
+    add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
     add("--out", default="results/sweep.jsonl", help="the reports, a line of JSON each")
-    add("--dataset", metavar="NAME", help="as of train; default airfoil")
-    add("--data-dir", metavar="DIR", help="as of train")
-    add("--nets", type=lambda text: text.split(";"), help="networks as of train, separated by semicolons")
+    add("--dataset", metavar="NAME", help="data set, see train --help; default airfoil")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--nets", type=lambda text: text.split(";"), help="networks, see train --help, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks; default 1,2")
-    add("--schemes", type=words, metavar="S,S,..", help=f"of {', '.join(SCHEMES)}; default batch,model,2d")
-    add("--batch-size", type=whole(1), metavar="B", help="of the global minibatch, the same for all; default 100")
-    add("--steps", type=whole(1), help="minibatches a run; default 60")
-    add("--repeats", type=whole(1), help="runs of each; default 3")
-    add("--plan", help="as of train")
-    add("--reduction", help="as of train")
-    add("--profile", action="store_true", default=None, help="as of train: for plot breakdown")
+    add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)}; default batch,model,2d")
+    add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch, the same for all runs; default 100")
+    add("--steps", type=whole(1), help="minibatches in a run; default 60")
+    add("--repeats", type=whole(1), help="how often each run is repeated; default 3")
+    add("--plan", help="see train --help")
+    add("--reduction", help="see train --help")
+    add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
     add = parser.add_argument_group("predictions").add_argument
     add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
-        f"Schemes are of {', '.join(forecast.ALL_SCHEMES)}; default all")  # fmt: skip
+        f"Schemes are some of {', '.join(predicted_reports.ALL_SCHEMES)}; default all")  # fmt: skip
     add("--machine", metavar="NAME", help="a file that experiments.calibrate wrote, or one of "
         f"{', '.join(names())}; default cori-haswell")  # fmt: skip
-    add("--weak", action="store_true", default=None, help="--batch-size is of a rank: the global batch grows with the ranks")
-    words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS; default that of a data set that is named, else as published"
+    add(
+        "--weak",
+        action="store_true",
+        default=None,
+        help="weak scaling: --batch-size counts the samples of one rank, so the global batch grows with the ranks",
+    )
+    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS; default: that of --dataset if given, else as published"
     add("--shape", type=whole_list, metavar="SHAPE", help=words)
-    add("--outputs", type=whole(1), help="classes; default as --shape")
+    add("--outputs", type=whole(1), help="number of classes; default as for --shape")
     return parser
 
 
 def predict(settings, given, out, problem):
-    """Write predicted reports and say how many. given: what was not left to defaults. problem: the options of predictions."""
+    """Write predicted reports and print how many.
+
+    given: settings that are not defaults. problem: the options of predictions.
+    """
     name, shape, outputs = problem["machine"] or "cori-haswell", problem["shape"], problem["outputs"]
-    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", forecast.ALL_SCHEMES)}
+    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", predicted_reports.ALL_SCHEMES)}
     with user_input():
         if "dataset" in given and not (shape and outputs):
-            of_data = forecast.shape_of(given["dataset"], given.get("data_dir"))
+            of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
-        count = forecast.write(settings, out, name, shape, outputs, bool(problem["weak"]))
+        count = predicted_reports.write(settings, out, name, shape, outputs, bool(problem["weak"]))
     print(f"{count} predictions written to {out}")
 
 
@@ -165,10 +177,10 @@ def main():
     with user_input():
         given = (read_settings(path) if path else {}) | {name: value for name, value in args.items() if value is not None}
         settings = DEFAULTS | given
-        check(settings, forecast.ALL_SCHEMES if problem["predict"] else SCHEMES)
+        check(settings, predicted_reports.ALL_SCHEMES if problem["predict"] else SCHEMES)
         check_writable(out)
         if problem["predict"] is None and any(problem.values()):
-            raise ValueError("--machine, --weak, --shape and --outputs are of predictions: they go with --predict")
+            raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
         if problem["predict"] is None and not runs(settings):
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
     if problem["predict"]:

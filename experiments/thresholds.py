@@ -1,10 +1,10 @@
-"""From which model size and batch on is which parallelism worth while? A map over both, predicted by the cost model.
+"""Map which parallelism is the fastest for each model size and batch size, as predicted by the cost model.
 
     python -m experiments.thresholds --ranks 32 --machine cori-haswell --out results/thresholds.png
 
-Laugier et al. (2018) leave these thresholds to future work. For each width of a network with three hidden layers, as theirs,
-and each global batch, every grid of the ranks with its best plan is priced, and the fastest scheme colours the map: one rank
-alone, the pure batch and model grids, or a grid of both. Writes the figure and, beside it, the numbers as JSON.
+Laugier et al. (2018) leave these thresholds to future work. For each width of a network with three hidden layers, as in the
+paper, and each global batch, every grid of the ranks with its best plan is priced, and the fastest scheme colours the map: one
+rank alone, the pure batch and model grids, or a grid of both. Writes the figure and, beside it, the numbers as JSON.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from pathlib import Path
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from tqdm import tqdm
 
-from experiments.common.figures import plt, save
-from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
+from experiments.common.parallel_schemes import scheme_of
 from experiments.common.report import write_json
-from experiments.common.schemes import scheme_of
-from parallel.performance import machine as machines
+from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
+from experiments.plots.figures import plt, save
 from parallel.job.run import run_launcher
+from parallel.performance import machine as machines
 from parallel.performance.planner import NoRoom, Planner, factors
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first
@@ -31,10 +31,10 @@ LEVELS = [1, 2, 4, 8, 16, 24]  # of the speedup's contours
 
 @dataclass
 class Point:
-    """The fastest of each scheme at a width and batch. seconds, grids, plans: by scheme.
+    """The fastest plan of each scheme at one width and batch size. seconds, grids, plans: by scheme.
 
-    Seconds are inf, and grid and plan absent, where no plan fits the memory, or where the best one leaves all weights whole and
-    so is the batch grid under another name.
+    Seconds are inf, and grid and plan are absent, where no plan fits the memory, or where the best plan replicates all weights
+    and so equals the batch grid.
     """
 
     width: int
@@ -49,7 +49,7 @@ class Point:
 
     @property
     def speedup(self):
-        """Of the winner over one rank; nan where one rank has not the memory."""
+        """The speedup of the winner over one rank; nan where one rank has too little memory."""
         serial = self.seconds["serial"]
         return serial / self.seconds[self.winner] if serial < inf else float("nan")
 
@@ -76,7 +76,7 @@ def best(net, sizes, batch_size, machine):
 
 
 def scan(widths, batch_sizes, ranks, machine, dtype):
-    """The Points of all widths and batch sizes, a row a width."""
+    """The Points of all widths and batch sizes, one row for each width."""
     nets = {width: network(width, dtype) for width in widths}
     rows = tqdm(widths, unit=" widths", delay=2, disable=None)
     return [[point(nets[width], width, ranks, batch_size, machine) for batch_size in batch_sizes] for width in rows]
@@ -88,7 +88,7 @@ def thresholds(rows):
 
 
 def as_json(rows, ranks, machine, dtype):
-    """What the figure shows, in numbers: seconds and speedups are predicted."""
+    """The numbers behind the figure: seconds and speedups are predicted."""
     points = [
         {"width": p.width, "batch_size": p.batch_size, "winner": p.winner, "speedup": finite(p.speedup),
          "grid": p.grids.get(p.winner), "plan": p.plans.get(p.winner),
@@ -100,12 +100,12 @@ def as_json(rows, ranks, machine, dtype):
 
 
 def finite(number):
-    """A number as JSON can hold it: None for what is not finite, and six digits are enough."""
+    """A number with six digits; None if it is not finite, which JSON cannot hold."""
     return float(f"{number:.6g}") if isfinite(number) else None
 
 
 def draw(rows, ranks, machine, dtype, out):
-    """The map: colours say which scheme wins, lines what it gains over one rank."""
+    """Draw the map: colours show the fastest scheme, contour lines its speedup over one rank."""
     figure, panel = plt.subplots(figsize=(10, 6.4), layout="constrained")
     x, y = ([log2(value) for value in values] for values in ([p.batch_size for p in rows[0]], [row[0].width for row in rows]))
     order = list(SCHEMES)
@@ -140,12 +140,12 @@ def options():
         prog="thresholds", description="Map which parallelism is the fastest, by model size and batch. Starts no job."
     )
     add = parser.add_argument
-    add("--ranks", type=whole(2), default=32, metavar="P", help="how many there are")
+    add("--ranks", type=whole(2), default=32, metavar="P", help="number of ranks")
     words = f"a file that experiments.calibrate wrote, or one of {', '.join(machines.names())}"
     add("--machine", default="cori-haswell", metavar="NAME", help=words)
-    add("--widths", type=whole_list, default=WIDTHS, metavar="N,N,..", help="units of a hidden layer")
-    add("--batch-sizes", type=whole_list, default=BATCH_SIZES, metavar="B,B,..", help="samples of the global minibatch")
-    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add("--widths", type=whole_list, default=WIDTHS, metavar="N,N,..", help="widths of the hidden layers")
+    add("--batch-sizes", type=whole_list, default=BATCH_SIZES, metavar="B,B,..", help="samples in the global minibatch")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--out", default="results/thresholds.png", metavar="FILE", help="the figure; the numbers go beside it, as .json")
     return parser
 

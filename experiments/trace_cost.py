@@ -1,4 +1,4 @@
-"""What tracing costs, as one line of JSON: the time of a step over that of one that can't be traced.
+"""Measure what tracing costs: the time of a step divided by the time of a step that cannot be traced, as one line of JSON.
 
     mpiexec -n 2 python -m experiments.trace_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
 
@@ -14,10 +14,9 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_device, add_problem, user_input, whole
-from nn import LOSSES, SGD, Context, device
-from nn import network_names
+from nn import LOSSES, SGD, Context, device, network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.grid.devices import use_device
 from parallel.job.run import run
@@ -57,7 +56,7 @@ def main():
     parser = Parser(prog="trace_cost", description="Measure what tracing costs, on made-up data.")
     add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
-    parser.add_argument("--rounds", type=whole(1), default=100, help="turns of each of the three")
+    parser.add_argument("--rounds", type=whole(1), default=100, help="how often each of the three is timed")
     add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD

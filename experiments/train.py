@@ -11,29 +11,22 @@ from mpi4py import MPI
 from tqdm import tqdm
 
 import datasets
-from datasets import augment
-from datasets.files import written_whole
-from datasets.views import Augmented, hold_out
-from experiments.common import report
+from datasets import Augmented, augment, hold_out, written_whole
+from experiments.common import report, train_setup
 from experiments.common.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
-from experiments.common.setup import check_memory, complete, default_of, evaluation_batch, load, make_optimizer, prepare, simulation
+from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
-from experiments.common.watch import watched
-from nn import LOSSES, OPTIMIZERS, schedules
-from nn import network_names
-from parallel import READERS, ProcessGrid, evaluate, parallelize, parse_grid, predict
-from parallel.performance import machine
-from parallel.placement import plans
-from parallel.grid.devices import use_device
+from nn import LOSSES, OPTIMIZERS, network_names, schedules
+from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize, parse_grid, predict, use_device
 from parallel.job.run import UserError, on_root, run
-from parallel.training.readers import MicroBatches
 from parallel.observe.measured import Measured
-from parallel.observe.profile import Profile
-from parallel.observe.trace import STEPS, Trace
-from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.observe.trace import STEPS
+from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
+from parallel.placement import plans
+from parallel.training import MicroBatches, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
-WARM_UP = 5  # steps that are not timed
+WARM_UP = 5  # steps before timing begins
 
 
 def options():
@@ -47,39 +40,64 @@ def options():
         help="sizes of the axes, such as batch=2,model=2; their product is the number of ranks (default: batch=RANKS); "
         "or auto: the planner chooses it, and the plan, for this machine",
     )
-    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto, as the planner chooses, which is "
-        "the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
-    add("--memory", type=number(above=0), metavar="GIB", help="that the planner may use on a rank (default: its share)")
+    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
+        "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
+    add(
+        "--memory",
+        type=number(above=0),
+        metavar="GIB",
+        help="memory of a rank that the planner may use (default: the rank's share of the node's memory)",
+    )
     add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
-    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples of the global minibatch")
+    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the global minibatch")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--epochs", type=whole(1), metavar="E", help="passes over the training data (default: 10)")
-    length.add_argument("--steps", type=whole(1), metavar="S", help="minibatches, instead of epochs")
+    length.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
+    length.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs")
     add("--micro-batches", type=whole(1), default=1, metavar="M",
-        help="parts in which a minibatch passes through the network, in the memory of one; gradients add up")  # fmt: skip
+        help="split each minibatch into M micro-batches that pass through the network one after another, in the memory of "
+        "one of them; their gradients are added up")  # fmt: skip
     add_reduction(parser)
-    add("--optimizer", default="sgd", choices=OPTIMIZERS, help="how gradients change the parameters")
-    add("--lr", type=number(above=0), help=f"learning rate ({default_of('lr')})")
-    add("--momentum", type=number(least=0, below=1), help=f"of sgd ({default_of('momentum')})")
-    add("--nesterov", action="store_true", default=None, help="Nesterov's form of momentum, of sgd")
-    add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2")
-    add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p|")
-    add("--schedule", default="cosine", help=f"of the learning rate: {schedules.HELP}")
+    add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
+    add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
+    add("--momentum", type=number(least=0, below=1), help=f"momentum of sgd ({train_setup.default_of('momentum')})")
+    add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
+    add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
+    add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
+    add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
     add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
     add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip
-    add("--seed", type=whole(0), default=0, help="of all that is random: weights, data order, dropout, ...")
-    add("--dtype", default="float32", choices=("float32", "float64"), help="of all arrays")
+    add(
+        "--seed",
+        type=whole(0),
+        default=0,
+        help="seed of everything random: initial weights, order of the data, dropout, augmentation",
+    )
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add_device(parser)
-    add("--report", metavar="FILE.json", help="write settings, versions, losses, times and bytes there")
-    add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples there, in the data's units")
-    add("--profile", action="store_true", help="report the seconds that each layer takes")
-    add("--trace", metavar="FILE.json", help="write a timeline of all ranks there, for ui.perfetto.dev or chrome://tracing")
-    add("--trace-steps", type=whole(1), default=STEPS, metavar="N", help=f"that the timeline shows, after {WARM_UP} others")
-    add("--simulate", metavar="MACHINE", help="let time pass as the cost model says for a machine, "
+    add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
+    add(
+        "--predictions",
+        metavar="FILE.npy",
+        help="write the outputs for the test samples to this file, in the units of the data",
+    )
+    add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
+    add(
+        "--trace",
+        metavar="FILE.json",
+        help="write a timeline of all ranks to this file, for ui.perfetto.dev or chrome://tracing",
+    )
+    add(
+        "--trace-steps",
+        type=whole(1),
+        default=STEPS,
+        metavar="N",
+        help=f"number of steps that the timeline shows, after the first {WARM_UP}",
+    )
+    add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
         f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
-    add("--slow", metavar="RANK=FACTOR,..", help="of a simulation: ranks that compute so many times as long")
+    add("--slow", metavar="RANK=FACTOR,..", help="in a simulation, the ranks that take FACTOR times as long to compute")
     add("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -92,13 +110,13 @@ def main():
 
     # ----- the grid, the data, and the network, written serially
     with user_input():
-        complete(args)
+        train_setup.complete(args)
         use_device(comm, args.device, args.tf32)
         sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
-        model, slow = simulation(args, comm)
-    on_root(comm, lambda: prepare(args))
-    data = load(args, comm)
+        model, slow = train_setup.simulation(args, comm)
+    on_root(comm, lambda: train_setup.prepare(args))
+    data = train_setup.load(args, comm)
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
@@ -117,12 +135,12 @@ def main():
             serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=limit, machine=model
         )
         grid = net.grid
-        check_memory(args, serial, net)
-        optimizer = make_optimizer(args, net, steps)
+        train_setup.check_memory(args, serial, net)
+        optimizer = train_setup.make_optimizer(args, net, steps)
         if model:
             VirtualTime(net, model, slow)
     loss = LOSSES[data.loss]()
-    reader, test_batch = MicroBatches(READERS[args.reader](net, train)), evaluation_batch(args, serial)
+    reader, test_batch = MicroBatches(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
@@ -176,7 +194,7 @@ def main():
         rmse = ", ".join(f"{value:.4g}" for value in tested["rmse"])
         say(f"test mean squared error {tested['mse']:.5f} (standardised), root {rmse} {data.units}")
 
-    # ----- what is left behind
+    # ----- results
     if args.predictions:
         outputs = predict(net, data.test, test_reader, test_batch)
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))

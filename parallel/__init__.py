@@ -1,5 +1,6 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
+from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.training.readers import READERS
 from parallel.auto.parallelize import parallelize
@@ -31,4 +32,5 @@ __all__ = [
     "predict",
     "Partition",
     "train_step",
+    "use_device",
 ]

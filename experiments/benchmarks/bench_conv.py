@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_rounds import add_only, ratios, selected
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
 from experiments.common.options import Parser, whole
 from nn import Context, Conv2d, Sequential
 from parallel.job.run import UserError, run_launcher
@@ -67,7 +67,7 @@ def conv_steps(shape):
     """
     import torch
 
-    from experiments import torch_peer  # here, so that naming the shapes needs no PyTorch
+    from experiments.benchmarks import torch_peer  # here, so that naming the shapes needs no PyTorch
 
     layer = Conv2d(shape.inputs, shape.outputs, shape.kernel, shape.stride, shape.padding)
     net = Sequential([layer], input_shape=(shape.size, shape.size, shape.inputs))
@@ -110,13 +110,17 @@ def check(name, ours, theirs):
 
 def main():
     parser = Parser(prog="bench_conv", description="Compare single convolutions with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
     add_only(parser)
+    add_minutes(parser)
     args = parser.parse_args()
-    found = {}
-    for shape in tqdm(selected(SHAPES, args.only), unit=" shapes", delay=2, disable=None):
+    found, cases = {}, selected(SHAPES, args.only)
+    clock = Clock(args.minutes, len(cases))
+    for shape in tqdm(cases, unit=" shapes", delay=2, disable=None):
         ours, *theirs = conv_steps(shape)
-        found[shape.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS)
+        found[shape.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS, clock.share())
     print(json.dumps(found))
 
 

@@ -5,8 +5,10 @@ the program `pydtnn_peer.py`.
 """
 
 import json
+import math
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from tqdm import tqdm
@@ -29,14 +31,19 @@ def version(python):
     return printed.splitlines()[-1]
 
 
-def pydtnn_ratios(case, python, rounds, steps):
-    """Round by round: the time of our step over that of PyDTNN's, a process each."""
+def pydtnn_ratios(case, python, rounds, steps, end=math.inf):
+    """Round by round: the time of our step over that of PyDTNN's, a process each.
+
+    end: the moment after which no round begins.
+    """
     peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net]
     found = []
     for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):
         ours = job(1, "step_time", case, steps)["seconds"]
         printed = _run(python, *peer, "--batch-size", case.batch_size, "--steps", steps)
         found.append(ours / json.loads(printed.splitlines()[-1])["seconds"])
+        if time.monotonic() > end:
+            break
     return found
 
 

@@ -1,12 +1,14 @@
 """Two ranks of one thread against one rank and against PyTorch DistributedDataParallel with gloo, jobs in turn: for `bench`."""
 
 import json
+import math
+import time
 
 from tqdm import tqdm
 
 from experiments.benchmarks.bench_serial import Case
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec
+from parallel.job.run import UserError
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [
@@ -15,19 +17,20 @@ TWO_RANKS = [
     Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 1 / 1.85, 1.0),
     Case("cifar-cnn, batch 128", "cifar-cnn", (32, 32, 3), 10, 128, "cross-entropy", 1 / 1.9, 1.0),
 ]
-CALM = 0.92  # of the best pace seen; below, a rank had to share its core: see `step_time`
+CALM = 0.92  # share of the best pace seen, below which a rank must have shared its core: see `step_time`
 
 
-def two_rank_ratios(case, rounds, steps):
+def two_rank_ratios(case, rounds, steps, end=math.inf):
     """{what: ratios of time of our 2 ranks to it} and how many rounds were dropped because a rank had to share its core.
 
-    "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each and nothing to say to
-    each other, which is what these two cores can do. `rounds` are wanted, and up to twice as many more are run for them;
-    where too few are calm, the calmest count.
+    "1 rank", "DDP" (DistributedDataParallel on 2), "apart": two ranks with half of the batch each that do not communicate,
+    which is what these two cores can do. Rounds in which a rank shared its core are repeated, up to
+    three times `rounds` in all; if still too few are undisturbed, the least disturbed ones count. end: the moment, of
+    `time.monotonic`, after which no round begins.
     """
     found = []
     with tqdm(total=rounds, unit=" rounds", delay=2, disable=None) as bar:
-        while len(found) < 3 * rounds and bar.n < rounds:
+        while len(found) < 3 * rounds and bar.n < rounds and (not found or time.monotonic() < end):
             found.append({
                 "1 rank": job(1, "step_time", case, steps),
                 "2 ranks": job(2, "step_time", case, steps),
@@ -44,13 +47,13 @@ def two_rank_ratios(case, rounds, steps):
 
 
 def pace(jobs):
-    """That of the slowest rank of one round's jobs."""
+    """The pace of the slowest rank in the jobs of one round."""
     return min(found["pace"] for found in jobs.values() if "pace" in found)
 
 
 def job(ranks, program, case, steps, *more):
     """What a job of `step_time` or `torch_peer` prints as JSON."""
-    finished = mpiexec(ranks, ["-m", f"experiments.{program}", *options(case, steps), *more], timeout=300)
+    finished = mpiexec(ranks, ["-m", f"experiments.benchmarks.{program}", *options(case, steps), *more], timeout=300)
     if finished.status != 0:
         raise UserError(f"{program} on {case.name} ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
     return json.loads(finished.stdout.strip().splitlines()[-1])

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_rounds import add_only, minibatch, ratios, selected
+from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
+from experiments.common.made_up_data import minibatch
 from experiments.common.options import Parser, whole
-from nn import LOSSES, SGD, Context, Dropout
-from nn import network_names
+from nn import LOSSES, SGD, Context, Dropout, network_names
 from parallel.job.run import UserError, run_launcher
 
 ROUND_SECONDS = 0.3  # of each side in a round
@@ -17,7 +17,7 @@ ROUND_SECONDS = 0.3  # of each side in a round
 
 @dataclass
 class Case:
-    """A comparison of training steps: net, shape and outputs as of `nn.network_names.build`.
+    """A comparison of training steps. net, shape, outputs: what `nn.network_names.build` takes.
 
     bound: the ratio to stay under; best_bound: the one where PyTorch is at its best. None where nothing is promised.
     """
@@ -54,7 +54,7 @@ def serial_steps(case, best=False):
     """
     import torch
 
-    from experiments import torch_peer  # here, so that naming the cases needs no PyTorch
+    from experiments.benchmarks import torch_peer  # here, so that naming the cases needs no PyTorch
 
     net = network_names.build(case.net, case.shape, case.outputs)
     x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)
@@ -69,7 +69,7 @@ def serial_steps(case, best=False):
                 if not abs(a - b) <= 1e-3 * max(abs(b), 1):
                     raise UserError(f"{case.name}: our loss is {a}, PyTorch's {b}: they do not train the same network")
     for step in (ours, *theirs):
-        step()  # what dropout needs is there as well
+        step()  # now with dropout, which allocates its arrays
     return ours, *theirs
 
 
@@ -89,7 +89,7 @@ def our_step(net, x, y, loss_name):
 
 @contextlib.contextmanager
 def without_dropout(net, models):
-    """Our network and PyTorch's models, each of which draws masks of its own, without any."""
+    """Without dropout in our network and PyTorch's models, since each of them draws masks of its own."""
     layers = [layer for layer in net.leaves() if isinstance(layer, Dropout)]
     layers += [module for model in models for module in model.modules() if type(module).__name__ == "Dropout"]
     kept = [layer.p for layer in layers]
@@ -102,14 +102,18 @@ def without_dropout(net, models):
 
 def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
-    parser.add_argument("--rounds", type=whole(1), default=11, help="of times of each side, of each comparison")
-    parser.add_argument("--best", action="store_true", help="of PyTorch's two layouts of images the faster one counts")
+    parser.add_argument(
+        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
+    )
+    parser.add_argument("--best", action="store_true", help="compare with the faster of PyTorch's two layouts of images")
     add_only(parser)
+    add_minutes(parser)
     args = parser.parse_args()
-    found = {}
-    for case in tqdm(selected(SERIAL, args.only), unit=" networks", delay=2, disable=None):
+    found, cases = {}, selected(SERIAL, args.only)
+    clock = Clock(args.minutes, len(cases))
+    for case in tqdm(cases, unit=" networks", delay=2, disable=None):
         ours, *theirs = serial_steps(case, args.best)
-        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS)
+        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS, clock.share())
     print(json.dumps(found))
 
 

@@ -2,9 +2,9 @@
 
     python -m experiments.launch 2 experiments.benchmarks.bench_sums --rounds 9
 
-Each size is summed in place, over what all ranks hold, three ways by turns: as `parallel/sync/shared_memory.py` does; by `MPI_Allreduce`
-in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, with no word to
-each other. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}}.
+Each size is summed in place, over what all ranks hold, three ways by turns: as `parallel/sync/shared_memory.py` does; by
+`MPI_Allreduce` in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, without
+communicating. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}}.
 """
 
 import json
@@ -15,16 +15,16 @@ from mpi4py import MPI
 from experiments.common.options import Parser, whole
 from nn.workspace import CHUNK
 from parallel import ProcessGrid
-from parallel.job.run import run
 from parallel.auto.fastest_reduction import seconds
+from parallel.job.run import run
 from parallel.sync.shared_memory import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
-REPEATS = 15  # of each way in a round, of which the median counts
+REPEATS = 15  # sums of each way in a round; their median counts
 
 
 class Case:
-    """A size, by its name; for `bench_rounds.selected`."""
+    """A size, by its name; for `rounds.selected`."""
 
     def __init__(self, name):
         self.name = f"all-reduce of {name}, 2 ranks"
@@ -67,7 +67,7 @@ def check(sums, own, size):
 
 def main():
     parser = Parser(prog="bench_sums", description="Compare sums in shared memory with the MPI library's all-reduce.")
-    parser.add_argument("--rounds", type=whole(1), default=9, help="of times of each way")
+    parser.add_argument("--rounds", type=whole(1), default=9, help="rounds, in each of which every way is timed")
     args = parser.parse_args()
     found = {}
     np.seterr(all="ignore")  # what is summed again and again overflows

@@ -5,9 +5,9 @@ python -m experiments.benchmarks.peak_memory --net vgg16 --shape 224,224,3 --out
 
 import json
 
-from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch
 from experiments.benchmarks.bench_serial import our_step
+from experiments.common import report
+from experiments.common.made_up_data import minibatch
 from experiments.common.options import Parser, add_problem, user_input
 from nn import network_names
 from parallel.job.run import UserError, run_launcher
@@ -18,7 +18,7 @@ STEPS = 2  # the second has the gradients and the momentum of the first
 def main():
     parser = Parser(prog="peak_memory", description="Measure the peak memory of training steps on made-up data.")
     add_problem(parser, "vgg16", [224, 224, 3], outputs=1000, batch_size=8)
-    parser.add_argument("--peer", action="store_true", help="of PyTorch's network, not of ours")
+    parser.add_argument("--peer", action="store_true", help="measure PyTorch's network instead of ours")
     args = parser.parse_args()
     with user_input():
         net = network_names.build(args.net, args.shape, args.outputs)

@@ -72,7 +72,7 @@ def main():
     parser = argparse.ArgumentParser(prog="pydtnn_peer", description="Time training steps of PyDTNN on made-up data.")
     parser.add_argument("--net", choices=NETS, required=True)
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=15, help="that are timed, in each layout, after 3 that are not")
+    parser.add_argument("--steps", type=int, default=15, help="steps that are timed in each layout, after 3 steps of warm-up")
     args = parser.parse_args()
     steps = {name: step(args.net, args.batch_size, name) for name in ("nhwc", "nchw")}
     seconds = {name: [] for name in steps}

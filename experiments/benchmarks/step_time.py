@@ -3,8 +3,8 @@
 mpiexec -n 2 python -m experiments.benchmarks.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
 mpiexec -n 2 python -m experiments.benchmarks.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
 
-"pace" is the rate of a small product, timed before each step, of the slowest rank: where it drops, the rank shares its core,
-be it with another machine that the same processor plays.
+"pace" is the rate of a small matrix product on the slowest rank, timed before each step. Where it drops, the rank shares its
+core with something else, which may be another virtual machine on the same processor.
 """
 
 import json
@@ -14,10 +14,9 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.benchmarks.bench_rounds import minibatch, own_block
+from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_device, add_problem, add_reduction, reduction_of, user_input, whole
-from nn import LOSSES, SGD, device
-from nn import network_names
+from nn import LOSSES, SGD, device, network_names
 from parallel import ProcessGrid, parallelize, parse_grid, train_step
 from parallel.grid.devices import use_device
 from parallel.job.run import UserError, run
@@ -25,7 +24,7 @@ from parallel.placement.partition import Partition
 
 
 class Pace:
-    """The rate, in GFLOP/s, of a product that stays in the cache: what nothing but the core decides."""
+    """The rate, in GFLOP/s, of a matrix product that stays in the cache, so that it depends on the core alone."""
 
     SIZE, REPEATS = 192, 6
 
@@ -44,9 +43,9 @@ def main():
     parser = Parser(prog="step_time", description="Time training steps on made-up data.")
     add_problem(parser, "mlp:2048,1024,tanh", [1024], outputs=10, batch_size=1024)
     parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
-    words = "each rank trains a network of its own on its part of the batch: how fast ranks are that have nothing to say"
+    words = "each rank trains a network of its own on its part of the batch: the speed of ranks that do not communicate"
     parser.add_argument("--apart", action="store_true", help=words)
-    parser.add_argument("--steps", type=whole(1), default=10, help="that are timed, after 3 that are not")
+    parser.add_argument("--steps", type=whole(1), default=10, help="steps that are timed, after 3 steps of warm-up")
     add_device(parser)
     add_reduction(parser)
     args = parser.parse_args()

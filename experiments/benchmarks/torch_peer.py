@@ -61,7 +61,7 @@ MODULES = {
 
 
 def chain(layers):
-    """The torch.nn.Sequential of a list of our layers, in the order in which they were written: that of their names."""
+    """The torch.nn.Sequential of a list of our layers, in the order in which the network names them."""
     layers = sorted(layers, key=lambda layer: int(layer.name.rpartition(".")[2]))
     return torch.nn.Sequential(*(MODULES[type(layer).__name__](layer) for layer in layers))
 
@@ -98,7 +98,7 @@ def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
 
 
 def main():
-    from experiments.benchmarks.bench_rounds import minibatch
+    from experiments.common.made_up_data import minibatch
     from experiments.common.options import whole_list
     from nn import network_names
     from parallel.job.run import launched_rank, promised_ranks

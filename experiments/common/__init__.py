@@ -1,1 +1,1 @@
-"""What several programs share."""
+"""Code that several programs use."""

@@ -11,7 +11,7 @@ def table(title, rows):
 
 
 def cell(value):
-    """A value as text: four digits of a number are enough."""
+    """A value as text; numbers with four digits."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Command lines: one clear line for what is wrong, said once however many ranks there are."""
+"""Command lines: an error is one clear line, printed once however many ranks there are."""
 
 import argparse
 import contextlib
@@ -12,7 +12,7 @@ from parallel.job.run import UserError, launched_rank, one_line
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows defaults, where there are any."""
+    """Shows the defaults of options that have one."""
 
     def _get_help_string(self, action):
         hidden = action.default is None or action.default is False
@@ -74,20 +74,23 @@ def number(least=None, above=None, below=None):
 
 
 def add_problem(parser, net, shape, outputs, batch_size):
-    """Add --net, --shape, --outputs and --batch-size, with these defaults, of a program that trains on made-up data."""
+    """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that trains on made-up data."""
     parser.add_argument("--net", default=net, help=network_names.HELP)
-    words = "of a sample: features, or HEIGHT,WIDTH,CHANNELS"
+    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS"
     parser.add_argument("--shape", "--features", type=whole_list, default=shape, metavar="SHAPE", help=words)
-    parser.add_argument("--outputs", type=whole(1), default=outputs, help="classes")
-    parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples of the global minibatch")
+    parser.add_argument("--outputs", type=whole(1), default=outputs, help="number of classes")
+    parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples in the global minibatch")
 
 
 def add_reduction(parser):
     """Add the options that say how gradients are summed: see `reduction_of`."""
     parser.add_argument("--reduction", default="auto", help=reductions.HELP)
-    words = "each rank updates all its parameters, or only its part of them (ZeRO-1) (default: sharded if reduction is shared)"
+    words = "whether each rank updates all its parameters, or only its shard of them, as in ZeRO-1 (default: sharded if the "
+    words += "reduction is shared, else whole)"
     parser.add_argument("--update", choices=("whole", "sharded"), help=words)
-    words = "of gradients on their way; float16 is half the bytes, rounds each by up to 2^-11 and is added in float32"
+    words = (
+        "type in which gradients are sent; float16 halves the bytes and rounds each value by up to 2^-11; sums are in float32"
+    )
     parser.add_argument("--reduce-dtype", choices=("same", "float16"), default="same", help=words)
 
 
@@ -100,13 +103,15 @@ def reduction_of(args):
 def add_device(parser):
     """Add the options that `parallel.grid.devices.use_device` takes: --device and --tf32."""
     choices = ("cpu", "gpu", "auto")
-    parser.add_argument("--device", default="cpu", choices=choices, help="where arrays are; auto: GPUs if every rank sees one")
+    parser.add_argument(
+        "--device", default="cpu", choices=choices, help="where arrays are kept; auto: on GPUs if every rank sees one"
+    )
     parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
 
 
 @contextlib.contextmanager
 def user_input():
-    """Around what depends on the user's input alone: a ValueError or OSError in it is the user's to mend."""
+    """Wrap code that fails only because of the user's input: a ValueError or OSError in it becomes a UserError."""
     try:
         yield
     except (ValueError, OSError) as error:

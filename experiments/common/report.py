@@ -1,4 +1,4 @@
-"""What a run leaves behind: where it ran, what it did, and where its time and its bytes went."""
+"""The report of a run: the versions and the machine, and how the time was spent and what was sent."""
 
 import hashlib
 import json
@@ -94,9 +94,9 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches, all steps,
     communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
-    beyond that is waiting. These are means over the ranks; "compute_max" is what the rank that computes longest computes.
-    Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that a
-    rank reads of what others hold. Collective.
+    beyond that is waiting. These are means over the ranks; "compute_max" is the computing time of the rank that computes
+    longest. Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that
+    a rank reads of what others hold. Collective.
     """
     steps = max(len(step_seconds), 1)
     slowest = grid.max(np.array(step_seconds, np.float64))
@@ -140,9 +140,10 @@ def time_and_bytes(grid, step_seconds, read_seconds):
 
 
 def memory(net, optimizer):
-    """Bytes that a rank holds at the most: {"parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"}.
+    """The largest number of bytes that any rank holds: {"parameters", "gradients", "optimizer_state",
+    "optimizer_state_unsharded"}.
 
-    Where ranks share the memory of their parameters, those of all are counted once. Collective.
+    Where ranks share the memory of their parameters, each rank is counted with its share. Collective.
     """
     state = sum(array.nbytes for array in optimizer.state_arrays().values())
     unsharded = len(optimizer.state_names) * net.params.nbytes
@@ -153,9 +154,9 @@ def memory(net, optimizer):
 def overlap(net):
     """How much of the sums of gradients was hidden, from what each rank measured: a dict, or None where nothing overlaps.
 
-    "in_flight": seconds a step in which some sum was under way; "exposed": those of them in which the rank had nothing to do
-    but wait, with backward and the update of other buckets done; both the mean over the ranks. "hidden": the share of the
-    first that the second is not. Collective.
+    "in_flight": the seconds of a step in which some sum was under way; "exposed": those of them in which the rank could only
+    wait, because backward and the update of other buckets were done; both are means over the ranks. "hidden": the share of
+    "in_flight" that is not "exposed". Collective.
     """
     seconds = net.reduction.seconds_of_step()
     if seconds is None:

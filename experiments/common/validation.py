@@ -1,4 +1,4 @@
-"""Validation: samples held out of training tell after each epoch how the network does, and when to stop."""
+"""Validation: the loss on held-out samples is computed after each epoch, and may end training early."""
 
 import math
 
@@ -12,7 +12,7 @@ class Validation:
     net: a ParallelSequential. part: the samples. loss: its name. reader: how the samples reach the ranks.
     patience: epochs without an improvement after which to stop, at least 1; None: never stop, and keep no weights.
 
-    `evaluate` gives the same loss on every rank, so that all ranks decide alike without a word.
+    `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating.
     """
 
     def __init__(self, net, part, loss, reader, batch_size, patience=None):
@@ -34,7 +34,7 @@ class Validation:
         return self.early.stop
 
     def restore(self):
-        """Go back to the best weights, if there are any. Collective."""
+        """Go back to the best weights, if they were kept. Collective."""
         if self.best is not None and self.early.best_epoch:
             with self.net.exclusive():
                 self._copy(self.best, self._state())

@@ -1,6 +1,6 @@
-"""Linux namespaces: processes with a network, a host's name, shared memory or process numbers of their own.
+"""Linux namespaces: processes with a network, a host name, shared memory or process ids of their own.
 
-They have no names here: a namespace lives as long as a process in it does, and goes by itself.
+Namespaces have no names here: each exists as long as a process runs in it, and disappears by itself.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ RECURSIVE, PRIVATE = 0x4000, 0x40000  # linux/mount.h
 
 
 def leave(*kinds):
-    """Go from the namespaces of these kinds into new ones; with PROCESSES the next child does, as its process 1."""
+    """Move this process into new namespaces of these kinds; with PROCESSES it is the next child that moves, as process 1."""
     _call("unshare", sum(kinds))
     if MOUNTS in kinds:
         _call("mount", b"none", b"/", None, RECURSIVE | PRIVATE, None)  # what is mounted from now on stays inside
@@ -37,8 +37,8 @@ def contained(body):
     """Run `body()` in a child that is process 1 of its own namespace; returns its exit status, 128 + the signal's number
     if one ended it.
 
-    However this or that process ends, even killed, no process that the child started remains: the kernel ends all of a
-    namespace with its process 1, and that one with its parent.
+    However this process or the child ends, even if killed, no process that the child started remains: the kernel ends all
+    processes of a namespace with its process 1, and process 1 with its parent.
     """
     sys.stdout.flush()
     leave(PROCESSES)

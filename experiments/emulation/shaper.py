@@ -1,8 +1,8 @@
 """A network in user space: interfaces whose packets a process carries from one to another, at a rate and after a delay.
 
-Every host hangs on a switch by a cable of its own that carries `rate` in each direction. A packet occupies the sender's
-cable, then the receiver's, cut through: on idle cables it is there when its last byte has passed one of them, plus the
-delay. The switch loses nothing. Kernels can do this too (tc netem), but many are built without it.
+Every host is connected to a switch by a cable of its own that carries `rate` in each direction. A packet occupies the sender's
+cable and then the receiver's, and the switch is cut-through: on idle cables a packet arrives when its last byte has passed one
+of them, plus the delay. The switch loses nothing. Kernels can do this too (tc netem), but many are built without it.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def interface(name):
 
 
 def bytes_on_cable(length):
-    """What `length` bytes of IP take on the cable: up to 64 KB of TCP come as one piece that stands for several packets."""
+    """The bytes that `length` bytes of IP occupy on the cable: the kernel hands over up to 64 KB of TCP as one large packet."""
     packets = max(1, -(-(length - HEADERS) // PAYLOAD))
     return length + (packets - 1) * HEADERS + packets * FRAME
 
@@ -70,7 +70,7 @@ class Switch:
                 os.write(port, packet)
 
     def _accept(self, source):
-        """Take a packet from a port and reckon when it arrives. IPv6, with which interfaces look for routers, goes nowhere."""
+        """Take a packet from a port and compute when it arrives. IPv6 packets, which only look for routers, are dropped."""
         packet = os.read(source, 1 << 17)
         is_ipv4 = packet[OFFLOAD_BYTES] >> 4 == 4
         target = self.ports.get(packet[OFFLOAD_BYTES + 19]) if is_ipv4 else None

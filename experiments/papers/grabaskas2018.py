@@ -1,26 +1,27 @@
 """Grabaskas: Automated parallelization to improve usability and efficiency of distributed neural network training (2018).
 
 Tables 4.13 to 4.23 and Appendices C and D of the thesis (TorchAD-NN): published, measured here, predicted for its network.
-What is run is in `grabaskas2018_lines.py`, what was published in `published/grabaskas2018.toml`.
+What is run is in `grabaskas2018_runs.py`, what was published in `published/grabaskas2018.toml`.
 
-- `Train()`, Torch's StochasticGradient: sample by sample on each node's stripe, averaged every n samples (`parallel/training/local_sgd.py`).
+- `Train()`, Torch's StochasticGradient: sample by sample on each node's stripe, averaged every n samples
+  (`parallel/training/local_sgd.py`).
 - `Backward()`: one all-reduce of the gradients a batch, n samples of each node: `train_step` on the grid `batch=P`.
 - Model-parallel: sample by sample on `model=P` with the plans of `PLANS`. The thesis splits a dense layer by its inputs and
   all-reduces its outputs, so that every node has all of them, and their gradients again in backward; a layer that is not
-  split is computed by every node, redundantly. Here a split layer leaves addends, which the next split layer takes over with
-  a reduce-scatter alone. A layer with `replicate` is split by samples: with batches of one sample one rank computes it while
-  the others wait, and the gradient of its weights is summed over the ranks, which theirs need not.
+  split is computed by every node, redundantly. Here a split layer leaves partial sums, which the next split layer takes over
+  with a reduce-scatter alone. A layer with `replicate` is split by samples: with batches of one sample one rank computes it
+  while the others wait, and the gradient of its weights is summed over the ranks, which theirs need not.
 """
 
 import json
 from pathlib import Path
 
-from experiments.papers.grabaskas2018_lines import lines, measure, published, single
+from experiments.papers.grabaskas2018_runs import lines, measure, published, single
 from nn import network_names
-from parallel.performance.cost import Cost
-from parallel.grid.process_grid import parse_grid
-from parallel.performance.machine import read
 from parallel.grid.description import Outline
+from parallel.grid.process_grid import parse_grid
+from parallel.performance.cost import Cost
+from parallel.performance.machine import read
 
 MACHINE = "ethernet-1g"  # of parallel/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
@@ -74,8 +75,9 @@ def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text
     """Seconds of a step on a grid: what is sent as the machine's network takes it, and the share of `single_seconds` that a
     rank computes, in proportion to the cost model's own (`parallel/performance/cost.py`).
 
-    net_spec, input_shape, outputs: as of `nn.network_names.build`. batch_size: of the global minibatch. grid_text, plan_text: as of
-    train. machine: a Machine, of which the network counts. single_seconds: what one node takes for the same minibatch.
+    net_spec, input_shape, outputs: what `nn.network_names.build` takes. batch_size: of the global minibatch. grid_text,
+    plan_text: as on the command line of train. machine: a Machine, whose network counts. single_seconds: what one node takes
+    for the same minibatch.
     """
     net = network_names.build(net_spec, input_shape, outputs)
     grids = [Outline(sizes, ranks_per_node=machine.node["ranks"]) for sizes in ({}, parse_grid(grid_text))]

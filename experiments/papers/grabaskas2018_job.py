@@ -4,7 +4,8 @@
     mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
     mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset cifar10 --read
 
-Plain SGD at a constant learning rate, as theirs; 0.01 is the default of Torch's StochasticGradient, the thesis names none.
+Training is plain SGD at a constant learning rate, as in the thesis. The thesis names no learning rate; 0.01 is the default of
+Torch's StochasticGradient.
 """
 
 import json
@@ -16,14 +17,13 @@ from mpi4py import MPI
 
 import datasets
 from experiments.common.options import Parser, number, user_input, whole
-from nn import LOSSES, SGD
-from nn import network_names
+from nn import LOSSES, SGD, network_names
 from nn.random import permutation
 from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
 from parallel.job.run import UserError, run
+from parallel.placement.partition import size
 from parallel.training.local_sgd import Replicas
 from parallel.training.readers import EachReads
-from parallel.placement.partition import Partition, size
 from parallel.training.steps import minibatch_indices, steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
@@ -35,18 +35,23 @@ TEST_BATCH = 1000
 def main():
     parser = Parser(prog="grabaskas2018_job", description="One run of reproduce grabaskas2018.")
     add = parser.add_argument
-    add("--dataset", required=True, help="mnist (padded to 32x32) or cifar10")
-    add("--data-dir", metavar="DIR", help="as of train")
-    add("--read", action="store_true", help="only time reading and standardising the data, each rank its part")
+    add("--dataset", required=True, choices=("mnist", "cifar10"), help="the data set; mnist is padded to 32x32")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--read", action="store_true", help="only time reading the data and standardising the part of each rank")
     add("--net", help=network_names.HELP)
-    add("--samples", type=whole(1), help="how many of the training samples, the first ones; default all")
-    add("--passes", type=whole(1), default=1, help="over these samples")
-    add("--batch-size", type=whole(1), default=1, help="of the global minibatch; with --period, of a replica's")
-    add("--period", type=whole(1), help="local SGD: samples of a replica between two averages")
-    add("--grid", help="default batch=RANKS")
-    add("--plan", default="fewest-bytes", help="as of train")
+    add("--samples", type=whole(1), help="use only so many training samples, the first ones; default all")
+    add("--passes", type=whole(1), default=1, help="number of passes over these samples")
+    add(
+        "--batch-size",
+        type=whole(1),
+        default=1,
+        help="samples in the global minibatch, or with --period in the minibatch of a replica",
+    )
+    add("--period", type=whole(1), help="local SGD: average the replicas after each of them has seen so many samples")
+    add("--grid", help="sizes of the axes; default batch=RANKS")
+    add("--plan", default="fewest-bytes", help="see train --help")
     add("--lr", type=number(above=0), default=0.01, help="learning rate")
-    add("--test", action="store_true", help="also test on all test samples")
+    add("--test", action="store_true", help="also compute the accuracy on all test samples")
     args = parser.parse_args()
     if bool(args.net) == args.read:
         raise UserError("give --net NAME to train, or --read")
@@ -113,6 +118,8 @@ def train(args, comm):
     comm.Barrier()
     result = {"seconds": comm.allreduce(time.perf_counter() - start, MPI.MAX), "samples": count * args.passes}
     result["loss"] = float(losses[-1])
+    if not np.isfinite(result["loss"]):
+        raise UserError(f"training diverged, the loss is {result['loss']}: use a smaller --lr than {args.lr}")
     if args.test:
         result["accuracy"] = evaluate(net, data.test, data.loss, EachReads(net, data.test), TEST_BATCH)["accuracy"]
     return result

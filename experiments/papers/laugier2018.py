@@ -14,10 +14,10 @@ from experiments import laugier2018_predicted as predictions
 from experiments import plot
 from experiments import sweep as sweeps
 from experiments.common.markdown import table
-from parallel.placement import volume
 from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError
+from parallel.placement import volume
 from parallel.placement.plans import fewest_bytes
 
 WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
@@ -66,10 +66,10 @@ def volumes():
 
 
 def crossovers():
-    """Below how many bytes a block one scatter is the faster way, on Cori's published constants.
+    """The size of a block, in bytes, below which one scatter is faster, for the published constants of Cori.
 
     alpha + n_b n_m data beta < 2 alpha + max(n_b, n_m) data beta, solved for data. The paper has the same number with
-    the inequality turned round.
+    the opposite inequality.
     """
     rows = []
     for ranks in RANKS:
@@ -86,7 +86,7 @@ def published():
 
 
 def experiments(out, ranks, data_dir, full=True):
-    """Run all, there is no shorter way; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
+    """Run all experiments; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
     result = {"speedups": [], "counted": [], "scatter": []}
     for name in ("airfoil", ethylene(data_dir)):
         settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent.parent / "settings" / "speedup.toml")

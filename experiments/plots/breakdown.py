@@ -16,7 +16,7 @@ Below stand the efficiencies of the POP project (pop-coe.eu), of the time that i
 
 from collections import defaultdict
 
-from experiments.common.figures import crowded, entitle, plt, save, starred
+from experiments.plots.figures import crowded, entitle, plt, save, starred
 from parallel.grid.process_grid import AXES
 from parallel.observe.spans import METHODS
 

@@ -10,9 +10,9 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-from experiments.common.figures import plt, save
-from experiments.common.forecast import AUTO
-from experiments.common.schemes import grid_of, scheme_of
+from experiments.common.parallel_schemes import grid_of, scheme_of
+from experiments.common.predicted_reports import AUTO
+from experiments.plots.figures import plt, save
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}
@@ -62,7 +62,7 @@ def read_predicted(paths):
 
 
 def alike(report):
-    """What must be the same for all of a network's predictions."""
+    """The settings that all predictions of a network must have in common."""
     batch = report["settings"]["batch_size"] / (report["P"] if report["scaling"] == "weak" else 1)
     return {"batch size": batch, "type of numbers": report["settings"]["dtype"], "shape": report["shape"]}
 
@@ -91,7 +91,7 @@ def compared(measured, panels):
 
 
 def draw_predicted(measured, panels, out):
-    """See the module's text. measured: reports as of `figures.read`, or none. panels: of `read_predicted`."""
+    """See the module's text. measured: reports from `figures.read`, or none. panels: from `read_predicted`."""
     runs = compared(measured, panels)
     nets, scalings = (list(dict.fromkeys(key[i] for key in panels)) for i in (0, 1))
     columns = min(len(nets), 3)

@@ -107,7 +107,10 @@ def table(rows, serial):
 def main():
     parser = Parser(prog="usability", description="Measure what making a training parallel costs its author.")
     parser.add_argument(
-        "--json", default="results/usability.json", metavar="FILE", help="where to write; the table goes beside"
+        "--json",
+        default="results/usability.json",
+        metavar="FILE",
+        help="the file to write; the table goes to the same name in .md",
     )
     args = parser.parse_args()
     path = Path(args.json)

@@ -39,7 +39,7 @@ for epoch in range(3):
         rows = order[start : start + 50]
         mine = rows[batch.rank :: batch.size]
         x, y = train.inputs(mine, ()), train.targets(mine)
-        value = loss.forward(net.forward(x, context, len(rows)), y, context)  # the addend of the mean over `batch`
+        value = loss.forward(net.forward(x, context, len(rows)), y, context)  # this rank's part of the mean over `batch`
         net.backward(loss.backward(context), context)
         batch.Allreduce(MPI.IN_PLACE, net.grads)
         optimizer.step()

@@ -17,7 +17,7 @@ for epoch in range(3):
         rows = order[start : start + 50]
         mine = rows[comm.rank :: comm.size]
         x, y = train.inputs(mine, ()), train.targets(mine)
-        value = loss.forward(net.forward(x, context, len(rows)), y, context)  # the addend of the mean over all ranks
+        value = loss.forward(net.forward(x, context, len(rows)), y, context)  # this rank's part of the mean over all ranks
         net.backward(loss.backward(context), context)
         comm.Allreduce(MPI.IN_PLACE, net.grads)
         optimizer.step()

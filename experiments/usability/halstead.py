@@ -34,7 +34,7 @@ BLOCKS = ("body", "orelse", "handlers", "finalbody")
 class Halstead:
     """Table 3.7 of the thesis. n1, n2: distinct operators and operands; N1, N2: all of them.
 
-    effort: in elementary discriminations, of which a programmer makes 18 a second; time: in seconds.
+    effort: in elementary mental discriminations; time: in seconds, at 18 discriminations a second.
     """
 
     n1: int

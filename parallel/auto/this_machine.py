@@ -13,13 +13,15 @@ import zlib
 from mpi4py import MPI
 
 from parallel.auto import cache
+from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
-from parallel.performance import machine
+from parallel.calibration.core_speed import Paced, on_machine
+from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.process_grid import ProcessGrid
 from parallel.job.launch import LINK
-from parallel.calibration.core_speed import Paced, on_machine
-from parallel.auto.fastest_reduction import transport
+from parallel.performance import machine
 
+TABLES = 0.8  # the share of a time limit after which the tables have to be complete
 SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
 
 
@@ -34,7 +36,7 @@ def here(comm):
                 cache.write(path, content)
     try:
         return machine.checked(json.loads(content))
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+    except ValueError:
         raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
 
 
@@ -67,11 +69,11 @@ def quick(comm):
     return described(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
 
 
-def thorough(comm, progress=iter):
-    """The content of a machine file with all its tables, measured in minutes. Collective."""
-    paced = Paced(comm)
-    tables = measure.tables(paced, progress)
-    return described(paced, tables, measure.collectives(paced, progress=progress), "measured")
+def thorough(comm, progress=iter, limit=None):
+    """The content of a machine file with all its tables, measured in minutes. limit: a TimeLimit. Collective."""
+    paced, limit = Paced(comm), limit or TimeLimit(comm)
+    tables = measure.tables(paced, progress, limit.share(TABLES))
+    return described(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
 
 
 def described(paced, tables, curves, how):

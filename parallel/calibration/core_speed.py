@@ -1,7 +1,7 @@
-"""How fast a core is at the moment: what else runs on a machine, or on its host, slows it for moments or minutes.
+"""How fast a core is at the moment: whatever else runs on a machine, or on its host, slows it down for moments or minutes.
 
-A time is *at the calm pace* when it is multiplied by what a small product of matrices took while the machine was calm, and
-divided by what it takes now. Times of different moments then compare.
+A time is *normalised to an unloaded core* when it is multiplied by the time that a small matrix product took on the unloaded
+core, and divided by the time that it takes now. Times of different moments can then be compared.
 """
 
 import os
@@ -27,10 +27,10 @@ def pace(probes=PROBES):
 
 
 class Paced:
-    """Turns times into those at the calm pace, where each rank has a core of its own; else it leaves them alone.
+    """Normalises times to an unloaded core where each rank has a core of its own; else it leaves them as they are.
 
-    comm: of all ranks. calm: seconds of the product while this rank's core was calm; by default the fastest of a hundred.
-    seconds, raw: of what was last within `with`, at the calm pace and as they were. slowness: their ratio.
+    comm: of all ranks. calm: seconds of the product while this rank's core was unloaded; by default the fastest of a hundred.
+    seconds, raw: the time of the last `with` block, normalised and as measured. slowness: their ratio.
     """
 
     def __init__(self, comm, calm=None):

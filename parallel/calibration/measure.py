@@ -1,10 +1,13 @@
-"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that they are for.
+"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that
+they are for.
 
 All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
-others do on a machine makes it slower for moments or minutes: so computing is timed at the calm pace (`parallel/calibration/core_speed.py`), in
-several passes of which the fastest one counts, and a small operation counts no more than a larger one of its kind.
+others do on a machine makes it slower for moments or minutes: so computing is timed normalised to an unloaded core
+(`parallel/calibration/core_speed.py`), in several passes of which the fastest one counts, and a small operation counts no more
+than a larger one of its kind.
 """
 
+import random as shuffling
 import time
 from itertools import cycle, pairwise, product
 
@@ -13,6 +16,7 @@ from mpi4py import MPI
 
 import nn
 from nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
+from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.process_grid import ProcessGrid
 from parallel.performance.workload import KERNELS
@@ -30,6 +34,7 @@ ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
 RUN_LENGTHS = [4, 16, 64, 256, 1024]  # numbers that lie side by side in what is packed for a message
 POOLED_CHANNELS = [6, 32]
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
+ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # those that are measured however little time there is
 LONGEST = 1 << 24  # of an all-reduce, in which the gradients of a network travel
 LAYERS = {
     "relu": nn.ReLU,
@@ -45,8 +50,8 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 
 def seconds(paced, action, *arguments):
-    """Of one call of an action that all ranks run at the same time, at the calm pace: the median of some runs, each as long as
-    its slowest rank, for whom the others wait in training.
+    """Of one call of an action that all ranks run at the same time, normalised to an unloaded core: the median of some runs,
+    each as long as its slowest rank, for whom the others wait in training.
 
     A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
     """
@@ -103,9 +108,13 @@ def core(paced):
 # ----- tables
 
 
-def tables(paced, progress=iter):
-    """All tables of a machine file. paced: a Paced. progress: around what is gone through."""
-    found = {}
+def tables(paced, progress=iter, limit=None):
+    """All tables of a machine file. paced: a Paced. progress: wraps the list of measurements. Collective.
+
+    limit: a TimeLimit, at whose end measuring stops. Measurements come in a random order, the same on all ranks, so that what
+    is missing then is spread over all tables: `completed` fills it in. An operation of which nothing was measured has no table.
+    """
+    found, limit = {}, limit or TimeLimit(paced.comm)
     kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
@@ -117,7 +126,10 @@ def tables(paced, progress=iter):
     ]
     points += [(packing, [ELEMENTS, RUN_LENGTHS], sizes) for sizes in product(ELEMENTS, RUN_LENGTHS)]
     points += [(rest, [ELEMENTS], (elements,)) for elements in ELEMENTS]
-    for measure, axes, sizes in progress(points * PASSES):
+    order = [point for seed in range(PASSES) for point in shuffling.Random(seed).sample(points, len(points))]
+    for measure, axes, sizes in progress(order):
+        if limit.is_over():
+            break
         for name, value in measure(paced, *sizes).items():
             table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
             where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
@@ -231,11 +243,20 @@ def rest(paced, elements):
 
 
 def completed(table):
-    """What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis;
-    and no time is longer than that of a larger size."""
+    """The table without gaps, as lists.
+
+    What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis. What
+    there was no time for is in proportion to the nearest sizes that were measured. No time is longer than that of a larger
+    size.
+    """
     values = table["seconds"]
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
         values[i + 1] = np.where(np.isnan(values[i + 1]), values[i] * more / fewer, values[i + 1])
+    logs = np.stack(np.meshgrid(*map(np.log, table["axes"]), indexing="ij"), axis=-1)
+    known = ~np.isnan(values)
+    for place in map(tuple, np.argwhere(~known)):
+        nearest = np.abs(logs[known] - logs[place]).sum(axis=-1).argmin()
+        values[place] = values[known][nearest] * np.exp((logs[place] - logs[known][nearest]).sum())
     for axis in range(values.ndim):
         values = np.flip(np.minimum.accumulate(np.flip(values, axis), axis), axis)
     return table | {"seconds": values.tolist()}
@@ -246,13 +267,20 @@ def completed(table):
 TRIALS = {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
 
 
-def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter):
-    """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks."""
-    curves, comm = {}, paced.comm
+def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
+    """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks.
+
+    limit: a TimeLimit, at whose end only the lengths of `ALWAYS` are still measured, once each. Collective.
+    """
+    curves, comm, limit = {}, paced.comm, limit or TimeLimit(paced.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
             points = [*product(TRIALS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
-            for kind, length in progress(points * passes):
+            least = [(kind, length) for kind, length in points if length in (ALWAYS if lengths is LENGTHS else lengths)]
+            rest = [point for point in points if point not in least]
+            for number, (kind, length) in enumerate(progress(least + rest + points * (passes - 1))):
+                if limit.is_over() and number >= len(least):
+                    break
                 grid.tally.clear()
                 action = TRIALS[kind](grid.group("model"), length)
                 action()

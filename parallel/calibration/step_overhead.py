@@ -12,10 +12,11 @@ from statistics import median
 import numpy as np
 
 from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
-from parallel.performance.cost import Cost, busiest
+from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.process_grid import ProcessGrid
-from parallel.training.network import distribute
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import factors
+from parallel.training.network import distribute
 
 STEPS, ROUNDS, PASSES = 6, 3, 4
 CLASSES = 10
@@ -44,7 +45,7 @@ CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(150
 
 
 def measured(paced, make, batch_size, sizes):
-    """Seconds of a step at the calm pace, each as long as its slowest rank: the median of some rounds. Collective."""
+    """Seconds of a step, as long as its slowest rank, normalised to an unloaded core: the median of some rounds. Collective."""
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
     with ProcessGrid(paced.comm, **sizes) as grid:
@@ -71,8 +72,26 @@ def problems(ranks):
 
 def beyond(paced, machine):
     """{"step", "wait"} of the machine of this job. machine: what was measured of it so far. Collective."""
-    every = list(problems(paced.comm.size))
-    seconds = np.min([[measured(paced, *problem) for problem in every] for _ in range(PASSES)], axis=0)
+    return fitted(measured_steps(paced), machine, paced.comm.size)
+
+
+def measured_steps(paced, progress=iter, limit=None):
+    """Seconds of a step, an array of (passes, problems). progress: wraps the list of measurements. Collective.
+
+    limit: a TimeLimit, at whose end no pass begins any more; the first one is always made.
+    """
+    every, limit = list(problems(paced.comm.size)), limit or TimeLimit(paced.comm)
+    passes = []
+    for number in range(PASSES):
+        if number and limit.is_over():
+            break
+        passes.append([measured(paced, *problem) for problem in progress(every)])
+    return np.array(passes)
+
+
+def fitted(passes, machine, ranks):
+    """{"step", "wait"} behind what `measured_steps` found; of the passes the fastest one counts."""
+    every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [Cost(make(), busiest(sizes, machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds
     missing = 1 - [cost.seconds for cost in costs] / seconds

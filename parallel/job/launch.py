@@ -38,7 +38,11 @@ def find_mpiexec():
     Raises OSError with what to do if there is none.
     """
     beside = Path(sys.executable).parent / "mpiexec"
-    words = shlex.split(os.environ.get("MPIEXEC") or (str(beside) if beside.exists() else "mpiexec"))
+    try:
+        words = shlex.split(os.environ.get("MPIEXEC", ""))
+    except ValueError:
+        raise OSError(f"MPIEXEC={os.environ['MPIEXEC']} is no command line: a quotation mark is not closed") from None
+    words = words or [str(beside) if beside.exists() else "mpiexec"]
     program = shutil.which(words[0])
     if program is None:
         raise OSError(f"no launcher '{words[0]}': install the wheel 'mpich', or set MPIEXEC to your system's launcher")
@@ -134,6 +138,34 @@ def _job(ranks, arguments, timeout, env):
             process.wait()
             remove_session(process.pid)
             remove_orphaned_segments(since=started)
+
+
+def foreground(ranks, arguments):
+    """Run `python ARGUMENTS` on `ranks` ranks with the input and output of this process; returns the status to exit with.
+
+    Signals that ask this process to end are passed on to mpiexec. Where the job does not end well, none of its processes and
+    none of its shared-memory segments remain.
+    """
+    launcher = find_mpiexec()
+    mark, started, process = uuid.uuid4().hex, time.time(), None
+
+    def pass_on(number, _):
+        if process is None:
+            sys.exit(128 + number)
+        process.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    process = subprocess.Popen(
+        [*launcher, "-n", str(ranks), sys.executable, *arguments],
+        env=environment(ranks, launcher[0]) | {MARK: mark}, preexec_fn=end_with_parent,
+    )  # fmt: skip
+    status = process.wait()
+    if status:
+        kill_processes(mark)
+        remove_session(process.pid)
+        remove_orphaned_segments(since=started)
+    return 128 - status if status < 0 else status
 
 
 def processes(mark):

@@ -165,7 +165,8 @@ def end_job_early():
 def _say(error):
     """Print an error, on the first of the processes that were launched together."""
     if launched_rank() == 0:
-        program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+        folder, file = os.path.split(sys.argv[0])
+        program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
         print(f"{program}: error: {one_line(error)}", file=sys.stderr, flush=True)
 
 

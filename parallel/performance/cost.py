@@ -1,4 +1,5 @@
-"""What a training step costs: the work of one rank (`parallel/performance/workload.py`), priced by a machine (`parallel/performance/machine.py`)."""
+"""What a training step costs: the work of one rank (`parallel/performance/workload.py`), priced by a machine
+(`parallel/performance/machine.py`)."""
 
 from collections import defaultdict
 from functools import cached_property
@@ -12,10 +13,10 @@ from parallel.performance.workload import Walk
 class Cost:
     """The price of a training step on one rank.
 
-    net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid, by one of its ranks: the
-    one that has most to do. plan, shares, owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
+    net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid as seen by one of its ranks, the
+    one with the most work. plan, shares, owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
 
-    works: all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
+    works: a list of all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
     """
 
     def __init__(self, net, outline, plan, batch_size, machine, shares=None, owners=None):
@@ -28,7 +29,7 @@ class Cost:
 
     @cached_property
     def seconds(self):
-        """Of a step, all sums of gradients after backward ("plain")."""
+        """Seconds of a step whose sums of gradients begin after backward (reduction "plain")."""
         return sum(self.seconds_of(work) for work in self.works)
 
     def seconds_of(self, work):
@@ -36,7 +37,7 @@ class Cost:
 
     @cached_property
     def overlapped_seconds(self):
-        """Of a step whose sums of gradients go on behind backward, as far as it lasts: the least that "overlap" can take."""
+        """Seconds of a step whose sums of gradients run during backward: the least that the reduction "overlap" can take."""
         sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
         computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
         backward = sum(self.seconds_of(work) for work in computed)
@@ -56,12 +57,12 @@ class Cost:
 
     @property
     def collectives(self):
-        """How many this rank takes part in, in a step."""
+        """The number of collectives that this rank takes part in, in a step."""
         return sum(work.group is not None for work in self.works)
 
     @property
     def bytes_sent(self):
-        """By this rank, in a step."""
+        """Bytes that this rank sends in a step."""
         return sum(work.nbytes for work in self.works if work.group is not None)
 
     def rows(self):
@@ -88,8 +89,8 @@ def local_shape(layout, batch_size, outline):
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):
-    """The Outline of the rank of a grid that has most to do: the one with the largest share; of even height shards, one with
-    neighbours on both sides."""
+    """The Outline of the rank with the most work: that with the largest share; where images are cut into even height shards, a
+    rank with neighbours on both sides."""
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
     return Outline(sizes, place, ranks_per_node)

@@ -5,8 +5,8 @@ A machine file is JSON. `name` and `source` say what it is of and where its numb
 | entry                                          | what it says                                                      |
 |------------------------------------------------|-------------------------------------------------------------------|
 | `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
-|       `calm`                                   | measured: the pace of its times, see `parallel/calibration/core_speed.py`           |
-|       `step`, `wait`                           | measured: what steps take beyond, see `parallel/calibration/step_overhead.py`    |
+|       `calm` | measured: the pace of its times, see `parallel/calibration/core_speed.py` |
+|       `step`, `wait` | measured: what steps take beyond, see `parallel/calibration/step_overhead.py` |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
 | `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of a rank within a node   |
 |                                                | (if memory is no slower), of all that a node sends to others      |
@@ -173,40 +173,95 @@ def read(name):
         shipped = ", ".join(names())
         raise ValueError(f"machine '{name}': no such file; use one that experiments.calibrate wrote, or {shipped}")
     try:
-        return checked(json.loads(path.read_text()))
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        return checked(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
         raise ValueError(f"machine '{name}' is no machine file ({error}): make one with experiments.calibrate") from None
 
 
+NUMBERS = {  # the numbers that a machine file must have, by where they are
+    ("core",): ("flops", "bandwidth", "call"),
+    ("node",): ("ranks", "bandwidth", "memory"),
+    ("links", "node"): ("alpha", "beta"),
+    ("links", "network"): ("alpha", "beta"),
+}
+MEASURED = ("calm", "step", "wait")  # numbers that core may have
+
+
 def checked(content):
-    """A Machine of what a file holds; raises one of many errors if it is none."""
-    numbers = [content["core"][name] for name in ("flops", "bandwidth", "call")]
-    numbers += [content["core"][name] for name in ("calm", "step", "wait") if name in content["core"]]
-    numbers += [content["node"][name] for name in ("ranks", "bandwidth", "memory")]
-    numbers += [content["links"][link][name] for link in ("node", "network") for name in ("alpha", "beta")]
-    for name, table in content.get("tables", {}).items():
-        if not TABLES.fullmatch(name) or len(table["axes"]) != dimensions(name):
-            raise ValueError(f"there is no table {name} of {len(table['axes'])} axes")
-        for axis in table["axes"]:
-            numbers += increasing(axis)
-        numbers += values(table["seconds"], [len(axis) for axis in table["axes"]])
-    for kind, curves in content.get("collectives", {}).items():
-        if not curves:
-            raise ValueError(f"no number of ranks has a curve of {kind}")
-        for ranks, curve in curves.items():
-            numbers += [int(ranks) - 1, *(seconds for _, seconds in curve), *increasing([sent for sent, _ in curve])]
-    if not all(type(n) in (int, float) and n > 0 and math.isfinite(n) for n in numbers):
-        raise ValueError("numbers must be finite and above 0")
-    if type(content["node"]["ranks"]) is not int or not all(isinstance(content[name], str) for name in ("name", "source")):
-        raise ValueError("ranks are a whole number, name and source are texts")
+    """A Machine of what a file holds. ValueError that names the entry which is missing or wrong."""
+    known = ("name", "source", "core", "node", "links", "tables", "collectives")
+    if unknown := set(mapping(content, "the file")) - set(known):
+        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {', '.join(known)}")
+    for name in ("name", "source"):
+        if not isinstance(content.get(name), str):
+            raise ValueError(f"the entry {name} must be a text")
+    for place, names in NUMBERS.items():
+        inner = content
+        for depth, key in enumerate(place, 1):
+            inner = mapping(inner.get(key), ".".join(place[:depth]))
+        for name in names:
+            positive(inner.get(name), ".".join((*place, name)))
+    for name in MEASURED:
+        positive(content["core"].get(name, 1), f"core.{name}")
+    if type(content["node"]["ranks"]) is not int:
+        raise ValueError(f"the entry node.ranks must be a whole number, not {content['node']['ranks']!r}")
+    for name, table in mapping(content.get("tables", {}), "tables").items():
+        check_table(name, mapping(table, f"tables.{name}"))
+    for kind, curves in mapping(content.get("collectives", {}), "collectives").items():
+        check_curves(f"collectives.{kind}", mapping(curves, f"collectives.{kind}"))
     return Machine(**content)
 
 
-def increasing(numbers):
-    """The numbers; ValueError if there are none, or they do not increase."""
-    if not numbers or not all(a < b for a, b in zip(numbers, numbers[1:])):
-        raise ValueError("sizes and bytes must increase")
-    return numbers
+def check_table(name, table):
+    """Raise ValueError unless this is the table of an operation."""
+    where, axes = f"tables.{name}", table.get("axes")
+    if not TABLES.fullmatch(name):
+        raise ValueError(f"the entry {where} is of no operation that is known")
+    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
+        raise ValueError(f"the entry {where} must have the seconds, and the sizes of {dimensions(name)} axes")
+    for axis in axes:
+        increasing(axis, f"{where}.axes")
+    for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
+        positive(number, f"{where}.seconds")
+
+
+def check_curves(where, curves):
+    """Raise ValueError unless these are the curves of a collective, by the number of ranks."""
+    if not curves:
+        raise ValueError(f"the entry {where} has no number of ranks")
+    for ranks, curve in curves.items():
+        if not str(ranks).isdecimal() or int(ranks) < 2:
+            raise ValueError(f"the entry {where}.{ranks} must be named by a number of ranks of at least 2")
+        if not isinstance(curve, list) or not all(isinstance(point, list) and len(point) == 2 for point in curve):
+            raise ValueError(f"the entry {where}.{ranks} must be a list of [bytes, seconds]")
+        increasing([sent for sent, _ in curve], f"{where}.{ranks}")
+        for _, seconds in curve:
+            positive(seconds, f"{where}.{ranks}")
+
+
+def mapping(value, where):
+    """The value; ValueError if it is no JSON object."""
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{where} must be a JSON object" if where == "the file" else f"the entry {where} must be a JSON object"
+        )
+    return value
+
+
+def positive(value, where):
+    """Raise ValueError unless the value is a finite number above 0."""
+    if type(value) not in (int, float) or not value > 0 or not math.isfinite(value):
+        raise ValueError(f"the entry {where} must be a finite number above 0, not {value!r}")
+
+
+def increasing(numbers, where):
+    """Raise ValueError unless there are numbers, above 0 and each larger than the one before."""
+    if not isinstance(numbers, list | tuple) or not numbers:
+        raise ValueError(f"the entry {where} must be a list of numbers")
+    for number in numbers:
+        positive(number, where)
+    if not all(a < b for a, b in zip(numbers, numbers[1:])):
+        raise ValueError(f"the numbers of the entry {where} must increase")
 
 
 def dimensions(name):
@@ -215,12 +270,12 @@ def dimensions(name):
     return {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}.get(kind, 1)
 
 
-def values(nested, shape):
+def values(nested, shape, where="seconds"):
     """The numbers of nested lists of a shape; ValueError if they have another one."""
     if not shape:
         yield nested
         return
-    if len(nested) != shape[0]:
-        raise ValueError("a table does not fit its axes")
+    if not isinstance(nested, list) or len(nested) != shape[0]:
+        raise ValueError(f"the numbers of {where} do not fit the axes of the table")
     for inner in nested:
-        yield from values(inner, shape[1:])
+        yield from values(inner, shape[1:], where)

@@ -1,28 +1,23 @@
 """The planner: which grid, and for each layer which placement, makes the fastest training step.
 
-For one grid the best placement of all layers is a shortest path. A *segment* is a layer with weights and what follows it up to
-the next one (a layer with branches, all of it). Between segments the activations lie in some state: their placements along the
-axes, and what stays together. From each state each choice for the next segment leads to one other state, at the price of the
-work that the rank does on the way: the redistributions that the choice needs, the layers, and the sums of their gradients.
-Everything is placed by `parallel/placement/placer.py` and priced by `parallel/performance/cost.py`, as it would run.
+For one grid the best placement of all layers is a shortest path over the network: `parallel/performance/plan_search.py`. All
+grids are searched at once. The search with the lowest bound of its time goes on by one segment of the network, which raises its
+bound, until the plans that are complete are faster than every other grid can be. Everything is placed by
+`parallel/placement/placer.py` and priced by `parallel/performance/cost.py`, as it would run.
 
-Grids are looked at in the order of a lower bound of their time, until the bound of the next one is above the best plan's time.
 Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
 """
 
+import heapq
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import count
 
-from nn import Conv2d
-from nn.summary import rows
-from parallel.performance.cost import Cost, busiest, local_shape
-from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.process_grid import AXES
-from parallel.placement.placer import Placer
-from parallel.placement.place_network import checked, splits
-from parallel.placement.plans import FEWEST, choices, weighted_in
-from parallel.performance.workload import STATE, Walk
+from parallel.performance.cost import Cost
+from parallel.performance.plan_search import PlanSearch, Problem, segments
+from parallel.performance.workload import STATE
+from parallel.placement.place_network import checked
 
 TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -35,8 +30,11 @@ class NoRoom(ValueError):
 
 @dataclass
 class Candidate:
-    """A grid with its best plan. cost: of a step. bound: seconds that the grid takes at least; all there is of one that was
-    not looked at. reason: why it can't be chosen, or nothing."""
+    """A grid with its best plan.
+
+    sizes: by axis. bound: seconds that every plan of the grid takes at least. cost: of a step; None where the grid was given
+    up before its plan was complete. reason: why it cannot be chosen, or nothing.
+    """
 
     sizes: dict
     bound: float
@@ -63,7 +61,7 @@ class Planner:
     """net: a serial Sequential. ranks: how many. batch_size: of the global minibatch. machine: a Machine.
 
     memory: bytes that a rank may use, by default its share of a node's; counted for SGD with momentum, every rank updating all
-    of its parameters. grid, plan: where they are given, sizes by axis and a text as of `parallelize`.
+    of its parameters. grid, plan: where they are given, sizes by axis and a text as `parallelize` takes them.
     Raises ValueError as `parallelize` does.
     """
 
@@ -71,37 +69,58 @@ class Planner:
         self.layers, self.shape = checked(net)
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = memory or machine.memory(ranks)
-        self.plan, self.shares, self.segments = plan, shares, segments(net.layers)
-        self.ranks_per_node = machine.node["ranks"]
+        self.plan, self.shares = plan, shares
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
 
-    def best(self, shown=5):
-        """(the Candidate that is chosen, the others in order, up to `shown` of them looked at to the end).
+    def best(self, shown=5, progress=lambda: None):
+        """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
 
         Of those that are about as fast as the fastest one, the one with the fewest collectives is chosen: ranks wait for
         each other in each of them, which the model does not know.
 
+        progress: called once for each of the `steps` that the planning takes at the most.
         NoRoom if there is none that fits the memory.
         """
-        candidates = sorted((Candidate(sizes, self._bound(sizes)) for sizes in self.grids), key=lambda c: c.bound)
-        best, looked_at = math.inf, 0
-        for candidate in candidates:
-            if candidate.bound > (1 + TIE) * best and looked_at > shown:
-                candidate.reason = "its products and sums alone take longer"
+        problem = Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+        searches = [PlanSearch(problem, sizes) for sizes in self.grids]
+        candidates = [Candidate(search.sizes, search.bound) for search in searches]
+        order = count()  # which of several equal ones in the heap is the first
+        heap = [(search.bound, next(order), search, candidate) for search, candidate in zip(searches, candidates)]
+        heapq.heapify(heap)
+        good = []
+        while heap:
+            bound, _, search, candidate = heapq.heappop(heap)
+            if len(good) > shown and bound > (1 + TIE) * good[0].seconds:
+                break
+            if candidate.cost:
+                good.append(candidate)
                 continue
-            looked_at += 1
-            self._look_at(candidate)
+            progress()
+            if self.plan is None and not search.is_complete:
+                search.advance()
+                heapq.heappush(heap, (search.bound, next(order), search, candidate))
+                continue
+            self._complete(candidate, search)
             if not candidate.reason:
-                best = min(best, candidate.seconds)
-        good = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
+                heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
         if not good:
             raise NoRoom(self._no_room(candidates))
+        return self._ranked(good, candidates)
+
+    @property
+    def steps(self):
+        """How often `best` says that it has got on, at the most."""
+        return len(self.grids) * (1 if self.plan else 1 + len(segments(self.net.layers)))
+
+    def _ranked(self, good, candidates):
+        """What `best` returns. good: the fastest Candidates that fit the memory, in order. candidates: all of them."""
         alike = [candidate for candidate in good if candidate.seconds <= (1 + TIE) * good[0].seconds]
         chosen = min(alike, key=lambda candidate: candidate.cost.collectives)
-        others = [c for c in good if c is not chosen] + [c for c in candidates if c.cost and c.reason]
-        return chosen, others + [c for c in candidates if not c.cost]
-
-    # ----- grids
+        complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
+        given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
+        for candidate in given_up:
+            candidate.reason = "a lower bound of its time is above the time of the plans that are shown"
+        return chosen, [c for c in complete if c is not chosen] + [c for c in candidates if c.cost and c.reason] + given_up
 
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
@@ -115,85 +134,24 @@ class Planner:
                 continue  # images are cut along one axis alone
             yield {"batch": b, "height": h, "model": m}
 
-    def _bound(self, sizes):
-        """Seconds that no plan for a grid can take less than: two of the three products of each layer at full speed, spread
-        over all ranks; and, of the parameters spread over the model axis, the sums of gradients and the update."""
-        samples = -(-self.batch_size // sizes["batch"]) / (sizes["height"] * sizes["model"])
-        held, itemsize = self._parameters // sizes["model"], self.net.dtype.itemsize
-        group = busiest(sizes, self.ranks_per_node, self.shares).group("batch", "height")
-        products = 2 * self._flops * samples / (self.machine.peak * 4 / itemsize)
-        sums = self.machine.collective_seconds("all-reduce", group, self.ranks, all_reduce_elements(held, group.size, group.rank) * itemsize)
-        update = self.machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, self.ranks)
-        return products + sums + update
-
-    @cached_property
-    def _parameters(self):
-        return sum(p.size for layer in self.layers for p in layer.parameters)
-
-    @cached_property
-    def _flops(self):
-        """Of a forward pass of one sample."""
-        return sum(row.flops for row in rows(self.net, self.shape))
-
-    # ----- one grid
-
-    def _look_at(self, candidate):
+    def _complete(self, candidate, search):
         """Find the best plan for a grid that fits the memory: the dearest bytes say at once whether there is any."""
         free, *between, dearest = PRICES
         for price in (free, dearest):
-            candidate.cost = self._best_plan(candidate.sizes, price)
+            candidate.cost = self._best_plan(search, price)
             if candidate.cost.memory <= self.memory:
                 break
         else:
             candidate.reason = f"needs {candidate.cost.memory / 2**30:.2f} GiB a rank, of {self.memory / 2**30:.2f}"
             return
         if price == dearest:
-            costs = (self._best_plan(candidate.sizes, price) for price in between)
+            costs = (self._best_plan(search, price) for price in between)
             candidate.cost = next((cost for cost in costs if cost.memory <= self.memory), candidate.cost)
 
-    def _best_plan(self, sizes, price):
+    def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
-        words = self.plan or self._shortest_path(sizes, price)
-        return Cost(self.net, busiest(sizes, self.ranks_per_node, self.shares), words, self.batch_size, self.machine, self.shares)
-
-    def _shortest_path(self, sizes, price):
-        """The text of the plan whose seconds, and bytes of memory times their price, are the fewest."""
-        outline = busiest(sizes, self.ranks_per_node, self.shares)
-        states = {None: (0.0, [])}
-        for segment in self.segments:
-            ahead = {}
-            for state, (total, words) in states.items():
-                for choice in self._choices(segment, sizes):
-                    value, after = self._step(segment, choice, state, outline, price)
-                    if after not in ahead or total + value < ahead[after][0]:
-                        ahead[after] = total + value, words + [choice] * len(weighted_in(segment))
-            states = ahead
-        ends = [(total + self._step([], None, state, outline, price)[0], words) for state, (total, words) in states.items()]
-        return ",".join(min(ends)[1])
-
-    def _choices(self, segment, sizes):
-        """The words that a plan may have for the layers of a segment."""
-        layers = weighted_in(segment)
-        if sizes["model"] == 1:
-            return FEWEST[:1]
-        strips = sizes["height"] == 1 and all(layer.kind == "conv" for layer in layers)
-        return (*FEWEST, "replicate", "height") if strips else (*FEWEST, "replicate")
-
-    def _step(self, segment, choice, state, outline, price):
-        """(price, state behind) of a segment with a choice, from a state; of none: of what brings the outputs to the loss."""
-        layers = weighted_in(segment)
-        shape, at, order = state or (self.shape, None, None)
-        chosen = choices(layers, [choice] * len(layers))
-        placer = Placer(outline, chosen, shape, splits(outline.sizes, self.shares), at=at, order=order)
-        walk = Walk(local_shape(placer.layout, self.batch_size, outline), self.batch_size, self.net.dtype.itemsize)
-        walk.first = state is None
-        placer.place(segment)
-        if not segment:
-            placer.finish()
-        walk.go(placer.layers)
-        walk.update(placer.layers, outline)
-        seconds = sum(work.seconds(self.machine, outline.size, walk.itemsize) for work in walk.works)
-        return seconds + price * walk.memory, (placer.shape, tuple(placer.at.items()), placer.order)
+        words = self.plan or search.plan(price)
+        return Cost(self.net, search.outline, words, self.batch_size, self.machine, self.shares)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""
@@ -228,19 +186,10 @@ def milliseconds(seconds):
     return f"{seconds * 1e3:.3g} ms"
 
 
-def segments(layers):
-    """The top layers in runs: each begins with one that has weights, but the first, which has all before it too."""
-    runs = [[]]
-    for layer in layers:
-        if weighted_in([layer]) and weighted_in(runs[-1]):
-            runs.append([])
-        runs[-1].append(layer)
-    return runs
-
-
 def factors(n, count):
     """All three whole numbers whose product is n; the last one is 1 where `count` is 2."""
-    divisors = [d for d in range(1, n + 1) if n % d == 0]
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    divisors = small + [n // d for d in reversed(small) if d * d != n]
     for first in divisors:
         if count == 2:
             yield first, n // first, 1

@@ -17,11 +17,11 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.observer import Observer
-from parallel.performance.cost import local_shape
-from parallel.placement.gathered_linear import GatheredLinear
 from parallel.grid.description import Ranks
-from parallel.placement.partition import size
+from parallel.performance.cost import local_shape
 from parallel.performance.workload import Walk
+from parallel.placement.gathered_linear import GatheredLinear
+from parallel.placement.partition import size
 
 
 class VirtualTime(Observer):

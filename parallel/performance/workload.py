@@ -13,17 +13,17 @@ import numpy as np
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
-from nn.sequence import leaves
+from nn.conv_pool import LARGE
 from nn.convolution import algorithm
 from nn.pool import Pool2d
-from nn.conv_pool import LARGE
+from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
-from parallel.placement.gathered_linear import GatheredLinear
 from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.group import MAX_ELEMENTS
+from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
-from parallel.placement.redistribute import Redistribute
 from parallel.placement.partition import size
+from parallel.placement.redistribute import Redistribute
 
 STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
 KERNELS = 3, 5  # of the tables of convolutions

@@ -8,11 +8,8 @@ import time
 import pytest
 
 from experiments import bench
-from experiments.benchmarks import bench_conv
-from experiments.benchmarks import bench_pydtnn
-from experiments.benchmarks import bench_ranks
-from experiments.benchmarks import bench_serial
-from experiments.benchmarks.bench_rounds import ratios
+from experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial
+from experiments.benchmarks.rounds import ratios
 from nn import network_names
 from parallel.job.run import UserError
 
@@ -23,9 +20,9 @@ SMALL = bench_serial.Case("small", "lenet5", (28, 28, 1), 10, 4, "cross-entropy"
 SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
 
 
-def program(name, *arguments):
+def program(name, *arguments, folder="experiments.benchmarks"):
     """A program run as a user would, alone."""
-    command = [sys.executable, "-m", f"experiments.{name}", *map(str, arguments)]
+    command = [sys.executable, "-m", f"{folder}.{name}", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
@@ -139,7 +136,7 @@ def test_what_has_no_pydtnn_is_refused(python):
 
 @NEEDS_TORCH
 def test_bench_writes_what_was_selected(tmp_path):
-    finished = program("bench", "--rounds", 1, "--only", "16-32-32-2", "--out", tmp_path)
+    finished = program("bench", "--rounds", 1, "--only", "16-32-32-2", "--out", tmp_path, folder="experiments")
     assert finished.returncode == 0, finished.stderr
     results = json.loads((tmp_path / "bench.json").read_text())
     assert list(results["ratios"]) == [

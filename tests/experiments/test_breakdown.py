@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from experiments import plot, sweep
-from experiments.common.figures import read
+from experiments.common.profiled_steps import watched
 from experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
-from experiments.common.watch import watched
+from experiments.plots.figures import read
 from parallel.job.launch import mpiexec
 from parallel.observe.spans import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)

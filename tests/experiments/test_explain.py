@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from parallel.performance import machine
 from parallel.job.launch import mpiexec
+from parallel.performance import machine
 
 
 def explain(*arguments):
@@ -28,9 +28,17 @@ def test_the_plan_is_printed_with_its_costs_and_the_runner_ups():
     assert len(runner_ups) >= 3 and all(" ms " in line for line in runner_ups[:3])
 
 
+def test_what_the_times_count_is_said_in_full():
+    finished = explain("--net", "lenet5", "--ranks", 4)
+    assert "times are those of the rank with the most work" in finished.stdout
+    assert "With --reduction overlap they run during backward" in finished.stdout
+    assert finished.stderr == ""  # no progress bar where nobody looks at a terminal
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--net", "lenet5", "--ranks", 2**40), "at most 16777216"),
         (("--net", "vgg16", "--ranks", 2, "--memory", 0.1), "the largest layer is 32 Linear(25088, 4096)"),
         (("--net", "vgg16", "--machine", "cray-3"), "no such file; use one"),
         (("--net", "lenet5", "--ranks", 4, "--grid", "batch=3"), "has 3 places but there are 4 ranks"),

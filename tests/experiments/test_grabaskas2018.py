@@ -6,9 +6,8 @@ import math
 import pytest
 
 import datasets
-from experiments.papers import grabaskas2018
-from experiments.papers import grabaskas2018_lines
-from experiments.papers.grabaskas2018_lines import Line, Run, lines, published, runs, single
+from experiments.papers import grabaskas2018, grabaskas2018_runs
+from experiments.papers.grabaskas2018_runs import Line, Run, lines, published, runs, single
 from nn import network_names
 from parallel.job.launch import mpiexec
 from parallel.performance.machine import read
@@ -103,7 +102,7 @@ def test_runs_on_two_ranks(name, methods):
     except (OSError, ValueError):
         pytest.skip(f"no {name} that was converted: set GRIDGRAD_DATA, and train on it once")
     common = {"dataset": name, "device": "CPU", "version": "auto", "nodes": 2, "passes": 1, "samples": 40}
-    numbers = {"seconds": 1.0, "accuracy": 1.0, "efficiency": 1.0, "net": grabaskas2018_lines.CNNS[name], "n": 10}
+    numbers = {"seconds": 1.0, "accuracy": 1.0, "efficiency": 1.0, "net": grabaskas2018_runs.CNNS[name], "n": 10}
     for method in methods:
         whole = method == "Train()"
         run = Run(name, 2, 40, read=True) if method == "read" else Line("X.1", method=method, **common, **numbers).run(whole)
@@ -113,6 +112,10 @@ def test_runs_on_two_ranks(name, methods):
 
 
 def test_what_does_not_fit_is_refused():
-    for options in (["--dataset", "mnist"], ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"]):
+    for options in (
+        ["--dataset", "mnist"],
+        ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
+        ["--dataset", "airfoil", "--net", "mlp2"],
+    ):
         finished = mpiexec(1, ["-m", "experiments.papers.grabaskas2018_job", *options], 60)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

@@ -59,6 +59,18 @@ def test_the_figure_is_drawn(swept, tmp_path):
     assert all(values[net, (1, 1, 1)][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
 
 
+def test_the_title_and_the_legend_of_the_figure_stay_apart(swept):
+    reports = plot.read(swept)
+    for report in reports:
+        report["versions"]["processor"] = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz (Sapphire Rapids, 4 sockets)"
+    figure = plot.speedup_figure(reports)
+    figure.canvas.draw()
+    [title], [legend] = figure.texts, figure.legends
+    boxes = [artist.get_window_extent() for artist in (title, legend)]
+    assert not boxes[0].overlaps(boxes[1])
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+
+
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
@@ -133,6 +145,19 @@ def test_settings_files_are_checked(tmp_path, line, message):
     finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
     assert not (tmp_path / "s.jsonl").exists()
+
+
+@pytest.mark.parametrize("content", [b"ranks = [1, 2", b"dataset = '\xff'", b"\x89PNG"])
+def test_a_settings_file_that_is_no_toml_is_named(tmp_path, content):
+    (tmp_path / "s.toml").write_bytes(content)
+    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    assert finished.returncode == 2 and finished.stderr.count("\n") == 1
+    assert f"{tmp_path / 's.toml'} is no TOML file" in finished.stderr
+
+
+def test_an_error_of_a_program_in_a_folder_begins_with_its_name():
+    finished = program("experiments.usability", "--json", "x.txt")
+    assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --json x.txt")
 
 
 def test_the_speedup_settings_are_good():

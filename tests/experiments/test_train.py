@@ -284,6 +284,8 @@ BAD = [  # what each of them finds out alone: the short tests ask one
     (["--schedule", "step:1:-1"], "factor above 0"),
     (["--report", "/tmp/same", "--predictions", "/tmp/same"], "are the same file"),
     (["--report", "/dev/null"], "no ordinary file"),
+    (["--report", ""], "--report is empty: give the name of a file"),
+    (["--trace", ""], "--trace is empty: give the name of a file"),
     (["--lr", "1e30", "--steps", "1", "--net", "mlp:8,8,relu"], "not finite"),
     (["--dtype", "float16"], "invalid choice"),
     (["--reader", "pigeon"], "invalid choice"),

@@ -6,13 +6,25 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy
-from nn import network_names
+from nn import (
+    SGD,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+    network_names,
+)
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.performance.cost import Cost
-from parallel.grid.process_grid import AXES
-from parallel.performance.machine import names, read
 from parallel.grid.description import Outline
+from parallel.grid.process_grid import AXES
+from parallel.performance.cost import Cost
+from parallel.performance.machine import names, read
 from tests.mpi import mpi
 from tests.parallel.equality import block, grids
 from tests.parallel.training.test_random_cases import Case

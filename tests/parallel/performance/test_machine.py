@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from parallel.calibration import measure
 from parallel.auto import this_machine
+from parallel.calibration import measure, step_overhead
+from parallel.calibration.core_speed import Paced
+from parallel.grid.description import Outline, Ranks
 from parallel.performance import machine
-from parallel.calibration import step_overhead
 from parallel.performance.cost import Cost
 from parallel.performance.machine import Table, checked, names, on_curve, read
-from parallel.grid.description import Outline, Ranks
-from parallel.calibration.core_speed import Paced
 from tests.mpi import mpi
 
 GOOD = {
@@ -97,6 +96,38 @@ def test_groups_of_an_outline():
 )
 def test_what_is_no_machine_file_is_refused(change, tmp_path):
     (tmp_path / "m.json").write_text(json.dumps(GOOD | change))
+    with pytest.raises(ValueError, match="is no machine file"):
+        read(str(tmp_path / "m.json"))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("core", "flops"), "fast", "the entry core.flops must be a finite number above 0, not 'fast'"),
+        (("core",), 3, "the entry core must be a JSON object"),
+        (("links", "network", "alpha"), None, "the entry links.network.alpha must be a finite number above 0, not None"),
+        (("node", "ranks"), 1.5, "the entry node.ranks must be a whole number, not 1.5"),
+        (("surprise",), 1, "there is an unknown entry surprise: a machine file has name, source,"),
+        (("tables",), {"relu.forward": {"axes": [[2, 1]], "seconds": [1, 2]}}, "the numbers of the entry tables.relu.forward"),
+        (("tables",), {"relu.forward": {"axes": 5, "seconds": [1, 2]}}, "the entry tables.relu.forward must have the seconds"),
+        (("collectives",), {"halo": {"two": [[8, 1.0]]}}, "the entry collectives.halo.two must be named by a number of ranks"),
+    ],
+)
+def test_a_wrong_entry_of_a_machine_file_is_named(place, value, words, tmp_path):
+    content = json.loads(json.dumps(GOOD))
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "m.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError) as raised:
+        read(str(tmp_path / "m.json"))
+    assert words in str(raised.value) and "make one with experiments.calibrate" in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff\xfe"])
+def test_a_file_of_another_kind_is_no_machine_file(content, tmp_path):
+    (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(ValueError, match="is no machine file"):
         read(str(tmp_path / "m.json"))
 

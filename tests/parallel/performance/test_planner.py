@@ -5,11 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy
-from nn import network_names
+from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
 from parallel import parallelize
-from parallel.performance.cost import Cost, busiest
 from parallel.grid.process_grid import AXES
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
 from parallel.performance.planner import TIE, NoRoom, Planner, factors, why_lost
 from tests.mpi import mpi
@@ -95,6 +94,28 @@ def test_more_ranks_than_samples_and_widths_have_some_plan():
 def test_a_large_network_on_many_ranks():
     chosen, _ = Planner(network_names.build("vgg16", (224, 224, 3), 1000), 512, 256, read("cori-haswell")).best()
     assert chosen.cost.memory < 4e9 and len(chosen.cost.placed.plan) == 16
+
+
+def test_grids_that_cannot_win_are_given_up_early():
+    net = network_names.build("vgg16", (224, 224, 3), 1000)
+    planner, taken = Planner(net, 512, 512, read("cori-haswell")), []
+    chosen, others = planner.best(progress=lambda: taken.append(1))
+    assert len(taken) < 0.7 * planner.steps, (len(taken), planner.steps)
+    complete = [other for other in others if other.cost]
+    assert len(complete) >= 5 and all(o.bound > 0 and o.reason for o in others if not o.cost)
+    for candidate in (chosen, *complete):  # each plan is the one that a search of its grid alone finds
+        alone, _ = Planner(net, 512, 512, read("cori-haswell"), grid=candidate.sizes).best()
+        assert alone.plan == candidate.plan and alone.seconds == candidate.seconds
+    shown = sorted([chosen.seconds, *(other.seconds for other in complete)])[:6]
+    given_up = [Planner(net, 512, 512, read("cori-haswell"), grid=o.sizes).best()[0] for o in others if not o.cost]
+    assert all(other.seconds >= shown[-1] for other in given_up)
+
+
+@pytest.mark.parametrize("n", [1, 2, 12, 36, 97, 1000])
+def test_factors_are_all_the_ways_to_write_a_number_as_a_product(n):
+    expected = [(a, b, n // a // b) for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0]
+    assert list(factors(n, 3)) == expected
+    assert list(factors(n, 2)) == [(a, b, c) for a, b, c in expected if c == 1]
 
 
 @mpi(1, 2, 3, 4, 5, 6, 7, long=(4, 6, 7))

@@ -5,9 +5,9 @@ import pytest
 
 from nn import SGD, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from parallel import ProcessGrid, Trace, parallelize, train_step
+from parallel.grid.description import Outline
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
-from parallel.grid.description import Outline
 from parallel.performance.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids

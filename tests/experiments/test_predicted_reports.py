@@ -8,18 +8,18 @@ from math import log2
 import pytest
 
 from experiments import laugier2018_predicted, thresholds
-from experiments.common import figures
-from experiments.common import forecast
+from experiments.common import predicted_reports
+from experiments.common.published_networks import published
+from experiments.plots import figures
 from experiments.plots import predicted as plot_predicted
-from experiments.summary import published
+from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
-from parallel.grid.process_grid import parse_grid
 from parallel.performance.planner import Planner
 from tests.experiments.figures import is_figure
 
 CORI = machine.read("cori-haswell")
-SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(forecast.ALL_SCHEMES), "batch_size": 32,
+SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(predicted_reports.ALL_SCHEMES), "batch_size": 32,
             "dtype": "float32", "plan": "fewest-bytes"}  # fmt: skip
 SWEEP = ["experiments.sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
 
@@ -71,7 +71,7 @@ def test_the_batch_grows_with_the_ranks_for_weak_scaling_alone(swept):
 
 def test_images_are_split_by_height_and_memory_is_watched():
     small = machine.checked(json.loads((machine.SHIPPED / "ethernet-1g.json").read_text()))
-    found = list(forecast.reports(SETTINGS | {"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64}, small))
+    found = list(predicted_reports.reports(SETTINGS | {"nets": ["vgg16"], "ranks": [1, 2], "batch_size": 64}, small))
     assert {line["scheme"] for line in found} == {"batch", "model", "height"}  # no plan of the planner's fits 4 GB
     assert not any(line["fits"] for line in found) and {line["outputs"] for line in found} == {1000}
 

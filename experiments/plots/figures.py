@@ -1,4 +1,4 @@
-"""What the figures of sweeps share: reports that compare, and how a figure says where they come from."""
+"""What the figures of sweeps share: reading the reports, checking that they can be compared, and the title of a figure."""
 
 import json
 import textwrap
@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 from datasets.files import written_whole
 from parallel.grid.process_grid import parse_grid
 
-SAME = {  # what all runs of one figure must share: (how it is called, where it stands in a report)
+SAME = {  # what all runs of one figure must have in common: its name, and where it stands in a report
     "data set": ("dataset",),
     "global batch size": ("settings", "batch_size"),
     "threads a rank": ("versions", "threads"),
@@ -58,7 +58,7 @@ def _at(report, place):
 
 
 def crowded(reports):
-    """The numbers of ranks that are more than the cores: times on them say nothing, and are drawn hollow."""
+    """The numbers of ranks that exceed the number of cores: their times mean little, and are drawn hollow."""
     return {report["P"] for report in reports if report["oversubscribed"]}
 
 
@@ -70,10 +70,10 @@ def entitle(figure, reports, what, how):
     """Say above a figure what it shows, on which data, how, and where it was measured."""
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
-    note = f"   *\u00a0oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
+    note = f"\n* oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
     where = f"{r['versions']['processor']}, {r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank"
     letters = int(13 * figure.get_figwidth())  # of a line
-    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}{note}", letters), fontsize=10)
+    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}", letters) + note, fontsize=10)
 
 
 def save(figure, out):

@@ -1,10 +1,13 @@
-"""What `train` looks at while it trains: a profile, a trace of some steps, or nothing."""
+"""The steps of a training during which a profile and a trace are open."""
 
 from contextlib import nullcontext
 
 
 def watched(steps, first, profile=None, trace=None):
-    """range(steps). From step `first` on the Profile is open, and in so many of these steps as it has, the Trace as well."""
+    """Yield range(steps).
+
+    The Profile is open from step `first` to the end, the Trace from step `first` for `trace.steps` steps.
+    """
     yield from range(first)
     last = min(steps, first + (trace.steps if trace else 0))
     with profile or nullcontext():

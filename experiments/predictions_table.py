@@ -1,6 +1,6 @@
 """Put the reports of `experiments.predictions` on several machines together: results/predictions.md.
 
-python -m experiments.common.predictions_table results/predictions/*.json --out results/predictions.md
+python -m experiments.predictions_table results/predictions/*.json --out results/predictions.md
 """
 
 import json
@@ -15,8 +15,9 @@ from parallel.job.run import run_launcher
 TITLE = """# Predicted and measured steps
 
 Milliseconds of a training step: predicted from a machine file of `experiments.calibrate`, which knows
-none of these networks, and measured by `experiments.predictions` at the pace of the calibration (`parallel/calibration/core_speed.py`; "as it
-was": without that). A plan of the planner's choice is marked with what it takes, measured, over the fastest plan measured.
+none of these networks, and measured by `experiments.predictions` normalised to an unloaded core
+(`parallel/calibration/core_speed.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
+takes, measured, over the fastest plan measured.
 """
 
 
@@ -67,8 +68,8 @@ def percent(share):
 
 def main():
     parser = Parser(prog="predictions_table", description="Put reports of experiments.predictions together in one table.")
-    parser.add_argument("reports", nargs="+", metavar="FILE.json")
-    parser.add_argument("--out", default="results/predictions.md", metavar="FILE.md")
+    parser.add_argument("reports", nargs="+", metavar="FILE.json", help="reports of experiments.predictions")
+    parser.add_argument("--out", default="results/predictions.md", metavar="FILE.md", help="the table")
     args = parser.parse_args()
     with user_input():
         check_writable(args.out)

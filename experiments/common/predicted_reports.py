@@ -1,4 +1,6 @@
-"""Predicted reports: what a sweep would measure on a machine, by the cost model, on any number of ranks. Starts no job.
+"""Predicted reports: what a sweep would measure on a machine according to the cost model, on any number of ranks.
+
+No job is started.
 
     python -m experiments.sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 256 --out FILE
     python -m experiments.sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 1 --weak --out FILE
@@ -7,12 +9,12 @@ A line of JSON a network, scheme and number of ranks, like the reports of runs b
 
 | entry                             | what it says                                                                            |
 |-----------------------------------|-----------------------------------------------------------------------------------------|
-| `machine`, `ranks_per_node`       | of which the constants are                                                              |
+| `machine`, `ranks_per_node`       | the machine whose constants are used                                                    |
 | `scaling`                         | "strong": all numbers of ranks share one global batch; "weak": it grows in proportion   |
 | `scheme`, `grid`, `plan`          | `auto` is what the planner chooses of all grids and plans                               |
 | `shape`, `outputs`                | of a sample                                                                             |
-| `seconds_per_step`, `parts`       | of the rank that has most to do, sums of gradients after backward; in seconds           |
-| `rank_bytes`, `rank_memory`       | bytes that it sends in a step, and needs; `fits`: whether it has that much              |
+| `seconds_per_step`, `parts`       | seconds of the rank with the most work; sums of gradients run after backward            |
+| `rank_bytes`, `rank_memory` | bytes that it sends in a step and bytes of memory that it needs; `fits`: it has them |
 """
 
 import json
@@ -21,12 +23,12 @@ from tqdm import tqdm
 
 import datasets
 from datasets.files import written_whole
-from experiments.common.schemes import SCHEMES, grid_of
-from experiments.summary import published
+from experiments.common.parallel_schemes import SCHEMES, grid_of
+from experiments.common.published_networks import published
 from nn import Conv2d
+from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine as machines
 from parallel.performance.cost import Cost, busiest
-from parallel.grid.process_grid import parse_grid
 from parallel.performance.planner import NoRoom, Planner
 
 AUTO = "auto"

@@ -1,4 +1,4 @@
-"""Schemes: which grid each of the ways to train in parallel takes on a number of ranks."""
+"""The schemes of parallel training (batch, model, 2d, height), and the grid of each on a given number of ranks."""
 
 import math
 

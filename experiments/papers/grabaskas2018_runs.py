@@ -1,4 +1,4 @@
-"""The lines of Grabaskas' Appendices C and D, and the run of ours that belongs to each.
+"""The lines of the Appendices C and D of Grabaskas 2018, and for each of them the run of our program that repeats it.
 
 Lines of one appendix share runs: its "manual" and "auto" versions are the same program here, and so are its GPU and CPU.
 """
@@ -16,8 +16,8 @@ import datasets
 from experiments.common import report
 from experiments.common.options import user_input
 from nn import network_names
-from parallel.job.run import UserError
 from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError
 
 PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
 SAMPLES = {"mnist": 60_000, "cifar10": 32_000}  # section 4.1.1
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def key(self):
-        """Its name in the JSON of a measurement."""
+        """The name of the run in the JSON of a measurement."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
 
     @property
@@ -67,7 +67,7 @@ class Run:
         return self.samples * self.passes // (self.nodes if self.period else self.batch_size)
 
     def start(self, data_dir):
-        """Run it; what it printed, and whether ranks had to share cores."""
+        """Start the job; returns what it printed and whether ranks had to share cores."""
         arguments = ["-m", "experiments.papers.grabaskas2018_job"]
         for name, value in (asdict(self) | {"data_dir": data_dir}).items():
             if value and name != "nodes":
@@ -118,12 +118,12 @@ class Line:
 
     @property
     def work(self):
-        """What tells lines apart that are one to us. On one node of `Train()` n is of no consequence."""
+        """What distinguishes lines that need different runs. On one node of `Train()`, n has no effect."""
         n = 1 if self.method == "Train()" and self.nodes == 1 else self.n
         return self.dataset, self.method, self.nodes, self.samples, self.net, self.plan, n
 
     def run(self, full=False):
-        """The Run for it: whole, or a part from which its time is scaled."""
+        """The Run of the line: in full, or a part of it from which the time is scaled."""
         whole = full or any(self.work == lines()[ref].work for ref in WHOLE)
         if self.method == "Train()":
             period = self.n if self.nodes > 1 else 1
@@ -162,7 +162,7 @@ def parameters(net):
 
 @lru_cache
 def published():
-    """All that was published: the content of `published/grabaskas2018.toml`."""
+    """The published numbers: the content of `published/grabaskas2018.toml`."""
     return tomllib.loads(PUBLISHED.read_text())
 
 

@@ -1,4 +1,4 @@
-"""What `train` does between its command line and its network: options completed, files and data looked at, data loaded."""
+"""What `train` does before it builds its network: complete and check the options, check the files, and load the data."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import datasets
 from experiments.common.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
-from parallel.performance import machine
 from parallel.auto.this_machine import memory_of_machine
 from parallel.job.run import on_root
+from parallel.performance import machine
 
 EVALUATION_BYTES = 1 << 30
 FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -29,7 +29,10 @@ def default_of(option):
 
 
 def complete(args):
-    """Set the options that were left out to the defaults of the optimizer. ValueError for options that do not go together."""
+    """Set the options that were left out to the defaults of the optimizer.
+
+    ValueError for options that contradict each other.
+    """
     defaults = DEFAULTS[args.optimizer]
     for option in {option: None for options in DEFAULTS.values() for option in options}:
         if getattr(args, option) is None:
@@ -45,7 +48,7 @@ def complete(args):
 
 
 def simulation(args, comm):
-    """(the Machine to simulate or None, how many times as long this rank computes). ValueError for what is no such thing."""
+    """(the Machine to simulate or None, the factor by which this rank computes more slowly). ValueError for bad options."""
     slow = {}
     for word in args.slow.split(",") if args.slow else ():
         rank, _, factor = word.partition("=")
@@ -67,10 +70,12 @@ def make_optimizer(args, net, steps):
 
 
 def prepare(args):
-    """What one rank does for all before any starts: see that results can be written, and that the data are there."""
+    """What rank 0 does before any rank starts: check that the results can be written and that the data are there."""
     options = {}  # by the file that they name
     for option in ("report", "predictions", "trace"):
-        if path := getattr(args, option):
+        if (path := getattr(args, option)) is not None:
+            if not path:
+                raise ValueError(f"--{option} is empty: give the name of a file")
             first = options.setdefault(Path(path).resolve(), option)
             if first != option:
                 raise ValueError(f"--{first} and --{option} are the same file, {path}: give two names")
@@ -79,7 +84,7 @@ def prepare(args):
 
 
 def load(args, comm):
-    """The data set; where rank 0 reads for all, the others get its outline."""
+    """The data set. Where rank 0 reads for all ranks, the others get its description without the samples."""
     if args.reader == "each":
         with user_input():
             return datasets.load(args.dataset, args.data_dir, args.dtype)
@@ -89,10 +94,11 @@ def load(args, comm):
 
 
 def check_memory(args, serial, net):
-    """Raise ValueError if what a step keeps on this rank can not fit the machine's memory."""
+    """Raise ValueError if the arrays that this rank needs in a step do not fit into the memory of the machine."""
     sharing = net.grid.sizes["batch"] * net.grid.sizes["height"] if net.reduction.sharded else 1
     state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
-    # Parameters, gradients, and what belongs to them: the best ones so far, the gradients of earlier micro-batches.
+    # Parameters, gradients and the state of the optimizer; with --patience the best parameters so far; with micro-batches the
+    # sums of their gradients.
     kept = 2 + state + bool(args.patience) + (args.micro_batches > 1)
     parameters = kept * net.size * net.dtype.itemsize
     outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
@@ -105,7 +111,7 @@ def check_memory(args, serial, net):
 
 
 def evaluation_batch(args, serial):
-    """How many samples to evaluate at a time: no fewer than in training, and at most as many as fit EVALUATION_BYTES."""
+    """How many samples to evaluate at a time: a minibatch, or if that is more what fits EVALUATION_BYTES, up to 1000."""
     return max(args.batch_size, min(1000, EVALUATION_BYTES // max(1, sample_bytes(serial))))
 
 

@@ -1,0 +1,74 @@
+"""What the comparisons of `bench` share: which cases take part, how long each may take, and timing several sides in turn."""
+
+import math
+import time
+from statistics import median
+
+from experiments.common.options import number
+from parallel.job.run import UserError
+
+
+class Clock:
+    """Divides a time among comparisons: each gets an equal share of what those before it left."""
+
+    def __init__(self, minutes, comparisons):
+        self.end, self.comparisons = time.monotonic() + 60 * minutes, comparisons
+
+    def share(self):
+        """The moment, of `time.monotonic`, by which the next comparison should end."""
+        now = time.monotonic()
+        share = max(0.0, self.end - now) / max(1, self.comparisons)
+        self.comparisons -= 1
+        return now + share
+
+    @property
+    def minutes(self):
+        """How many minutes are left."""
+        return max(0.0, self.end - time.monotonic()) / 60
+
+
+def add_minutes(parser):
+    """Add the option that a program gives a Clock."""
+    words = "stop after about so many minutes, if need be with fewer rounds; each comparison has at least one"
+    parser.add_argument("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
+
+
+def ratios(ours, theirs, rounds, seconds, end=math.inf):
+    """Our time over theirs, round by round: of each side the median of some steps, one side after another.
+
+    ours: a function that does one step. theirs: a list of such functions; in each round the fastest
+    of them counts. All have warmed up. seconds: about how long a side runs in a round. end: the moment after which no round
+    begins.
+    """
+    sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
+    found = []
+    for _ in range(rounds):
+        ours, *theirs = (_median_seconds(step, steps) for step, steps in sides)
+        found.append(ours / min(theirs))
+        if time.monotonic() > end:
+            break
+    return found
+
+
+def _median_seconds(step, steps):
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
+
+
+def add_only(parser):
+    """Add the option that `selected` takes."""
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)"
+    )
+
+
+def selected(cases, text):
+    """The cases with `text` in their names; UserError if there are none."""
+    found = [case for case in cases if text in case.name]
+    if not found:
+        raise UserError(f"--only: no comparison has '{text}' in its name; they are called such as '{cases[0].name}'")
+    return found

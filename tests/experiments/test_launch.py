@@ -1,0 +1,71 @@
+"""launch: a job in the foreground, which ends whole however it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments import launch
+from parallel.job.launch import MARK, find_mpiexec, orphaned_segments, segments
+
+WAIT = """
+import time
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+comm.Barrier()
+comm.allreduce(1)
+open(f"ready-{comm.rank}", "w").close()
+time.sleep(120)
+"""
+
+
+def start(arguments, cwd):
+    env = {name: value for name, value in os.environ.items() if name != MARK} | {"PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-m", "experiments.launch", *arguments]
+    return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_job_and_leaves_no_segment(number, tmp_path):
+    (tmp_path / "waiting_program.py").write_text(WAIT)
+    started, earlier = time.time(), segments()
+    process = start(["2", "waiting_program"], tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.glob("ready-*"))) < 2:
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode not in (0, None)
+    assert not orphaned_segments(started) - earlier
+
+
+@pytest.mark.parametrize("name", ["experiments.nope", "nope.nope", "experiments.papers", "..x"])
+def test_a_program_that_is_not_there_is_refused_in_one_line(name, tmp_path):
+    process = start(["2", name], tmp_path)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert stderr == f"launch: error: there is no program {name}: give the name of a module, such as experiments.train\n"
+
+
+def test_modules_and_packages_that_run_are_found():
+    for name in ("experiments.train", "experiments.usability", "json.tool"):
+        launch.check_program(name)
+
+
+def test_the_status_of_the_job_is_that_of_launch(tmp_path):
+    (tmp_path / "status_program.py").write_text("import sys; sys.exit(0)")
+    process = start(["2", "status_program"], tmp_path)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+
+
+def test_an_open_quotation_mark_in_mpiexec_is_said(monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "mpiexec 'x")
+    with pytest.raises(OSError, match="MPIEXEC=mpiexec 'x is no command line: a quotation mark is not closed"):
+        find_mpiexec()

@@ -1,0 +1,68 @@
+"""A calibration that is stopped early is a whole machine file all the same, and says how much its times vary."""
+
+import numpy as np
+import pytest
+
+from parallel.auto import this_machine
+from parallel.calibration import measure, step_overhead
+from parallel.calibration.core_speed import Paced
+from parallel.calibration.time_limit import TimeLimit, spread, verdict
+from parallel.grid.description import Ranks
+from parallel.performance import machine
+from tests.mpi import mpi
+
+
+def test_gaps_are_filled_in_proportion_to_the_nearest_sizes():
+    nan = np.nan
+    table = {"axes": [[1, 10], [4, 8, 64]], "seconds": np.array([[1.0, nan, nan], [nan, nan, 160.0]])}
+    expected = [[1.0, 2.0, 16.0], [10.0, 20.0, 160.0]]
+    assert np.allclose(measure.completed(table)["seconds"], expected, rtol=1e-12)
+    whole = {"axes": [[1, 10]], "seconds": np.array([1.0, 3.0])}
+    assert measure.completed(whole)["seconds"] == [1.0, 3.0]
+
+
+class Alone:
+    """A communicator of one rank, without MPI."""
+
+    def bcast(self, value):
+        return value
+
+
+def test_a_limit_ends_and_is_shared():
+    assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
+    long = TimeLimit(Alone(), 1000.0)
+    assert long.end - 501 < long.share(0.5).end < long.end - 499
+
+
+def test_how_much_times_vary():
+    assert spread([1.0] * 9) == 1.0 and spread([1.0, 3.0]) == pytest.approx(2.8 / 1.2)
+    calm, words = verdict([1.1, 1.2, 5.0])
+    assert not calm and "1.20 times" in words and "at worst 5.00 times" in words
+    assert verdict([2.0, 2.5])[0]
+
+
+@mpi(1, 2)
+def test_no_time_at_all_gives_a_whole_machine_file_all_the_same(comm):
+    content = comm.bcast(this_machine.thorough(comm, limit=TimeLimit(comm, -1.0)))
+    described = machine.checked(content)
+    assert not content["tables"]
+    for kind in content["collectives"]:  # the lengths that are always measured
+        assert len(content["collectives"][kind]["2"]) >= 2
+    assert described.collective_seconds("all-reduce", Ranks(comm.size, 0, comm.size), comm.size, 1000) >= 0
+    passes = step_overhead.measured_steps(Paced(comm), limit=TimeLimit(comm, -1.0))
+    assert passes.shape == (1, len(list(step_overhead.problems(comm.size)))) and (passes > 0).all()
+
+
+@mpi(2)
+def test_what_was_measured_before_the_end_is_kept(comm):
+    seen = []
+
+    def some(things):
+        for thing in things[:40]:
+            seen.append(thing)
+            yield thing
+
+    tables = measure.tables(Paced(comm), some)
+    assert len(seen) == 40 and tables
+    for name, table in tables.items():
+        machine.check_table(name, table)
