@@ -21,7 +21,7 @@ from nn import LOSSES, SGD, network_names
 from nn.random import permutation
 from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
 from parallel.job.run import UserError, run
-from parallel.placement.partition import size
+from parallel.placement.partition import Partition, size
 from parallel.training.local_sgd import Replicas
 from parallel.training.readers import EachReads
 from parallel.training.steps import minibatch_indices, steps_per_epoch
