@@ -34,8 +34,8 @@ class Unobserved(Context):
 
 def ratios(net, step, rounds):
     """{"on", "off"}: see the module's text. step: a function that does one step of `net` in the context that it is given."""
-    found, observed = {"never": [], "off": [], "on": []}, Context()
-    contexts = {"never": Unobserved(), "off": observed, "on": observed}
+    contexts = {"never": Unobserved(), "off": Context(), "on": Context()}  # one each, so that their caches are alike
+    found = {state: [] for state in contexts}
     for _ in range(rounds):
         for state, medians in found.items():
             one = partial(step, contexts[state])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from nn import SGD, Context, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from parallel import ProcessGrid, Trace, parallelize, train_step
 from parallel.grid.description import Outline
 from parallel.performance.cost import Cost
@@ -73,6 +73,27 @@ def test_overlap_hides_sums_of_gradients_and_changes_no_number(comm):
         cost = Cost(wide(), Outline({"batch": comm.size}), "out", 2048, MACHINE)
         assert cost.overlapped_seconds * (1 - 1e-9) <= hidden < plain
         assert error(two.state_dict(everywhere=True), one.state_dict(everywhere=True)) < 1e-6
+
+
+@mpi(1, 2)
+def test_the_halves_of_backward_take_as_long_as_both_at_once(comm):
+    for make in (wide, images):
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            serial = make()
+            net, context, seconds = parallelize(serial, grid), Context(), []
+            virtual = VirtualTime(net, MACHINE)
+            x, _ = block(net, np.ones((6, *serial.input_shape), net.dtype), np.zeros(6))
+            for halves in (False, True):
+                dy = np.ones_like(net.forward(x, context, 6))
+                start = virtual.time
+                if halves:
+                    net.input_gradients(dy, context)
+                    assert virtual.time > start
+                    net.parameter_gradients(context)
+                else:
+                    net.backward(dy, context)
+                seconds.append(virtual.time - start)
+        assert seconds[0] > 0 and abs(seconds[1] / seconds[0] - 1) < 1e-9, seconds
 
 
 @mpi(2)

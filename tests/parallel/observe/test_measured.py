@@ -1,0 +1,37 @@
+"""One object measures the steps of a run, and forgets them where asked to."""
+
+import numpy as np
+import pytest
+
+from nn import Linear, Sequential
+from parallel import ProcessGrid, parallelize
+from parallel.observe.measured import Measured
+from tests.mpi import mpi
+
+
+class Reader:
+    """In a reader's place: what `Measured` asks of one."""
+
+    seconds = 7.0
+
+    def clear(self):
+        self.seconds = 0.0
+
+
+@mpi(1, 2)
+def test_steps_are_measured_from_where_it_begins(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net, reader = parallelize(Sequential([Linear(3, 2)]), grid, reduction="overlap:1"), Reader()
+        grid.world.all_reduce(np.ones(3), "before")
+        measured = Measured(net, reader)
+        assert reader.seconds == 0 and not grid.tally.records
+        for samples in (5, 7):
+            with measured.step(samples):
+                grid.world.all_reduce(np.ones(3), "within")
+        assert len(measured.seconds) == 2 and min(measured.seconds) > 0 and measured.samples_per_step == 6
+        assert [key[0] for key in grid.tally.records] == ["within"] * (comm.size > 1)
+        measured.start()
+        assert measured.seconds == [] and measured.samples == 0 and not grid.tally.records
+        with pytest.raises(KeyError), measured.step(1):
+            raise KeyError
+        assert measured.seconds == [], "a step that failed is none"
