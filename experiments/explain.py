@@ -8,7 +8,7 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 
 from tqdm import tqdm
 
-from experiments.common.options import Parser, number, user_input, whole, whole_list
+from experiments.common.options import SHARES_HELP, Parser, number, shares_of, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
 from parallel.grid.process_grid import check_places, parse_grid
@@ -42,6 +42,7 @@ def options():
         help="memory that a rank may use (default: its share of the memory of a node)",
     )
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
+    add("--shares", metavar="W,W,..", help=SHARES_HELP)
     add("--plan", help=f"price this plan alone: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
@@ -54,7 +55,8 @@ def planner(args):
     if grid:
         check_places(args.grid, grid, args.ranks)
     memory = args.memory and args.memory * 2**30
-    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, args.plan)
+    shares = shares_of(args.shares, grid) if args.shares else None
+    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, args.plan, shares)
 
 
 def report(chosen, others, args):

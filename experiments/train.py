@@ -13,11 +13,21 @@ from tqdm import tqdm
 import datasets
 from datasets import Augmented, augment, hold_out, written_whole
 from experiments.common import report, train_setup
-from experiments.common.options import Parser, add_device, add_reduction, number, reduction_of, user_input, whole
+from experiments.common.options import (
+    SHARES_HELP,
+    Parser,
+    add_device,
+    add_reduction,
+    number,
+    reduction_of,
+    shares_of,
+    user_input,
+    whole,
+)
 from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
 from nn import LOSSES, OPTIMIZERS, network_names, schedules
-from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize, parse_grid, predict, use_device
+from parallel import READERS, ProcessGrid, Profile, Trace, described, evaluate, parse_grid, predict, use_device
 from parallel.job.run import UserError, on_root, run
 from parallel.observe.measured import Measured
 from parallel.observe.trace import STEPS
@@ -42,6 +52,7 @@ def options():
     )
     add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
         "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
+    add("--shares", metavar="W,W,..", help=SHARES_HELP)
     add(
         "--memory",
         type=number(above=0),
@@ -131,9 +142,9 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         limit = args.memory and args.memory * 2**30
-        net = parallelize(
-            serial, grid, args.plan, **reduction_of(args), batch_size=args.batch_size, memory=limit, machine=model
-        )
+        shares = shares_of(args.shares, None if grid == "auto" else sizes) if args.shares else None
+        choices = {**reduction_of(args), "batch_size": args.batch_size, "memory": limit, "machine": model, "shares": shares}
+        net = described(serial, grid, args.plan, **choices)
         grid = net.grid
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)

@@ -28,6 +28,7 @@ class Optimizer:
         self.net, self.l2, self.l1 = net, weight_of_penalty(l2, "l2"), weight_of_penalty(l1, "l1")
         self.lr = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.rate()
+        net.allocate()
         params, grads = net.params, net.grads
         owned = sum(part.stop - part.start for part in net.owned)
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())  # tells layouts apart

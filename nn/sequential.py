@@ -30,6 +30,7 @@ class Sequential(Observed):
     def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), shape_of_sample(input_shape)
         self.step = 0  # which minibatch comes next; dropout masks depend on it
+        self._flat = self._pairs = None
         self.accepted_kind = self.accepted_labels = None  # of the last minibatch, see `nn/minibatch_checks.py`
         self.layers = self.arrange(layers)
 
@@ -37,23 +38,36 @@ class Sequential(Observed):
         """The layers, named by their positions, in the order in which they run: see `nn/sequence.py`."""
         return arranged(layers)
 
-    @cached_property
-    def parameters(self):
-        """All (layer, parameter) pairs, in the order of the flat buffers; allocated and initialised."""
-        pairs = [(layer, p) for layer in self.leaves() for p in layer.parameters]
-        self._flat = self.allocate(self.size)
+    def allocate(self):
+        """Allocate the parameters and draw their initial values, unless that has been done.
+
+        Making an optimizer, a forward pass and `state_dict` call it. Collective in a parallel network.
+        """
+        if self.allocated:
+            return
+        self._flat = self.flat_buffers(self.size)
         self._flat[1].fill(0)
-        start = 0
-        for layer, p in pairs:
+        self._pairs, start = [(layer, p) for layer in self.leaves() for p in layer.parameters], 0
+        for layer, p in self._pairs:
             p.value, p.grad = (flat[start : start + p.size].reshape(p.block_shape) for flat in self._flat)
             p.initialise(self.seed, f"{layer.name}.{p.name}")
             start += p.size
         for _, buffer in self.buffers:
             buffer.allocate(self.dtype)
-        return pairs
 
-    def allocate(self, size):
-        """The two flat buffers, of `size` elements each."""
+    @property
+    def allocated(self):
+        """Whether the network has memory; until then it is a description."""
+        return self._flat is not None
+
+    @property
+    def parameters(self):
+        """All (layer, parameter) pairs, in the order of the flat buffers."""
+        self.allocate()
+        return self._pairs
+
+    def flat_buffers(self, size):
+        """The two flat buffers, of parameters and of gradients, of `size` elements each."""
         return empty(size, self.dtype), empty(size, self.dtype)
 
     @property
@@ -71,19 +85,15 @@ class Sequential(Observed):
         return sum(p.size for layer in self.leaves() for p in layer.parameters)
 
     @property
-    def allocated(self):
-        return "parameters" in self.__dict__
-
-    @property
     def params(self):
         """The flat buffer of the parameters held here: (size,)."""
-        self.parameters  # noqa: B018 (allocates on first use)
+        self.allocate()
         return self._flat[0]
 
     @property
     def grads(self):
         """The flat buffer of their gradients, in the same order: (size,)."""
-        self.parameters  # noqa: B018 (allocates on first use)
+        self.allocate()
         return self._flat[1]
 
     @property
@@ -112,7 +122,7 @@ class Sequential(Observed):
         batch_size: samples of the global minibatch, by default n; or of one of its micro-batches, which begins at sample
         `first` of the whole one of `minibatch_size` samples.
         """
-        self.parameters  # noqa: B018 (allocates on first use)
+        self.allocate()
         x = as_input(x, self.dtype)
         if context is None:
             context = self.context
@@ -208,6 +218,7 @@ class Sequential(Observed):
     def global_parameters(self, everywhere=False):
         """(name, array) of each entry of `state_dict`, one after another; None in the place of arrays that are not for this
         rank. Collective."""
+        self.allocate()
         for layer, p in self.parameters + self.buffers:
             whole = self.whole(p, everywhere)
             array = whole if whole is None else np.array(to_host(whole).transpose(p.torch_axes), order="C")
@@ -222,6 +233,7 @@ class Sequential(Observed):
 
         Raises ValueError, naming the entry, if names or shapes differ; then nothing is changed.
         """
+        self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
         state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's alone
         if pairs.keys() != state.keys():

@@ -3,7 +3,7 @@
 from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.training.readers import READERS
-from parallel.auto.parallelize import parallelize
+from parallel.auto.parallelize import described, parallelize
 from parallel.training.network import ParallelSequential, distribute
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.observe.profile import Profile
@@ -26,6 +26,7 @@ __all__ = [
     "Shard",
     "Trace",
     "evaluate",
+    "described",
     "distribute",
     "parallelize",
     "parse_grid",

@@ -82,6 +82,43 @@ def add_problem(parser, net, shape, outputs, batch_size):
     parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples in the global minibatch")
 
 
+SHARES_HELP = (
+    "how unevenly the ranks of an axis share samples, rows, kernels and neurons: one number for each rank of the one axis that "
+    "has several, such as 3,2,1.5,1, or by axis, such as model=3:2,batch=2:1; a share may be 0 (default: equal shares)"
+)
+
+
+def shares_of(text, sizes):
+    """{axis: weights} behind the text of --shares, on a grid of these sizes by axis (None where it is not known yet).
+
+    Raises ValueError if it does not fit.
+    """
+    if sizes is None:
+        raise ValueError("--shares is for the axes of a grid: name it with --grid, such as batch=2,model=2")
+    if "=" in text:
+        words = [word.partition("=") for word in text.split(",")]
+        named = {axis.strip(): numbers.split(":") for axis, _, numbers in words}
+        if len(named) < len(words):
+            raise ValueError(f"--shares {text} names an axis twice")
+    else:
+        several = [axis for axis, ranks in sizes.items() if ranks > 1]
+        if len(several) != 1:
+            raise ValueError(f"--shares {text} is for one axis, but {len(several)} have several ranks: name them, such as "
+                             "model=3:2,batch=2:1, with --grid")  # fmt: skip
+        named = {several[0]: text.split(",")}
+    found = {}
+    for axis, words in named.items():
+        if sizes.get(axis, 1) != len(words):
+            raise ValueError(f"--shares {text}: {len(words)} for the axis {axis}, which has {sizes.get(axis, 1)} ranks")
+        try:
+            found[axis] = tuple(number(least=0)(word) for word in words)
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"--shares {text}: a share {error}") from None
+        if not any(found[axis]):
+            raise ValueError(f"--shares {text}: some rank of the axis {axis} must have a share above 0")
+    return found
+
+
 def add_reduction(parser):
     """Add the options that say how gradients are summed: see `reduction_of`."""
     parser.add_argument("--reduction", default="auto", help=reductions.HELP)

@@ -14,31 +14,41 @@ from parallel.performance.planner import BATCH_SIZE, Planner
 from parallel.training.network import ParallelSequential, distribute
 
 
-def parallelize(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, batch_size=BATCH_SIZE, memory=None, machine=None,
-    shares=None, owners=None,
-):  # fmt: skip
+def parallelize(net, grid="auto", plan=None, **options):
     """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
 
         net = parallelize(net)                     # the planner chooses
         net = parallelize(net, "batch=4")          # data parallelism
         net = parallelize(net, "batch=2,model=4")  # 2-D
 
-    net: a serial Sequential; one that was never used costs no memory here, one that was hands its weights on.
-    Images need its `input_shape`.
-    grid: a ProcessGrid; or a text such as "batch=4,model=2", or the same as a dict, of all ranks;
-    or "auto": `parallel/performance/planner.py` chooses for
-    global minibatches of `batch_size` samples, no more than `memory` bytes a rank (by default what the machine has), and the
-    machine that this is, or another Machine.
-    plan: see `parallel/placement/plans.py`; or "auto", the planner's for this grid, as where the grid is; by default "fewest-bytes".
-    shares: {axis: weights}, one number for each rank of an axis, in proportion to which they take samples, rows, channels or
-    neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default they are even.
-    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where they are not to be
-    consecutive: a `Partition.owned` says for each output which rank of the axis model has it.
-    reduction: how gradients are summed, sharded: whether each rank updates only its part of the parameters, half: whether
-    gradients travel in float16; see `parallel/auto/reductions.py`.
-    ValueError if the plan does not fit the net, or the layers each other, or if there is no layer with weights.
+    net: a serial Sequential. One that was never used costs no memory here; one that was used passes its weights on. Images
+    need its `input_shape`.
+    grid: a ProcessGrid; or a text such as "batch=4,model=2", or a dict, of all ranks; or "auto", the planner's choice.
+    plan: a text, see `parallel/placement/plans.py`; or "auto", the planner's choice for this grid; by default
+    "fewest-bytes", or "auto" where the grid is.
+    options: see `described`. What is named explicitly is taken as it is, and nothing is measured for it.
+    Raises ValueError if the plan does not fit the network, or the layers each other, or if no layer has weights.
     From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
+    """
+    parallel = described(net, grid, plan, **options)
+    parallel.allocate()
+    return parallel
+
+
+def described(
+    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, shares=None, owners=None, batch_size=BATCH_SIZE,
+    memory=None, machine=None,
+):  # fmt: skip
+    """What `parallelize` returns, before it has memory: a program can see first whether there is enough. Collective.
+
+    reduction: how gradients are summed, see `parallel/auto/reductions.py`. sharded: whether each rank updates only its part of
+    the parameters (None: where they are in shared memory). half: whether gradients travel in float16.
+    shares: {axis: weights}, one number for each rank of an axis, in proportion to which the ranks take samples, rows, channels
+    or neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default all are equal.
+    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where a rank's outputs are not to
+    be consecutive: `Partition.owned` says for each output which rank of the axis model has it.
+    batch_size, memory, machine: for the planner: samples of the global minibatch, bytes that a rank may use (by default what
+    the machine has), and another Machine than the one of this job.
     """
     end_job_when_uncaught()
     _check_serial(net)

@@ -35,7 +35,7 @@ class Replicas:
         sizes = {axis: grid.sizes[axis] for axis in others}
         self.net = distribute(serial, ProcessGrid(grid.group(*others).comm, **sizes), **options)
         self.group = grid.group("batch")
-        self.net.parameters  # noqa: B018 (drawn before the seed changes)
+        self.net.allocate()  # all draw the same values, before the seed changes
         self.net.seed += self.group.rank
 
     def average(self, samples):

@@ -17,7 +17,7 @@ from parallel.training.steps import train_step
 
 
 def distribute(net, grid, plan="fewest-bytes", reduction=Plain, shares=None, owners=None):
-    """The network that this rank runs, a ParallelSequential, with values that are taken as they are.
+    """The network that this rank runs, a ParallelSequential without memory, with values that are taken as they are.
 
     net: a serial Sequential; one that was never used costs no memory, and one that was passes its weights on.
     grid: a ProcessGrid. plan, shares, owners: see `parallelize`. reduction: a function that makes a Reduction of the network.
@@ -35,8 +35,9 @@ class ParallelSequential(Sequential):
 
     placed: what `place` gave. plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`.
     input, output: the Layouts of what `forward` takes and returns.
-    reduction: how gradients are summed, see `parallel/sync/reduction.py`; `choice` makes it of the network. The first use of
-    `params` is collective: ranks may share memory.
+    reduction: how gradients are summed, see `parallel/sync/reduction.py`; `choice` makes it of the network.
+
+    It has no memory until `allocate`, which is collective, since ranks may share it.
     """
 
     def __init__(self, placed, grid, seed, dtype, choice=Plain):
@@ -68,7 +69,27 @@ class ParallelSequential(Sequential):
             raise ValueError(f"the network was made parallel for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
         return self.output.sample_shape
 
-    def allocate(self, size):
+    @property
+    def parameters(self):
+        """As of Sequential. RuntimeError before `allocate`: asking communicates never, while ranks may share memory."""
+        self._check_allocated()
+        return super().parameters
+
+    @property
+    def params(self):
+        self._check_allocated()
+        return super().params
+
+    @property
+    def grads(self):
+        self._check_allocated()
+        return super().grads
+
+    def _check_allocated(self):
+        if not self.allocated:
+            raise RuntimeError("this network has no memory yet: call allocate(), on all ranks together")
+
+    def flat_buffers(self, size):
         return self.reduction.allocate(size)
 
     def observe(self, observer):
@@ -103,7 +124,6 @@ class ParallelSequential(Sequential):
     @contextmanager
     def _reducing(self):
         """Around what writes the last gradients of a step."""
-        self.parameters  # noqa: B018 (allocates on first use)
         self.reduction.start()
         try:
             yield
@@ -164,7 +184,7 @@ class ParallelSequential(Sequential):
     @contextmanager
     def exclusive(self):
         """Around what writes `params`: no rank is at work with them. Collective."""
-        self.parameters  # noqa: B018 (allocates on first use)
+        self.allocate()
         self.grid.comm.Barrier()
         yield
         self.grid.comm.Barrier()

@@ -354,7 +354,7 @@ def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
         if comm.rank:
             monkeypatch.setattr(shared_memory, "_reserve", full)
         try:
-            parallelize(mlp_net(), grid, reduction="shared").params  # noqa: B018
+            parallelize(mlp_net(), grid, reduction="shared")
         except ValueError as failure:
             assert "--reduction plain" in str(failure) and "full" in str(failure)
         else:
