@@ -24,7 +24,7 @@ DATASETS = {
 def prepare(name, directory=None):
     """Download, convert and check what `load` needs. One process does it, before any loads.
 
-    Raises ValueError for an unknown name or a damaged file, OSError where a file can't be had: one line each.
+    Raises ValueError for an unknown name or a damaged file, OSError for one that cannot be had. Messages have one line.
     """
     _of(name)[0](data_directory(directory))
 

@@ -22,7 +22,7 @@ def prepare(directory):
 
 
 def load(directory, dtype, name="airfoil"):
-    """The Dataset; a file of the published name in the data directory goes before the project's own.
+    """The Dataset; a file of the published name in the data directory is preferred to the project's own.
 
     ValueError, naming the line, if it is not the published table.
     """

@@ -1,4 +1,4 @@
-"""Images varied at random: shifted and mirrored, each anew in every epoch.
+"""Random variations of images: each is shifted and mirrored, differently in every epoch.
 
 What happens to an image is a function of the seed, the epoch and the index of the image in its Part, and of nothing
 else. So ranks that hold blocks of the same image hold blocks of the same variation of it, on every grid.
@@ -18,7 +18,7 @@ HELP = "shift=PIXELS (at most so many, in both directions), flip (mirrors half o
 class Augment:
     """How images are varied. ValueError for a shift below 0.
 
-    shift: pixels by which an image moves at most, up, down, left and right; what comes into it is 0, the mean.
+    shift: the most pixels by which an image moves, up, down, left and right; pixels that enter it are 0, the mean.
     flip: whether half of the images are mirrored, left and right, before they move.
     """
 
@@ -56,7 +56,7 @@ class Augment:
         return out
 
     def draws(self, indices, samples, epoch):
-        """(n,) each of the images `indices`: by how many rows and columns to shift, and whether to mirror."""
+        """The rows and the columns by which to shift each of the images `indices`, and whether to mirror it: (n,) each."""
         drawn = _epoch(self.seed, epoch, samples)[indices]
         shifts = (drawn[:, :2] * np.uint64(2 * self.shift + 1) >> np.uint64(32)).astype(np.int64) - self.shift
         return shifts[:, 0], shifts[:, 1], (drawn[:, 2] & np.uint64(1)).astype(bool) & self.flip
@@ -64,12 +64,12 @@ class Augment:
 
 @lru_cache(maxsize=2)
 def _epoch(seed, epoch, samples):
-    """Three random words of 32 bits for each sample. Those of a whole epoch cost less than 128 one by one."""
+    """Three random words of 32 bits for each sample. Drawing those of a whole epoch costs less than 128 single draws."""
     return random_block(seed, "augment", 3, slice(0, samples), slice(None), np.uint32, epoch).astype(np.uint64)
 
 
 def _overlap(shifts, start, stop, size):
-    """For each shift, from where to where in start..stop the place moved by it is in 0..size: (first, end), first <= end."""
+    """For each shift, the range (first, end) of start..stop whose places lie in 0..size after the shift; first <= end."""
     first = np.clip(-shifts, start, max(start, stop))
     return first, np.clip(size - shifts, first, np.maximum(first, stop))
 

@@ -50,7 +50,7 @@ def images_and_labels(path, pixels, labels):
 
 @dataclass(frozen=True)
 class Form:
-    """One of the published forms: names, MD5 of the archive, and what reads a file of it."""
+    """One of the published forms: the names, the MD5 of the archive, and the function that reads one of its files."""
 
     archive: str
     checksum: str
@@ -128,8 +128,8 @@ def read_folder(folder, names):
 def read_archive(path, form):
     """[(name, content)] of the wanted files in a published archive; ValueError if it is any other.
 
-    They are read into memory and known by their whole published names, so no member, whatever it is called or links to,
-    can be written anywhere.
+    They are read into memory and recognised by their whole published names, so that no member can be written anywhere,
+    whatever its name or the target of its link.
     """
     with open(path, "rb") as file:
         if hashlib.file_digest(file, "md5").hexdigest() != form.checksum:

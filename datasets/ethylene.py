@@ -50,7 +50,7 @@ def locate(directory):
 
 
 def extract(archive):
-    """Write the one text that is wanted beside the archive, whatever else that holds; ValueError if it can't be had."""
+    """Write the one text that is wanted beside the archive, whatever else it holds; ValueError if it is not there."""
     try:
         with (
             zipfile.ZipFile(archive) as file,

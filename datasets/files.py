@@ -1,4 +1,4 @@
-"""Where data files are, how they get there, and how they are written: whole or not at all."""
+"""The folder of the data files, downloading them, and writing files that appear whole or not at all."""
 
 import contextlib
 import hashlib

@@ -64,7 +64,7 @@ def load(directory, dtype, name):
 
 
 def converted(directory, name):
-    """In the data directory, also for a folder elsewhere, which may be read-only: a name of its own for each path."""
+    """The path of the converted file: in the data directory, since the folder may be read-only, with a name for each path."""
     folder, size = parse(name)
     return directory / f"{quote(folder, safe='')}-{size}.h5"
 

@@ -1,4 +1,4 @@
-"""What a data set is to a training program: samples that can be taken by index, standardised on the way."""
+"""Data sets as a training program sees them: samples that are taken by index and standardised."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass
 class Hollow:
-    """The shape of an array that is not here."""
+    """The shape of an array that another rank holds."""
 
     shape: tuple
 
@@ -43,7 +43,7 @@ class Part:
         return len(self.x)
 
     def inputs(self, indices, block):
-        """The inputs of the samples `indices` (an array), of each only `block`: (n, *sizes of the block).
+        """The inputs of the samples `indices` (an array), and of each sample only its `block`: (n, *sizes of the block).
 
         block: a tuple of slices, one for each dimension of a sample.
         """
@@ -79,7 +79,7 @@ class Part:
         return outputs if self.y_mean is None else outputs * self.y_std + self.y_mean
 
     def outline(self):
-        """What a rank needs to know of samples that another one reads: all but the numbers."""
+        """The description of samples that another rank reads: everything but the numbers."""
         hollow = Hollow(self.x.shape), Hollow(self.y.shape)
         return replace(self, x=hollow[0], y=hollow[1])
 
@@ -109,7 +109,7 @@ class Part:
 
     @property
     def target_scale(self):
-        """Of each output, the size of one standardised unit."""
+        """The size of one standardised unit of each output."""
         return self.y_std
 
 

@@ -1,4 +1,4 @@
-"""Pickles of data, read without trust.
+"""Read pickles of data without executing them.
 
 A pickle is a program for a small stack machine, and Python's own reader lets that program import and call anything.
 This reader is another machine for the same programs, which can do neither: it holds no instruction that imports, calls
@@ -144,7 +144,7 @@ class Machine:
 
 
 def named(text):
-    """The Name of "module name"."""
+    """The Name for the text "module name"."""
     if text not in NAMES:
         raise ValueError(f"it names {text}")
     return NAMES[text]

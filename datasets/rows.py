@@ -1,6 +1,6 @@
 """Arrays in HDF5: written contiguous and uncompressed, so that each rank maps the file and reads only its rows.
 
-Random rows of a mapped data set come at memory speed, ten times as fast as through h5py.
+Random rows of a mapped data set are read at the speed of memory, ten times as fast as through h5py.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ def read_table(path, columns, skip=0, max_rows=None):
 
 
 def _numbers(path, lines, columns, first):
-    """The numbers of some lines; the slow search for the culprit runs only when there is one."""
+    """The numbers of some lines; if they are wrong, a slower search finds the line."""
     try:
         table = np.array(" ".join(lines).split(), dtype=np.float64).reshape(-1, columns)
         regular = len(table) == len(lines) and np.isfinite(table).all()

@@ -1,4 +1,4 @@
-"""Parts seen through something: some of the samples, or all of them varied at random."""
+"""Views of a Part: some of its samples, or all of them with random variations."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ def _of_the_part(name):
 
 
 class View:
-    """A Part seen through something: what it says about types, shapes and scales is the Part's own."""
+    """A view of a Part, with the types, shapes and scales of the Part."""
 
     sample_shape, features, input_type = map(_of_the_part, ("sample_shape", "features", "input_type"))
     target_type, target_shape = map(_of_the_part, ("target_type", "target_shape"))
@@ -23,11 +23,11 @@ class View:
         return len(self.part)
 
     def inputs(self, indices, block):
-        """As `Part.inputs`."""
+        """See `Part.inputs`."""
         return self.part.inputs(indices, block)
 
     def targets(self, indices):
-        """As `Part.targets`."""
+        """See `Part.targets`."""
         return self.part.targets(indices)
 
 
@@ -51,12 +51,12 @@ class Subset(View):
         return self.part.targets(self.chosen[indices])
 
     def reshaped(self, sample_shape):
-        """As `Part.reshaped`."""
+        """See `Part.reshaped`."""
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
 
 class Augmented(View):
-    """The samples of a Part, varied anew in each epoch. `epoch` says which it is: whoever trains sets it.
+    """The samples of a Part, varied anew in each epoch. The training program sets `epoch`.
 
     part: a Part or a Subset, of images or of the same numbers in a row, as a network of Linear layers takes them.
     augment: what `datasets.augment.parse` makes. image_shape: (height, width, channels); ValueError for any other.
@@ -79,7 +79,7 @@ class Augmented(View):
 def hold_out(part, fraction, seed):
     """(training, validation): all samples of `part`, `fraction` of them in the second, drawn by `seed` alone.
 
-    They stay standardised as they are, by the moments of both together. ValueError if either would be empty.
+    Both stay standardised by their common moments. ValueError if either would be empty.
     """
     count = round(fraction * len(part))
     if not 0 < count < len(part):
