@@ -67,7 +67,7 @@ def conv_steps(shape):
     """
     import torch
 
-    from experiments import torch_peer  # here, so that naming the shapes needs no PyTorch
+    from experiments.benchmarks import torch_peer  # here, so that naming the shapes needs no PyTorch
 
     layer = Conv2d(shape.inputs, shape.outputs, shape.kernel, shape.stride, shape.padding)
     net = Sequential([layer], input_shape=(shape.size, shape.size, shape.inputs))

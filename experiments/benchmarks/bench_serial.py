@@ -54,7 +54,7 @@ def serial_steps(case, best=False):
     """
     import torch
 
-    from experiments import torch_peer  # here, so that naming the cases needs no PyTorch
+    from experiments.benchmarks import torch_peer  # here, so that naming the cases needs no PyTorch
 
     net = network_names.build(case.net, case.shape, case.outputs)
     x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)
