@@ -2,6 +2,7 @@
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from nn.branches import Concat, Flatten, Residual
 from nn.context import Context
 from nn.conv import Conv2d
 from nn.divergence import Diverged
@@ -13,7 +14,6 @@ from nn.norm import BatchNorm, LocalResponseNorm
 from nn.optimizers import SGD
 from nn.pool import AvgPool2d, MaxPool2d
 from nn.sequential import Sequential
-from nn.branches import Concat, Flatten, Residual
 
 __all__ = [
     "Context",

@@ -2,9 +2,9 @@
 
 from math import prod
 
-from nn.sequence import arranged, backward, forward, input_gradients, output_shape, parameter_gradients
 from nn.device import xp
 from nn.layer import Layer
+from nn.sequence import arranged, backward, forward, input_gradients, output_shape, parameter_gradients
 
 
 class Flatten(Layer):

@@ -1,7 +1,7 @@
 """Layers one after another: what a network and each branch of one have in common."""
 
-from nn.layer import Layer
 from nn.device import xp
+from nn.layer import Layer
 
 
 def arranged(layers, prefix=""):

@@ -6,13 +6,13 @@ from math import isfinite
 import numpy as np
 
 from nn.arguments import network_dtype, seed_number, shape_of_sample
-from nn.divergence import Diverged, explained
-from nn.minibatch_checks import as_input, checked_minibatch
-from nn.sequence import arranged, backward, forward, input_gradients, keep_gradient, leaves, output_shape, parameter_gradients
-from nn.device import empty, to_device, to_host
 from nn.context import Context
 from nn.conv_pool import pooled
+from nn.device import empty, to_device, to_host
+from nn.divergence import Diverged, explained
+from nn.minibatch_checks import as_input, checked_minibatch
 from nn.observer import Observed, observed
+from nn.sequence import arranged, backward, forward, input_gradients, keep_gradient, leaves, output_shape, parameter_gradients
 from nn.window import take
 
 

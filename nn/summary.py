@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import prod
 
-from nn.sequence import shapes
 from nn.conv import Conv2d
 from nn.linear import Linear
+from nn.sequence import shapes
 
 
 @dataclass

@@ -19,12 +19,12 @@ pooling, twice, and one fully connected layer; of the normalisation it says no m
 from math import prod
 
 from nn.activations import Dropout, ReLU, Tanh
-from nn.sequence import output_shape
+from nn.branches import Flatten, Residual
 from nn.conv import Conv2d
 from nn.linear import Linear
 from nn.norm import BatchNorm, LocalResponseNorm
 from nn.pool import AvgPool2d, MaxPool2d
-from nn.branches import Flatten, Residual
+from nn.sequence import output_shape
 
 
 def mlp2(shape, outputs):

@@ -1,15 +1,15 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
+from parallel.auto.parallelize import described, parallelize
 from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
-from parallel.training.readers import READERS
-from parallel.auto.parallelize import described, parallelize
-from parallel.training.network import ParallelSequential, distribute
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.observe.profile import Profile
-from parallel.placement.redistribute import Redistribute
-from parallel.placement.partition import Partition
 from parallel.observe.trace import Trace
+from parallel.placement.partition import Partition
+from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from parallel.placement.redistribute import Redistribute
+from parallel.training.network import ParallelSequential, distribute
+from parallel.training.readers import READERS
 from parallel.training.steps import evaluate, predict, train_step
 
 __all__ = [

@@ -5,9 +5,9 @@ from collections import defaultdict
 from functools import cached_property
 
 from parallel.grid.description import Outline
+from parallel.performance.workload import Walk
 from parallel.placement.place_network import place
 from parallel.placement.plans import weighted
-from parallel.performance.workload import Walk
 
 
 class Cost:

@@ -11,9 +11,9 @@ says; parameters always travel as they are.
 """
 
 from nn.device import empty
-from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
-from parallel.placement.partition import Partition, size, within
 from parallel.grid.transfer import Nothing
+from parallel.placement.partition import Partition, size, within
+from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
 
 LAYER = "gradients"  # the entry of the tally; that of parameters is "parameters"
 

@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
-from parallel.placement.partition import Partition, size
 from parallel.grid.transfer import Transfer
+from parallel.placement.partition import Partition, size
 
 HEADER = 2  # elements in front of a block, that hold its scale as a float32
 LARGEST = 15  # the scaled numbers are below 2^15

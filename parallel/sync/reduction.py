@@ -17,9 +17,9 @@ from itertools import groupby
 
 from nn.device import empty, is_cpu, xp
 from nn.observer import Observer
-from parallel.sync.buckets import BUCKETS
 from parallel.grid.group import MAX_ELEMENTS
 from parallel.placement.partition import Partition, common, size, within
+from parallel.sync.buckets import BUCKETS
 
 EVERY = 0.0005  # seconds between two tests of what is under way
 

@@ -27,8 +27,8 @@ from mpi4py import MPI
 
 from nn.device import empty
 from nn.workspace import CHUNK
-from parallel.sync.reduction import Reduction, overlap
 from parallel.placement.partition import Partition, size, within
+from parallel.sync.reduction import Reduction, overlap
 
 FOLDER = Path("/dev/shm")
 PREFIX = "gridgrad_"

@@ -18,8 +18,8 @@ from math import ceil
 import numpy as np
 
 from parallel.grid.process_grid import ProcessGrid
-from parallel.training.network import distribute
 from parallel.placement.partition import Partition
+from parallel.training.network import distribute
 from parallel.training.steps import train_step
 
 

@@ -5,9 +5,9 @@ from math import prod
 
 import numpy as np
 
-from nn.sequence import sharing
 from nn.device import empty, xp
 from nn.minibatch_checks import checked_minibatch
+from nn.sequence import sharing
 from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size

@@ -6,8 +6,8 @@ from functools import lru_cache, partial
 import numpy as np
 
 from nn import divergence
-from nn.device import to_device, to_host, xp
 from nn.context import Context
+from nn.device import to_device, to_host, xp
 from nn.losses import SoftmaxCrossEntropy
 from nn.minibatch_checks import check_optimizer
 from nn.observer import observed

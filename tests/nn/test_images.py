@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from nn import (
-    Context,
     AvgPool2d,
     BatchNorm,
     Concat,
+    Context,
     Conv2d,
     Flatten,
     LeakyReLU,

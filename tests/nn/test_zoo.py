@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Context, SoftmaxCrossEntropy, summary
-from nn import network_names
+from nn import SGD, Context, SoftmaxCrossEntropy, network_names, summary
 from nn.device import to_device, to_host
 
 COUNTS = [

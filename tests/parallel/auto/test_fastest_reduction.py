@@ -6,8 +6,8 @@ import pytest
 
 from nn import Linear, ReLU, Sequential
 from parallel import ProcessGrid, parallelize
-from parallel.auto import reductions
 from parallel.auto import fastest_reduction as probe
+from parallel.auto import reductions
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 from tests.parallel.sync.test_reduction import ranks_per_node

@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 from parallel.job.launch import (
     FALSE_START,
     MARK,
@@ -25,6 +24,7 @@ from parallel.job.launch import (
     remove_orphaned_segments,
     remove_session,
 )
+from parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 
 
 @pytest.fixture(autouse=True)

@@ -38,4 +38,4 @@ def test_a_serial_run_keeps_the_traceback_of_python():
 def test_nothing_else_changes(way):
     finished = script(way)
     assert finished.status == 0, finished.stderr
-    assert finished.stdout.split() == ["well"] * 3
+    assert "".join(finished.stdout.split()) == "well" * 3  # lines of several ranks may run together

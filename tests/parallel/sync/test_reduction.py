@@ -13,15 +13,14 @@ from nn.device import is_cpu
 from nn.workspace import CHUNK
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.auto import reductions
-from parallel.sync import reduction
-from parallel.sync import shared_memory
+from parallel.grid.transfer import Transfer
 from parallel.placement import volume
+from parallel.placement.partition import Partition
+from parallel.sync import reduction, shared_memory
 from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
 from parallel.sync.reduction import seconds_of_union
 from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
-from parallel.placement.partition import Partition
 from parallel.training.steps import Diverged, accumulated_step
-from parallel.grid.transfer import Transfer
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, error, grids, parallel, serial
 

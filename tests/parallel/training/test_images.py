@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 
 from nn import (
-    Context,
     SGD,
     AvgPool2d,
     BatchNorm,
     Concat,
+    Context,
     Conv2d,
     Dropout,
     Flatten,
