@@ -107,6 +107,10 @@ class Layer:
 
     def backward(self, dy, context):
         """Both halves: write the parameters' gradients, return the gradient of the input."""
+        if context.observer is None:  # as below, without the cost of `run`
+            if self.parameters:
+                self.gradients(dy, context)
+            return self.input_gradient(dy, context)
         if self.parameters:
             context.run(self, "gradients", dy)
             context.written(self)

@@ -49,7 +49,7 @@ def check_optimizer(net, optimizer):
 
 def as_input(x, dtype):
     """x as an array of the network's type; ValueError if it holds no real numbers."""
-    if getattr(x, "dtype", None) == dtype and isinstance(x, np.ndarray | xp.ndarray):
+    if isinstance(x, xp.ndarray) and x.dtype == dtype:
         return x
     return to_device(_numbers(x, "x").astype(dtype, copy=False))
 

@@ -30,6 +30,7 @@ class Optimizer:
         self.updates, self.last_lr = 0, self.rate()
         net.allocate()
         params, grads = net.params, net.grads
+        self._number = params.dtype.type
         owned = sum(part.stop - part.start for part in net.owned)
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())  # tells layouts apart
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
@@ -48,7 +49,7 @@ class Optimizer:
         """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
         lr = self.rate()
         self.updates += 1
-        constants = [self.net.params.dtype.type(value) for value in self.constants(lr)]
+        constants = [self._number(value) for value in self.constants(lr)]
         self.last_lr = lr
         for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are complete first
             self.net.complete(where)
@@ -134,11 +135,10 @@ class SGD(Optimizer):
         self.velocity_lr = self.last_lr or 1.0
 
     def constants(self, lr):
-        scale, before = lr, self.velocity_lr
-        if self.momentum:
-            scale = lr or before
-            self.velocity_lr = scale
-        return scale, self.momentum, self.momentum * scale / before, lr
+        if not self.momentum:
+            return lr, 0.0, 0.0
+        before, self.velocity_lr = self.velocity_lr, lr or self.velocity_lr
+        return self.velocity_lr, self.momentum, self.momentum * self.velocity_lr / before
 
     def state_numbers(self):
         return super().state_numbers() | ({"velocity_lr": self.velocity_lr} if self.momentum else {})
@@ -148,13 +148,13 @@ class SGD(Optimizer):
         self.velocity_lr = float(numbers.get("velocity_lr", 1.0))
 
     def update(self, p, g, state, constants):
-        scale, momentum, kept, lr = constants
+        scale, momentum, kept = constants
         xp.multiply(g, scale, out=g)
         if self.momentum:
             (v,) = state
             xp.multiply(v, kept, out=v)
             xp.add(v, g, out=v)
-            if not lr:
+            if not self.last_lr:
                 return
             if self.nesterov:
                 ahead = xp.multiply(v, momentum, out=self.scratch[: len(v)])
