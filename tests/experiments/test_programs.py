@@ -291,7 +291,7 @@ def test_the_peer_comparison_compares_the_same_network():
     ours, theirs = bench_serial.serial_steps(case)
     assert ours() == pytest.approx(theirs(), rel=1e-5)
     row = bench.row([0.5, 0.7, 0.6], 1.0)
-    assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0}
+    assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0, "rounds": 3}
     ratios, dropped = bench.two_rank_ratios(case, rounds=1, steps=2)
     assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
     assert sorted(ratios) == ["1 rank", "DDP", "apart"]
