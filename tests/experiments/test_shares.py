@@ -1,0 +1,88 @@
+"""Uneven shares of samples, rows, kernels and neurons: every program that takes --shares trains and prices what it says."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from experiments.common.options import shares_of
+from parallel.job.launch import mpiexec
+
+TRAIN = ["-m", "experiments.train", "--quiet", "--dtype", "float64", "--steps", "6", "--batch-size", "13", "--reduction", "plain"]
+
+
+def report(path, ranks, *arguments):
+    finished = mpiexec(ranks, [*TRAIN, *arguments, "--report", str(path)], 60)
+    assert finished.status == 0, finished.stderr
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    return report(tmp_path_factory.mktemp("serial") / "r.json", 1)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments"),
+    [
+        (4, ["--grid", "model=4", "--shares", "3,2,1.5,1"]),
+        (3, ["--shares", "3,0,1"]),
+        (4, ["--grid", "model=2,batch=2", "--shares", "model=3:2,batch=2:1"]),
+        (4, ["--grid", "model=2,batch=2", "--shares", "batch=0:1", "--reader", "scatter-broadcast"]),
+        (3, ["--grid", "model=3", "--shares", "0,1,2", "--plan", "in,out,in", "--reader", "scatter", "--micro-batches", "3"]),
+        (2, ["--shares", "1,4", "--update", "sharded", "--reduction", "overlap:1"]),
+    ],
+)
+def test_uneven_shares_train_the_same_network(ranks, arguments, serial, tmp_path):
+    found = report(tmp_path / "r.json", ranks, *arguments)
+    assert found["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+    assert found["test_mse"] == pytest.approx(serial["test_mse"], rel=1e-10)
+    assert found["settings"]["shares"] == arguments[arguments.index("--shares") + 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--grid", "model=2,batch=2", "--shares", "3,1"], "2 have several ranks: name them"),
+        (["--grid", "model=4", "--shares", "3,1"], "2 for the axis model, which has 4 ranks"),
+        (["--grid", "model=4", "--shares", "1,2,3,x"], "must be a number at least 0, not 'x'"),
+        (["--grid", "model=4", "--shares", "0,0,0,0"], "must have a share above 0"),
+        (["--grid", "auto", "--shares", "1,2,3,4"], "name it with --grid"),
+    ],
+)
+def test_shares_that_do_not_fit_are_refused_once(arguments, words):
+    finished = mpiexec(4, [*TRAIN, *arguments], 60)
+    assert finished.status == 2 and finished.stderr.count("train: error: ") == 1 and words in finished.stderr, finished.stderr
+
+
+def test_shares_of_an_unknown_axis_or_one_that_is_named_twice_are_refused():
+    for text, words in (("depth=1:2", "axis depth"), ("batch=1:2,batch=1:2", "names an axis twice")):
+        with pytest.raises(ValueError, match=words):
+            shares_of(text, {"batch": 2, "height": 1, "model": 1})
+
+
+def explained(*arguments):
+    command = [sys.executable, "-m", "experiments.explain", "--net", "mlp:512,512,relu", "--ranks", "4", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_explain_prices_the_rank_with_the_largest_share():
+    def megabytes_and_milliseconds(*arguments):
+        line = next(line for line in explained(*arguments).stdout.splitlines() if line.startswith("a step"))
+        return [float(word) for word in line.split()[2:]]
+
+    grid = "--grid", "model=4", "--plan", "out"
+    even, uneven = megabytes_and_milliseconds(*grid), megabytes_and_milliseconds(*grid, "--shares", "5,1,1,1")
+    same = megabytes_and_milliseconds(*grid, "--shares", "2,2,2,2")
+    assert same == even
+    assert uneven[0] == pytest.approx(2.5 * even[0], rel=0.1) and uneven[2] > even[2]  # 5/8 of the products instead of 1/4
+    refused = explained("--shares", "1,2,3,4")
+    assert refused.returncode == 2 and "name it with --grid" in refused.stderr
+
+
+def test_a_simulation_takes_as_long_as_its_largest_share(tmp_path):
+    options = "--grid", "batch=2", "--simulate", "cori-haswell", "--net", "mlp:256,256,relu", "--batch-size", "120"
+    even, uneven = (report(tmp_path / f"{n}.json", 2, *options, *more) for n, more in enumerate([[], ["--shares", "5,1"]]))
+    assert uneven["seconds_per_step"]["median"] > 1.2 * even["seconds_per_step"]["median"]
+    assert uneven["compute_max"] > 1.2 * even["compute_max"] and uneven["time"]["wait"] > even["time"]["wait"]
