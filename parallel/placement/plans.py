@@ -21,7 +21,7 @@ from math import prod
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from parallel.placement.placements import C, H, N, PIXELS, Partial, Replicate, Shard
 
 # What each choice means: a placement, or the dimension that is sharded.
 INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "laugier": Replicate()}
@@ -67,8 +67,8 @@ def fewest_bytes(sizes, ranks, allowed=None):
     def placement(kind, features):
         if kind == C:
             return Shard(C, Partition.even(features, ranks))
-        # Height shards are flattened into shards of the samples.
-        return Shard(N, Split(ranks)) if kind in (N, H) else kind
+        # Parts of images are flattened into shards of the samples.
+        return Shard(N, Split(ranks)) if kind in (N, *PIXELS) else kind
 
     def cost(source, target, features):
         samples = ranks  # enough of them that an all-to-all is counted with its share
@@ -116,8 +116,8 @@ def words_of(text, layers):
     for word, layer in zip(words, layers, strict=True):
         if word not in INPUT and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
-        if INPUT.get(word) == H and layer.kind != "conv":
-            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no height to split: use conv=height,linear=..")
+        if INPUT.get(word) in PIXELS and layer.kind != "conv":
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no {word} to split: use conv={word},linear=..")
     return words
 
 
