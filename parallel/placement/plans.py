@@ -6,9 +6,10 @@
 | "in"        | `Shard(inputs)`                | `Shard(C)`         | `Partial`             |
 | "replicate" | `Replicate`                    | `Shard(N)`         | `Shard(N)`            |
 | "height"    | `Replicate`                    | `Shard(H)`         | `Shard(H)`            |
+| "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" a strip of each image (only
+With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" rows or columns of each image (only
 convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): activations are computed on
 every rank, backward slices the gradient of the output and all-reduces that of the input. It is kept beside the others
 to be compared with.
@@ -21,16 +22,16 @@ from math import prod
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import C, H, N, PIXELS, Partial, Replicate, Shard
+from parallel.placement.placements import C, H, N, PIXELS, W, Partial, Replicate, Shard
 
 # What each choice means: a placement, or the dimension that is sharded.
-INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "laugier": Replicate()}
-OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "laugier": Replicate()}
+INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "width": W, "laugier": Replicate()}
+OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "width": W, "laugier": Replicate()}
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # the plans of the axes that leave no choice
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 FEWEST = ("out", "in")  # what "fewest-bytes" chooses from
 HELP = (
-    "fewest-bytes, laugier, or out, in, replicate or height: one word for all layers with weights, or one for each layer, "
+    "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each layer, "
     "comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
 )
 
