@@ -9,10 +9,10 @@
 | "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" rows or columns of each image (only
-convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): activations are computed on
-every rank, backward slices the gradient of the output and all-reduces that of the input. It is kept beside the others
-to be compared with.
+With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" a strip of the rows or
+columns of each image (only convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3):
+activations are computed on every rank, backward slices the gradient of the output and all-reduces that of the input. It is
+kept beside the others to be compared with.
 
 Along the axis `height` convolutions are "height" and Linear layers "replicate", always.
 """
