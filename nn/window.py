@@ -51,7 +51,7 @@ class Window:
         return slice(start, max(start, min(length, (outputs.stop - 1) * s - before + k)))
 
     def of_part(self, dim, outputs, length):
-        """The window that computes the slice `outputs` of the outputs along `dim` from `input_part(dim, outputs, length)` alone."""
+        """The window that computes this slice of the outputs from `input_part(dim, outputs, length)` alone."""
         k, s, before = self.along(dim)
         inside, pads = self.input_part(dim, outputs, length), (0, 0)
         if outputs.stop > outputs.start:

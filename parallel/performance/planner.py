@@ -128,7 +128,7 @@ class Planner:
         most = {"batch": self.batch_size, "model": max(self.batch_size, *(layer.outputs for layer in self.layers))}
         if has_images:
             most["height"] = self.shape[0]
-        every = list(grids(self.ranks, tuple(most)))
+        every = list(every_grid(self.ranks, tuple(most)))
         useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]
         for sizes in useful or every:
             if all(size == 1 or axis not in (self.plan or "") for axis, size in sizes.items()):  # cut along one axis alone
@@ -186,7 +186,7 @@ def milliseconds(seconds):
     return f"{seconds * 1e3:.3g} ms"
 
 
-def grids(ranks, axes):
+def every_grid(ranks, axes):
     """{axis: size} of every grid of so many ranks over these axes."""
     first, *rest = axes
     if not rest:
@@ -194,4 +194,4 @@ def grids(ranks, axes):
         return
     small = [d for d in range(1, math.isqrt(ranks) + 1) if ranks % d == 0]
     for size in small + [ranks // d for d in reversed(small) if d * d != ranks]:
-        yield from ({first: size} | others for others in grids(ranks // size, rest))
+        yield from ({first: size} | others for others in every_grid(ranks // size, rest))

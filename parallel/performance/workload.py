@@ -256,7 +256,7 @@ class Walk:
         self.shape = layer.halo.step("forward", before, self.batch_size).there
         forward, _ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
-        share = size(layer.inner) / max(after[layer.dim], 1)  # of the outputs that need no halo; the others are a call of their own
+        share = size(layer.inner) / max(after[layer.dim], 1)  # of the outputs without a halo; the others are a call of their own
         if 0 < share < 1 and len(forward.sizes) == 4:
             n, pixels, *channels = forward.sizes
             parts = [

@@ -47,7 +47,8 @@ class HaloConv2d(Layer):
         owned, needed = self.halo.source.partition, self.halo.target.partition
         kept = owned.intersection(rank, needed, rank)
         own = positions(kept, needed.part(rank))  # in the extended block
-        looks = [window.input_part(self.dim, slice(i, i + 1), needed.size(rank)) for i in range(window.outputs(self.dim, needed.size(rank)))]
+        dim, length = self.dim, needed.size(rank)
+        looks = [window.input_part(dim, slice(i, i + 1), length) for i in range(window.outputs(dim, length))]
         inside = [i for i, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
         return slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
 

@@ -12,7 +12,7 @@ from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.partition import EMPTY, Partition, size
-from parallel.placement.placements import C, N, PIXELS, Partial, Replicate, Shard
+from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
 from parallel.placement.plans import INPUT
 from parallel.placement.redistribute import Redistribute
 
@@ -169,7 +169,7 @@ class Placer:
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
     def _windowed(self, window):
-        """(the window of this rank's outputs, {axis: Shard} of them, [Redistribute]) where a window slides over parts of images.
+        """(the window of this rank's outputs, {axis: Shard} of them, [Redistribute]) where images are in parts.
 
         Each Redistribute is the halo along one axis: from what the ranks own to what their parts of the outputs look at. What
         the second one sends has the halo of the first, so that corners come as well.

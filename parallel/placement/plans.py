@@ -22,7 +22,7 @@ from math import prod
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import C, H, N, PIXELS, W, Partial, Replicate, Shard
+from parallel.placement.placements import PIXELS, C, H, N, Partial, Replicate, Shard, W
 
 # What each choice means: a placement, or the dimension that is sharded.
 INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "width": W, "laugier": Replicate()}
@@ -31,8 +31,8 @@ FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # the 
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 FEWEST = ("out", "in")  # what "fewest-bytes" chooses from
 HELP = (
-    "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each layer, "
-    "comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
+    "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each "
+    "layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
 )
 
 
