@@ -32,7 +32,7 @@ from parallel.grid.process_grid import AXES
 from parallel.job.run import UserError, on_root, run
 from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
-from parallel.performance.planner import Planner, factors
+from parallel.performance.planner import Planner, every_grid
 
 WARM_UP = 2  # steps of each plan that are not timed
 LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
@@ -110,8 +110,7 @@ class Side:
 def plans(problem, ranks):
     """(sizes, plan) of all that is measured besides the planner's choice."""
     images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
-    for places in factors(ranks, 3 if images else 2):
-        sizes = dict(zip(("batch", "model", "height"), places))
+    for sizes in every_grid(ranks, AXES if images else ("batch", "model")):
         yield sizes, "fewest-bytes"
         if images and sizes["model"] == ranks > 1:
             yield sizes, "conv=replicate,linear=fewest-bytes"

@@ -21,7 +21,7 @@ from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, O
 from experiments.plots.figures import plt, save
 from parallel.job.run import run_launcher
 from parallel.performance import machine as machines
-from parallel.performance.planner import NoRoom, Planner, factors
+from parallel.performance.planner import NoRoom, Planner, every_grid
 
 SCHEMES = {"serial": "lightgrey", "batch": "#9ecae1", "model": "#fdae6b", "2d": "#a1d99b"}  # where equally fast, the first
 NAMES = {"serial": "1 rank", "batch": "batch", "model": "model", "2d": "2-D: batch x model"}
@@ -57,7 +57,7 @@ class Point:
 def point(net, width, ranks, batch_size, machine):
     """The Point of a network."""
     seconds, grids, plans = dict.fromkeys(SCHEMES, inf), {}, {}
-    for sizes in [{"batch": 1, "model": 1}, *({"batch": b, "model": m} for b, m, _ in factors(ranks, 2))]:
+    for sizes in [{"batch": 1, "model": 1}, *every_grid(ranks, ("batch", "model"))]:
         scheme = scheme_of(sizes)
         found = best(net, sizes, batch_size, machine)
         if found and scheme != "batch" and set(found.plan.split(",")) == {"replicate"}:

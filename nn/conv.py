@@ -5,7 +5,7 @@ import math
 from nn.arguments import whole_number
 from nn.convolution import algorithm
 from nn.layer import Layer, Parameter
-from nn.window import image_output, make_window
+from nn.window import ROWS, along, image_output, make_window
 
 
 class Conv2d(Layer):
@@ -47,7 +47,7 @@ class Conv2d(Layer):
 
     def forward(self, x, context):
         y = self.takes(x, context)
-        self.compute(y, slice(0, y.shape[1]), context)
+        self.compute(y, ROWS, slice(0, y.shape[ROWS]), context)
         return y
 
     def takes(self, x, context):
@@ -59,16 +59,16 @@ class Conv2d(Layer):
         w = self.weight.value
         return kept.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)
 
-    def compute(self, y, rows, context):
-        """Write the slice `rows` of the output's rows into y, from those of the input that they look at."""
-        part = y[:, rows]
+    def compute(self, y, dim, outputs, context):
+        """Write the slice `outputs` of the output along `dim`, ROWS or COLUMNS, into y, from what it looks at of the input."""
+        part = y[along(dim, outputs)]
         if not self.weight.value.size:  # no channels of the input here
             part.fill(0)
         elif part.size:
             whole = context[self].x
-            height = whole.shape[1]
-            x = whole[:, self.window.input_rows(rows, height)]
-            window = self.window.of_rows(rows, height)
+            length = whole.shape[dim]
+            x = whole[along(dim, self.window.input_part(dim, outputs, length))]
+            window = self.window.of_part(dim, outputs, length)
             self.algorithm_of(part.shape, window).forward(x, self.weight.value, self.bias_value, part, context.progress)
 
     def gradients(self, dy, context):
@@ -109,7 +109,7 @@ class Conv2d(Layer):
         return self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
 
     def algorithm_of(self, shape, window=None):
-        """What computes outputs of this shape, and what follows backward from gradients of it. window: that of some rows."""
+        """What computes outputs of this shape, and what follows backward from gradients of it. window: that of a part."""
         w = self.weight.value
         return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype)
 

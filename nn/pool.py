@@ -6,10 +6,8 @@ k x k window costs 2 k passes of shrinking size, not k^2.
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import along, image_output, make_window, span
+from nn.window import COLUMNS, ROWS, along, image_output, make_window, span
 from nn.workspace import blocks, scratch
-
-ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
 
 
 class Pool2d(Layer):
@@ -47,10 +45,6 @@ class Pool2d(Layer):
         for images, _ in blocks(n, height, width * channels * dy.itemsize, progress=context.progress):
             self.backward_block(dy[images], dx[images], images, context)
         return dx
-
-    def along(self, axis):
-        """(kernel, stride, padding before) along ROWS or COLUMNS."""
-        return self.window.kernel[axis - 1], self.window.stride[axis - 1], self.window.padding[axis - 1][0]
 
     def prepare(self, halfway, output, context):
         """Make what backward needs: shapes after the rows, and after the columns as well."""
@@ -104,7 +98,7 @@ class MaxPool2d(Pool2d):
     def _largest(self, x, y, larger, axis):
         """The maximum along `axis` into y; where `larger` is given, of each place in the window but the first, whether it is
         larger than all before it."""
-        k, stride, before = self.along(axis)
+        k, stride, before = self.window.along(axis)
         held = y  # where the largest so far are; at first the first place itself
         for i in range(k):
             outputs, inputs = (along(axis, part) for part in span(i - before, stride, y.shape[axis], x.shape[axis]))
@@ -132,7 +126,7 @@ class MaxPool2d(Pool2d):
 
     def _spread(self, dy, dx, larger, axis):
         """Give each gradient to the place that had the maximum: the last one that was larger than all before it."""
-        k, stride, before = self.along(axis)
+        k, stride, before = self.window.along(axis)
         share, later = scratch("share", dy.shape, dy.dtype), None
         if k == stride:  # each pixel is under one window, but for those at the end
             dx[along(axis, slice(max(0, dy.shape[axis] * stride - before), None))] = 0
@@ -189,5 +183,5 @@ class AvgPool2d(Pool2d):
             xp.add(dx[inputs], dy[outputs], out=dx[inputs])
 
     def _meetings(self, outputs, length, axis):
-        k, stride, before = self.along(axis)
+        k, stride, before = self.window.along(axis)
         return [[along(axis, part) for part in span(i - before, stride, outputs, length)] for i in range(k)]

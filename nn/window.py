@@ -5,6 +5,8 @@ from numbers import Integral
 
 import numpy as np
 
+ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a window slides along
+
 
 @dataclass(frozen=True)
 class Window:
@@ -28,28 +30,34 @@ class Window:
 
     def output(self, height, width):
         """How many (rows, columns) come out; none where the window does not fit."""
-        return tuple(
-            max(0, (length + sum(pads) - k) // s + 1)
-            for length, k, s, pads in zip((height, width), self.kernel, self.stride, self.padding)
-        )
+        return self.outputs(ROWS, height), self.outputs(COLUMNS, width)
 
-    def input_rows(self, rows, height):
-        """The slice of the image's rows that the slice `rows` of the outputs looks at: empty for an empty one."""
-        k, s, (top, _) = self.kernel[0], self.stride[0], self.padding[0]
-        if rows.stop <= rows.start:
+    def outputs(self, dim, length):
+        """How many come out along a dimension of this length."""
+        k, s, _ = self.along(dim)
+        return max(0, (length + sum(self.padding[dim - ROWS]) - k) // s + 1)
+
+    def along(self, dim):
+        """(kernel, stride, padding before) along a dimension of (n, H, W, C): ROWS or COLUMNS."""
+        return self.kernel[dim - ROWS], self.stride[dim - ROWS], self.padding[dim - ROWS][0]
+
+    def input_part(self, dim, outputs, length):
+        """The slice of the image's rows or columns, `length` of them, that the slice `outputs` of the outputs along `dim` looks
+        at: empty for an empty one."""
+        k, s, before = self.along(dim)
+        if outputs.stop <= outputs.start:
             return slice(0, 0)
-        start = max(0, rows.start * s - top)
-        return slice(start, max(start, min(height, (rows.stop - 1) * s - top + k)))
+        start = max(0, outputs.start * s - before)
+        return slice(start, max(start, min(length, (outputs.stop - 1) * s - before + k)))
 
-    def of_rows(self, rows, height):
-        """The window that computes the slice `rows` of the outputs from `input_rows(rows, height)` alone."""
-        k, s, (top, _) = self.kernel[0], self.stride[0], self.padding[0]
-        inside = self.input_rows(rows, height)
-        above = inside.start - (rows.start * s - top)
-        below = (rows.stop - 1) * s - top + k - inside.stop
-        if rows.stop <= rows.start:
-            above = below = 0
-        return Window(self.kernel, self.stride, ((above, below), self.padding[1]))
+    def of_part(self, dim, outputs, length):
+        """The window that computes this slice of the outputs from `input_part(dim, outputs, length)` alone."""
+        k, s, before = self.along(dim)
+        inside, pads = self.input_part(dim, outputs, length), (0, 0)
+        if outputs.stop > outputs.start:
+            pads = inside.start - (outputs.start * s - before), (outputs.stop - 1) * s - before + k - inside.stop
+        padding = (pads, self.padding[1]) if dim == ROWS else (self.padding[0], pads)
+        return Window(self.kernel, self.stride, padding)
 
 
 def make_window(kernel, stride, padding, layer):

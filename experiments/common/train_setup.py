@@ -95,7 +95,7 @@ def load(args, comm):
 
 def check_memory(args, serial, net):
     """Raise ValueError if the arrays that this rank needs in a step do not fit into the memory of the machine."""
-    sharing = net.grid.sizes["batch"] * net.grid.sizes["height"] if net.reduction.sharded else 1
+    sharing = net.grid.size // net.grid.sizes["model"] if net.reduction.sharded else 1
     state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
     # Parameters, gradients and the state of the optimizer; with --patience the best parameters so far; with micro-batches the
     # sums of their gradients.

@@ -13,9 +13,9 @@ import numpy as np
 
 from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from parallel.calibration.time_limit import TimeLimit
-from parallel.grid.process_grid import ProcessGrid
+from parallel.grid.process_grid import AXES, ProcessGrid
 from parallel.performance.cost import Cost, busiest
-from parallel.performance.planner import factors
+from parallel.performance.planner import every_grid
 from parallel.training.network import distribute
 
 STEPS, ROUNDS, PASSES = 6, 3, 4
@@ -64,8 +64,7 @@ def measured(paced, make, batch_size, sizes):
 
 def problems(ranks):
     """(make, batch_size, sizes) of all that is measured: each case on each grid."""
-    for (make, batch_size), places in product(CASES, factors(ranks, 3)):
-        sizes = dict(zip(("batch", "model", "height"), places))
+    for (make, batch_size), sizes in product(CASES, every_grid(ranks, AXES)):
         if sizes["height"] == 1 or len(make().input_shape) > 1:
             yield make, batch_size, sizes
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from parallel.grid.process_grid import AXES
+from parallel.grid.process_grid import AXES, written
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,4 @@ class Outline:
         return group.size > group.on_node
 
     def __str__(self):
-        """As on the command line."""
-        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")
+        return written(self.sizes)

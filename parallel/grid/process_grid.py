@@ -12,6 +12,7 @@ from parallel.grid.group import Group, Tally
 from parallel.job.uncaught import end_job_when_uncaught
 
 AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
+ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
 KEY = []  # under which a communicator remembers its `neighbours`, once MPI has given one
 
 
@@ -32,6 +33,11 @@ def parse_grid(text):
             raise ValueError(f"grid '{text}': the size of {axis} must be a whole number of at least 1, not '{number}'")
         sizes[axis] = int(number)
     return sizes
+
+
+def written(sizes):
+    """A grid of these sizes by axis as on the command line; axes that split only images are left out where they have size 1."""
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1 or axis in ALWAYS_WRITTEN)
 
 
 def check_places(grid, sizes, ranks):
@@ -187,5 +193,4 @@ class ProcessGrid:
         self.free()
 
     def __str__(self):
-        """As on the command line; the height is left out where it is 1, as it is for networks without images."""
-        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")
+        return written(self.sizes)

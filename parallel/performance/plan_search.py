@@ -18,7 +18,7 @@ from parallel.performance.cost import busiest, local_shape
 from parallel.performance.workload import Walk
 from parallel.placement.place_network import splits
 from parallel.placement.placer import Placer
-from parallel.placement.plans import FEWEST, choices, weighted, weighted_in
+from parallel.placement.plans import CHOSEN, FEWEST, choices, weighted, weighted_in
 
 
 class Problem:
@@ -95,13 +95,14 @@ class PlanSearch:
         """Seconds that the segments from `index` on take at least: two of the three products of each layer at full speed,
         spread over all ranks."""
         problem, sizes = self.problem, self.sizes
-        samples = -(-problem.batch_size // sizes["batch"]) / (sizes["height"] * sizes["model"])
+        samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.outline.size
         return 2 * sum(problem.flops[index:]) * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
         """Seconds that the sums of gradients and the update take at least: with parameters spread over the model axis."""
         machine, ranks, itemsize = self.problem.machine, self.outline.size, self.problem.itemsize
-        held, group = self.problem.parameters // self.sizes["model"], self.outline.group("batch", "height")
+        sizes = self.outline.sizes
+        held, group = self.problem.parameters // sizes[CHOSEN], self.outline.group(*(axis for axis in sizes if axis != CHOSEN))
         sums = machine.collective_seconds("all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize)
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
 

@@ -125,14 +125,14 @@ class Planner:
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
         has_images = any(layer.kind == "conv" for layer in self.layers)
-        height = self.shape[0] if has_images else 1
-        width = max(layer.outputs for layer in self.layers)
-        every = list(factors(self.ranks, 3 if has_images else 2))
-        useful = [(b, m, h) for b, m, h in every if b <= self.batch_size and h <= height and m <= max(width, self.batch_size)]
-        for b, m, h in useful or every:
-            if h > 1 and "height" in (self.plan or ""):
-                continue  # images are cut along one axis alone
-            yield {"batch": b, "height": h, "model": m}
+        most = {"batch": self.batch_size, "model": max(self.batch_size, *(layer.outputs for layer in self.layers))}
+        if has_images:
+            most["height"] = self.shape[0]
+        every = list(every_grid(self.ranks, tuple(most)))
+        useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]
+        for sizes in useful or every:
+            if all(size == 1 or axis not in (self.plan or "") for axis, size in sizes.items()):  # cut along one axis alone
+                yield {axis: sizes.get(axis, 1) for axis in AXES}
 
     def _complete(self, candidate, search):
         """Find the best plan for a grid that fits the memory: the dearest bytes say at once whether there is any."""
@@ -186,12 +186,12 @@ def milliseconds(seconds):
     return f"{seconds * 1e3:.3g} ms"
 
 
-def factors(n, count):
-    """All three whole numbers whose product is n; the last one is 1 where `count` is 2."""
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    divisors = small + [n // d for d in reversed(small) if d * d != n]
-    for first in divisors:
-        if count == 2:
-            yield first, n // first, 1
-        else:
-            yield from ((first, second, n // first // second) for second in divisors if (n // first) % second == 0)
+def every_grid(ranks, axes):
+    """{axis: size} of every grid of so many ranks over these axes."""
+    first, *rest = axes
+    if not rest:
+        yield {first: ranks}
+        return
+    small = [d for d in range(1, math.isqrt(ranks) + 1) if ranks % d == 0]
+    for size in small + [ranks // d for d in reversed(small) if d * d != ranks]:
+        yield from ({first: size} | others for others in every_grid(ranks // size, rest))

@@ -20,6 +20,7 @@ from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
 from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.group import MAX_ELEMENTS
+from parallel.grid.process_grid import AXES
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.partition import size
@@ -104,7 +105,7 @@ class Walk:
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
-        self.all_reduce_doubles("loss", 1, outline.group("batch", "height", "model"), backward)
+        self.all_reduce_doubles("loss", 1, outline.group(*AXES), backward)
 
     def update(self, layers, outline):
         """The sums of the gradients of layers, and the update of their parameters."""
@@ -255,7 +256,7 @@ class Walk:
         self.shape = layer.halo.step("forward", before, self.batch_size).there
         forward, _ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
-        share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
+        share = size(layer.inner) / max(after[layer.dim], 1)  # of the outputs without a halo; the others are a call of their own
         if 0 < share < 1 and len(forward.sizes) == 4:
             n, pixels, *channels = forward.sizes
             parts = [

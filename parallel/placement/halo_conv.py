@@ -1,4 +1,4 @@
-"""A convolution of images whose rows are shared out: it computes while the rows that it needs of others are on their way."""
+"""A convolution of images whose rows or columns are shared out: it computes while those that it needs of others arrive."""
 
 from nn.device import xp
 from nn.layer import Layer
@@ -6,20 +6,20 @@ from parallel.placement.partition import positions, size
 
 
 class HaloConv2d(Layer):
-    """A Conv2d of height shards, equal to the one of the whole images.
+    """A Conv2d of shards of the images, equal to the one of the whole images.
 
-    While the halo is under way, the rows of the output that need none are computed; backward, the kernel's gradient.
+    While the halo is under way, the outputs that need none are computed; backward, the kernel's gradient.
 
-    halo: the Redistribute from the rows that ranks own to those that they need. conv: a Conv2d whose window is that of this
-    rank's rows. rows: how many rows of the output are this rank's.
+    halo: the Redistribute from the rows, or columns, that ranks own to those that they need. conv: a Conv2d whose window is
+    that of this rank's part.
     """
 
     output_is_free = True
     fused = True
 
-    def __init__(self, conv, halo, rows):
-        self.conv, self.halo, self.parameters = conv, halo, conv.parameters
-        self.inner = self._inner(rows)
+    def __init__(self, conv, halo):
+        self.conv, self.halo, self.parameters, self.dim = conv, halo, conv.parameters, halo.source.dim
+        self.inner = self._inner()
 
     def give_name(self, name):
         self.name = self.conv.name = self.halo.name = name
@@ -30,25 +30,26 @@ class HaloConv2d(Layer):
         extended = space("out", step.there, x.dtype)
         step.move.keep(step, x, extended)
         transfer = step.move.start(step, x, space, self.name)
-        y = self.conv.takes(extended, context)
-        self.conv.compute(y, self.inner, context)
-        context.worked(self, "forward", size(self.inner) / max(1, y.shape[1]))
+        y, dim = self.conv.takes(extended, context), self.dim
+        self.conv.compute(y, dim, self.inner, context)
+        context.worked(self, "forward", size(self.inner) / max(1, y.shape[dim]))
         step.move.finish(step, transfer, extended)
-        self.conv.compute(y, slice(0, self.inner.start), context)
-        self.conv.compute(y, slice(self.inner.stop, y.shape[1]), context)
+        self.conv.compute(y, dim, slice(0, self.inner.start), context)
+        self.conv.compute(y, dim, slice(self.inner.stop, y.shape[dim]), context)
         return y
 
     def _step(self, direction, x, context):
         return self.halo.step(direction, x.shape, context.batch_size)
 
-    def _inner(self, rows):
-        """The slice of the output's rows that look at owned rows alone."""
+    def _inner(self):
+        """The slice of the output's rows, or columns, that look at owned ones alone."""
         window, rank = self.conv.window, self.halo.group.rank
         owned, needed = self.halo.source.partition, self.halo.target.partition
         kept = owned.intersection(rank, needed, rank)
         own = positions(kept, needed.part(rank))  # in the extended block
-        looks = [window.input_rows(slice(row, row + 1), needed.size(rank)) for row in range(rows)]
-        inside = [row for row, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
+        dim, length = self.dim, needed.size(rank)
+        looks = [window.input_part(dim, slice(i, i + 1), length) for i in range(window.outputs(dim, length))]
+        inside = [i for i, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
         return slice(inside[0], inside[-1] + 1) if inside else slice(0, 0)
 
     def gradients(self, dy, context):
@@ -69,12 +70,12 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):
-        """Begin to send the gradients of rows that others own back to them: a transfer."""
+        """Begin to send the gradients of what others own back to them: a transfer."""
         step = self._step("backward", extended, context)
         return step.move.start(step, extended, self.halo.space("backward", context), self.name)
 
     def _finish_back(self, extended, transfer, context):
-        """The gradient of the owned rows, from that of the needed ones."""
+        """The gradient of the owned part, from that of the needed one."""
         step = self._step("backward", extended, context)
         dx = context.gradient_space(step.there, extended)
         step.move.keep(step, extended, dx)

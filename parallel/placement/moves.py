@@ -323,7 +323,7 @@ def unpack(out, dim, parts, shapes, space, receive):
     """Let `receive` write the blocks of all ranks one after another, and put them to their places in `out` along `dim`."""
     counts = [prod(shape) for shape in shapes]
     if dim == 0 and all(isinstance(part, slice) for part in parts):
-        receive(out, counts)
+        receive(out.reshape(-1), counts)
         return
     flat = space("receive", (sum(counts),), out.dtype)
     receive(flat, counts)

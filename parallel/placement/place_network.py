@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from parallel.placement.layout import Layout
 from parallel.placement.partition import Split
 from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, choices, feature_sizes, parse_plan, weighted
+from parallel.placement.plans import CHOSEN, FIXED, choices, feature_sizes, parse_plan, weighted
 
 
 @dataclass
@@ -30,8 +30,9 @@ def place(net, grid, plan, shares=None, owners=None):
     """
     layers, shape = checked(net)
     words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
-    if "height" in words and grid.sizes["height"] > 1:
-        raise ValueError(f"plan '{plan}': the axis height splits the images already: leave height out of one of the two")
+    for axis in FIXED.keys() & set(words):
+        if grid.sizes[axis] > 1:
+            raise ValueError(f"plan '{plan}': the axis {axis} splits the images already: leave {axis} out of one of the two")
     if "laugier" in words and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
         raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), checked_owners(owners, layers, grid))

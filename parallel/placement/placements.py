@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from parallel.placement.partition import Partition, Split
 
-N, H, C = 0, 1, -1  # the dimensions of activations: samples first, then the rows of images; features or channels are last
+N, H, W, C = 0, 1, 2, -1  # the dimensions of activations: samples, rows and columns of images; features or channels are last
+PIXELS = H, W  # those that only images have
 
 
 @dataclass(frozen=True)

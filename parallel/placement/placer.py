@@ -12,7 +12,7 @@ from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.partition import EMPTY, Partition, size
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
 from parallel.placement.plans import INPUT
 from parallel.placement.redistribute import Redistribute
 
@@ -106,9 +106,9 @@ class Placer:
             if placement == Partial():
                 self.move(axis, self.shard(axis, C), name)
 
-    def _sharding(self, dim):
-        """The axes along which a dimension of the samples is sharded."""
-        return [axis for axis, placement in self.at.items() if placement.dim == dim]
+    def _sharding(self, *dims):
+        """The axes along which one of these dimensions is sharded."""
+        return [axis for axis, placement in self.at.items() if placement.dim in dims]
 
     # ----- one method for each kind of layer
 
@@ -123,13 +123,13 @@ class Placer:
         block, outputs = self._block(layer, choices)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
-        for axis in self._sharding(H):  # of a convolution: no other layer with weights is given height shards
-            rows = self.splits[axis].of_length(layer.window.output(*self.shape[:2])[0])
-            halo = self._halo(axis, layer.window, rows)
-            mine = rows.part(self.grid.coordinates[axis])
-            block.window = layer.window.of_rows(mine, self.shape[0])
-            block = HaloConv2d(block, halo, size(mine)) if halo.moves("forward") else block
-            outputs[axis] = Shard(H, rows)
+        if self._sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
+            block.window, parts, halos = self._windowed(layer.window)
+            outputs |= parts
+            for halo in halos[:-1]:
+                self._append(halo, layer.name)
+            if halos:
+                block = HaloConv2d(block, halos[-1])
         self._append(block, layer.name)
         for axis in whole:
             self._append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
@@ -168,22 +168,32 @@ class Placer:
             return False
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
-    def _halo(self, axis, window, outputs):
-        """The Redistribute from the rows that the ranks of an axis own to those that their parts of the outputs look at."""
-        height = self.shape[0]
-        needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
-        return Redistribute(self.grid.group(axis), self.at[axis], Shard(H, needed), self.shape)
+    def _windowed(self, window):
+        """(the window of this rank's outputs, {axis: Shard} of them, [Redistribute]) where images are in parts.
+
+        Each Redistribute is the halo along one axis: from what the ranks own to what their parts of the outputs look at. What
+        the second one sends has the halo of the first, so that corners come as well.
+        """
+        mine, parts, halos = window, {}, []
+        for axis in self._sharding(*PIXELS):
+            dim = self.at[axis].dim
+            length = self.shape[dim - 1]
+            outputs = self.splits[axis].of_length(window.outputs(dim, length))
+            needed = Partition.of(length, tuple(window.input_part(dim, part, length) for part in outputs.parts))
+            halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(dim, needed), self.shape)
+            if halo.moves("forward"):
+                halos.append(halo)
+            mine = mine.of_part(dim, outputs.part(self.grid.coordinates[axis]), length)
+            parts[axis] = Shard(dim, outputs)
+        return mine, parts, halos
 
     def pool(self, layer):
         self.whole_values(layer.name)
         new = copy(layer)
-        for axis in self._sharding(H):
-            rows = self.splits[axis].of_length(layer.window.output(*self.shape[:2])[0])
-            halo = self._halo(axis, layer.window, rows)
-            new.window = layer.window.of_rows(rows.part(self.grid.coordinates[axis]), self.shape[0])
-            if halo.moves("forward"):
-                self._append(halo, layer.name)
-            self.at[axis] = Shard(H, rows)
+        new.window, parts, halos = self._windowed(layer.window)
+        for halo in halos:
+            self._append(halo, layer.name)
+        self.at |= parts
         self._append(new, layer.name)
 
     def elementwise(self, layer):
@@ -228,9 +238,8 @@ class Placer:
         self.whole_values(layer.name)
         if len(self.shape) == 1:
             return
-        for axis, placement in self.at.items():
-            if placement.dim == H:
-                self.move(axis, self.shard(axis, N), layer.name)
+        for axis in self._sharding(*PIXELS):
+            self.move(axis, self.shard(axis, N), layer.name)
         self._append(copy(layer), layer.name)
         pixels = self.shape[0] * self.shape[1]
         self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if p.dim == C}

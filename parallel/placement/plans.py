@@ -6,12 +6,13 @@
 | "in"        | `Shard(inputs)`                | `Shard(C)`         | `Partial`             |
 | "replicate" | `Replicate`                    | `Shard(N)`         | `Shard(N)`            |
 | "height"    | `Replicate`                    | `Shard(H)`         | `Shard(H)`            |
+| "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" a strip of each image (only
-convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): activations are computed on
-every rank, backward slices the gradient of the output and all-reduces that of the input. It is kept beside the others
-to be compared with.
+With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" a strip of the rows or
+columns of each image (only convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3):
+activations are computed on every rank, backward slices the gradient of the output and all-reduces that of the input. It is
+kept beside the others to be compared with.
 
 Along the axis `height` convolutions are "height" and Linear layers "replicate", always.
 """
@@ -21,17 +22,17 @@ from math import prod
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from parallel.placement.placements import PIXELS, C, H, N, Partial, Replicate, Shard, W
 
 # What each choice means: a placement, or the dimension that is sharded.
-INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "laugier": Replicate()}
-OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "laugier": Replicate()}
+INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "width": W, "laugier": Replicate()}
+OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "width": W, "laugier": Replicate()}
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # the plans of the axes that leave no choice
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 FEWEST = ("out", "in")  # what "fewest-bytes" chooses from
 HELP = (
-    "fewest-bytes, laugier, or out, in, replicate or height: one word for all layers with weights, or one for each layer, "
-    "comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
+    "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each "
+    "layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
 )
 
 
@@ -67,8 +68,8 @@ def fewest_bytes(sizes, ranks, allowed=None):
     def placement(kind, features):
         if kind == C:
             return Shard(C, Partition.even(features, ranks))
-        # Height shards are flattened into shards of the samples.
-        return Shard(N, Split(ranks)) if kind in (N, H) else kind
+        # Parts of images are flattened into shards of the samples.
+        return Shard(N, Split(ranks)) if kind in (N, *PIXELS) else kind
 
     def cost(source, target, features):
         samples = ranks  # enough of them that an all-to-all is counted with its share
@@ -116,8 +117,8 @@ def words_of(text, layers):
     for word, layer in zip(words, layers, strict=True):
         if word not in INPUT and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
-        if INPUT.get(word) == H and layer.kind != "conv":
-            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no height to split: use conv=height,linear=..")
+        if INPUT.get(word) in PIXELS and layer.kind != "conv":
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no {word} to split: use conv={word},linear=..")
     return words
 
 

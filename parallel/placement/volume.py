@@ -18,9 +18,11 @@ Read as volumes these are loose in four places, corrected here:
 Uneven and empty blocks change none of these sums.
 """
 
+from math import prod
+
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split, size
-from parallel.placement.placements import C, N, Shard
+from parallel.placement.placements import C, H, N, Shard
 
 
 def all_gather(elements, ranks):
@@ -33,18 +35,18 @@ def all_reduce(elements, ranks):
     return 2 * all_gather(elements, ranks)
 
 
-def halo(samples, shape, window, ranks):
-    """Elements that the halo of a convolution or pooling over rows split over `ranks` sends in one direction.
+def halo(samples, shape, window, ranks, dim=H):
+    """Elements that the halo of a convolution or pooling over rows, or columns, split over `ranks` sends in one direction.
 
     shape: of a whole sample, (height, width, channels). window: an `nn.window.Window`. A rank whose part of the outputs
     looks at rows of others gets each of them once. With stride 1 and a k x k kernel these are (k - 1) rows at each of
     the P - 1 borders (Gholami et al. 2018, section 2.3: B W C floor(k/2) a side), where every rank has at least that many.
     """
-    height, width, channels = shape
-    owned, outputs = (Partition.even(length, ranks) for length in (height, window.output(height, width)[0]))
-    needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+    length = shape[dim - 1]
+    owned, outputs = (Partition.even(n, ranks) for n in (length, window.outputs(dim, length)))
+    needed = Partition.of(length, tuple(window.input_part(dim, part, length) for part in outputs.parts))
     missing = sum(needed.size(rank) - size(owned.intersection(rank, needed, rank)) for rank in range(ranks))
-    return samples * width * channels * missing
+    return samples * prod(shape) // length * missing
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from nn.observer import observed
+from parallel.grid.process_grid import AXES
 from parallel.placement.partition import Partition, positions, size
 
 
@@ -64,7 +65,7 @@ class ScatterBroadcast:
 
     def __init__(self, net, part):
         self.net, self.part = net, part
-        self.batch, self.others = net.grid.group("batch"), net.grid.group("height", "model")
+        self.batch, self.others = net.grid.group("batch"), net.grid.group(*AXES[1:])
 
     def load(self, indices):
         net, blocks = self.net, self.net.splits["batch"].of_length(len(indices))

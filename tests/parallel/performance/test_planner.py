@@ -10,7 +10,7 @@ from parallel import parallelize
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
-from parallel.performance.planner import TIE, NoRoom, Planner, factors, why_lost
+from parallel.performance.planner import TIE, NoRoom, Planner, every_grid, why_lost
 from tests.mpi import mpi
 from tests.parallel.equality import error, serial
 from tests.parallel.performance.test_cost import images
@@ -30,10 +30,9 @@ def small_cnn(dtype=np.float32):
 def every_plan(net, ranks, batch_size, machine, words):
     """The Costs of all plans on all grids."""
     images = any(isinstance(layer, Conv2d) for layer in net.leaves())
-    for batch, model, height in factors(ranks, 3 if images else 2):
-        sizes = {"batch": batch, "height": height, "model": model}
+    for sizes in every_grid(ranks, AXES if images else ("batch", "model")):
         for plan in product(*words):
-            if "height" in plan and height > 1:
+            if any(axis in plan and size > 1 for axis, size in sizes.items()):
                 continue
             yield Cost(net, busiest(sizes, machine.node["ranks"]), ",".join(plan), batch_size, machine)
 
@@ -112,10 +111,10 @@ def test_grids_that_cannot_win_are_given_up_early():
 
 
 @pytest.mark.parametrize("n", [1, 2, 12, 36, 97, 1000])
-def test_factors_are_all_the_ways_to_write_a_number_as_a_product(n):
-    expected = [(a, b, n // a // b) for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0]
-    assert list(factors(n, 3)) == expected
-    assert list(factors(n, 2)) == [(a, b, c) for a, b, c in expected if c == 1]
+def test_grids_are_all_the_ways_to_write_a_number_as_a_product(n):
+    expected = [{"a": a, "b": b, "c": n // a // b} for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0]
+    assert list(every_grid(n, "abc")) == expected
+    assert list(every_grid(n, "ab")) == [{"a": a, "b": n // a} for a in range(1, n + 1) if n % a == 0]
 
 
 @mpi(1, 2, 3, 4, 5, 6, 7, long=(4, 6, 7))

@@ -24,7 +24,7 @@ def cases(comm):
         for height, (kernel, stride, padding) in product((7, 13, 17), WINDOWS):
             window = Window((kernel, 1), (stride, 1), (padding, (0, 0)))
             owned, outputs = (Partition.even(length, comm.size) for length in (height, window.output(height, 2)[0]))
-            needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+            needed = Partition.of(height, tuple(window.input_part(H, rows, height) for rows in outputs.parts))
             whole = np.random.default_rng(height).standard_normal((3, height, 2, 5))
             halo = Redistribute(group, Shard(H, owned), Shard(H, needed), whole.shape[1:])
             yield grid, halo, whole, owned.part(comm.rank), needed.part(comm.rank), window

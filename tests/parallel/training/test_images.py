@@ -73,8 +73,9 @@ def tall():
 NETS = {everything: ((13, 13, 3), 3), strided: ((17, 17, 1), 7), tall: ((7, 9, 2), 5)}
 PLANS = {
     everything: ["fewest-bytes", "out", "in", "replicate", "conv=height,linear=out", "conv=replicate,linear=fewest-bytes"],
-    strided: ["fewest-bytes", "in", "conv=height,linear=in", "out,in,out,in,replicate", "replicate,out,in,out,in"],
-    tall: ["fewest-bytes", "laugier", "conv=height,linear=replicate", "in,replicate,out"],
+    strided: ["fewest-bytes", "in", "conv=height,linear=in", "conv=width,linear=out", "out,in,out,in,replicate",
+              "replicate,out,in,out,in"],
+    tall: ["fewest-bytes", "laugier", "conv=height,linear=replicate", "conv=width,linear=in", "in,replicate,out"],
 }
 CASES = [
     (everything, np.float64, (5, 1)),
