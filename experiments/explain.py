@@ -63,7 +63,7 @@ def report(chosen, others, args):
     """The lines that are printed. chosen, others: Candidates."""
     cost = chosen.cost
     yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
-    yield f"grid {chosen.grid}, plan {chosen.plan}"
+    yield f"grid {chosen.grid}, plan {chosen.plan}" + (f", shares {args.shares}" if args.shares else "")
     yield ""
     heads = ("layer", "", "placement", "GFLOP", "MB sent", "ms")
     rows = [(row["layer"], row["kind"], row["placement"], f"{row['flops'] / 1e9:.4g}", f"{row['bytes'] / 1e6:.4g}",

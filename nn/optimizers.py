@@ -2,6 +2,7 @@
 
 import math
 import zlib
+from numbers import Real
 
 from nn.arguments import weight_of_penalty
 from nn.device import is_cpu, to_device, xp
@@ -124,8 +125,8 @@ class SGD(Optimizer):
     state_names = ("scaled_velocity",)
 
     def __init__(self, net, lr, momentum=0.0, nesterov=False, l2=0.0, l1=0.0):
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), not {momentum}")
+        if not isinstance(momentum, Real) or not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be a number in [0, 1), not {momentum!r}")
         if nesterov and momentum == 0:
             raise ValueError("nesterov needs a momentum above 0")
         self.momentum, self.nesterov = momentum, nesterov

@@ -203,6 +203,10 @@ class Sequential(Observed):
         self.step += 1
         return value
 
+    def predict(self, x):
+        """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""
+        return np.array(to_host(self.forward(to_device(x))))
+
     def output_shape(self, shape):
         """The shape of a sample's output where one of `shape` goes in; raises ValueError naming the layer that does not fit."""
         return output_shape(self.layers, shape)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import platform
+import sys
 import zlib
 
 from mpi4py import MPI
@@ -30,6 +31,8 @@ def here(comm):
     path = place(comm)
     content = comm.bcast(remembered(path) if comm.rank == 0 else None)
     if content is None:
+        if comm.rank == 0:
+            print("measuring this machine once, for the choice of the grid: a few seconds, more if it is busy", file=sys.stderr)
         content = comm.bcast(json.dumps(quick(comm)))
         if comm.rank == 0:
             with contextlib.suppress(OSError):  # then it is measured again the next time

@@ -141,7 +141,7 @@ def _job(ranks, arguments, timeout, env):
 
 
 def foreground(ranks, arguments):
-    """Run `python ARGUMENTS` on `ranks` ranks with the input and output of this process; returns the status to exit with.
+    """Run `python ARGUMENTS` on `ranks` ranks with the output of this process and no input; returns the status to exit with.
 
     Signals that ask this process to end are passed on to mpiexec. Where the job does not end well, none of its processes and
     none of its shared-memory segments remain.
@@ -158,7 +158,7 @@ def foreground(ranks, arguments):
         signal.signal(number, pass_on)
     process = subprocess.Popen(
         [*launcher, "-n", str(ranks), sys.executable, *arguments],
-        env=environment(ranks, launcher[0]) | {MARK: mark}, preexec_fn=end_with_parent,
+        env=environment(ranks, launcher[0]) | {MARK: mark}, preexec_fn=end_with_parent, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     status = process.wait()
     if status:

@@ -7,7 +7,7 @@ from functools import cached_property
 from parallel.grid.description import Outline
 from parallel.performance.workload import Walk
 from parallel.placement.place_network import place
-from parallel.placement.plans import weighted
+from parallel.placement.plans import CHOSEN, weighted
 
 
 class Cost:
@@ -68,7 +68,8 @@ class Cost:
     def rows(self):
         """A dict for each layer of the serial network that costs something, in the order in which they run: its
         `placement`, `flops`, `bytes` sent and `seconds` on this rank, forward and backward."""
-        choice = dict(zip((layer.name for layer in weighted(self.net)), self.placed.plan))
+        several = self.outline.sizes[CHOSEN] > 1  # else no choice splits anything
+        choice = dict(zip((layer.name for layer in weighted(self.net)), self.placed.plan)) if several else {}
         kinds = {layer.name: type(layer).__name__ for layer in self.net.leaves()}
         found = defaultdict(lambda: [0.0, 0.0, 0.0])
         for work in self.works:

@@ -66,6 +66,14 @@ class Partition:
         """Whether all parts are slices, so that nothing is indexed."""
         return all(isinstance(part, slice) for part in self.parts)
 
+    @property
+    def is_exact_cover(self):
+        """Whether each index belongs to exactly one rank."""
+        held = np.zeros(self.length, int)
+        for part in self.parts:
+            held[part] += 1
+        return bool((held == 1).all())
+
     @cached_property
     def key(self):
         """What equal partitions have in common."""
@@ -253,6 +261,8 @@ def _normal(part):
     part = np.asarray(part, np.int64)
     if not len(part):
         return EMPTY
+    if (np.diff(part) <= 0).any():
+        raise ValueError("the indices of a part must increase")
     if part[-1] - part[0] + 1 == len(part):
         return slice(int(part[0]), int(part[-1]) + 1)
     return part

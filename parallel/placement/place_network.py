@@ -1,11 +1,14 @@
 """A whole network placed: the layers that one rank runs."""
 
 from dataclasses import dataclass
+from numbers import Real
 
 from parallel.placement.layout import Layout
-from parallel.placement.partition import Split
+from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, choices, feature_sizes, parse_plan, weighted
+
+LARGEST = 1e100  # of a share: sums and products of shares stay finite
 
 
 @dataclass
@@ -44,24 +47,46 @@ def place(net, grid, plan, shares=None, owners=None):
 
 def splits(sizes, shares=None):
     """{axis: Split} of a grid: even, or by `shares`, {axis: weights}. ValueError for shares that do not fit the grid."""
+    if not isinstance(shares or {}, dict):
+        raise ValueError(f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}")
     for axis, weights in (shares or {}).items():
         if axis not in sizes:
             raise ValueError(f"shares: unknown axis {axis}; there are {', '.join(sizes)}")
+        if not isinstance(weights, list | tuple) or not all(isinstance(w, Real) and 0 <= w < LARGEST for w in weights):
+            raise ValueError(f"shares: those of the axis {axis} must be numbers of at least 0, one for each rank, not {weights!r}")
+        if not any(weights):
+            raise ValueError(f"shares: some rank of the axis {axis} must have a share above 0")
         if len(weights) != sizes[axis]:
             raise ValueError(f"shares: {len(weights)} for the axis {axis}, which has {sizes[axis]} ranks: give one for each")
     return {axis: Split(size, tuple(shares[axis]) if shares and axis in shares else None) for axis, size in sizes.items()}
 
 
 def checked_owners(owners, layers, grid):
-    """The Partitions of the outputs of some layers; ValueError where one does not fit its layer or the grid."""
+    """{name of a layer: Partition of its outputs}; ValueError where one does not fit its layer or the grid.
+
+    owners: the same, or in a Partition's place a list with the owner of each output.
+    """
     outputs, ranks = {layer.name: layer.outputs for layer in layers}, grid.sizes[CHOSEN]
-    for name, partition in (owners or {}).items():
+    owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
+    for name, partition in owners.items():
         if name not in outputs:
             raise ValueError(f"owners: there is no layer {name} with weights")
         if (partition.length, partition.ranks) != (outputs[name], ranks):
             raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {CHOSEN} {ranks} ranks, but the "
                              f"partition is of {partition.length} over {partition.ranks}")  # fmt: skip
-    return owners if ranks > 1 else None
+        if not partition.is_exact_cover:
+            raise ValueError(f"owners: each output of layer {name} must belong to exactly one rank")
+    return owners if ranks > 1 else {}
+
+
+def as_partition(name, owners, ranks):
+    """A Partition as it is; a list of owners as one. ValueError if it is neither."""
+    if isinstance(owners, Partition):
+        return owners
+    try:
+        return Partition.owned(owners, ranks)
+    except ValueError:
+        raise ValueError(f"owners: those of layer {name} must be a Partition, or a list with one rank for each output") from None
 
 
 def checked(net):

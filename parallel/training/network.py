@@ -4,8 +4,9 @@ from contextlib import contextmanager
 from math import prod
 
 import numpy as np
+from mpi4py import MPI
 
-from nn.device import empty, xp
+from nn.device import empty, to_device, to_host, xp
 from nn.minibatch_checks import checked_minibatch
 from nn.sequence import sharing
 from nn.sequential import Sequential
@@ -177,9 +178,60 @@ class ParallelSequential(Sequential):
         self.reduction.updated()
 
     def load_state_dict(self, state):
-        """As of Sequential. Collective: ranks may share the memory of their parameters, and none may still use the old ones."""
+        """As of Sequential. Collective: ranks may share the memory of their parameters, and none may still use the old ones.
+
+        state: that of rank 0 serves all where others have None, as `state_dict` gives it.
+        """
+        if self.grid.comm.allreduce(state is None, MPI.LOR):
+            state = self._of_first_rank(state)
         with self.exclusive():
             super().load_state_dict(state)
+
+    def _of_first_rank(self, state):
+        """The arrays of rank 0 on all ranks: a dict. ValueError, on all ranks, if rank 0 has none. Collective."""
+        comm = self.grid.comm
+        kinds = comm.bcast(state and {name: (np.shape(value), np.asarray(value).dtype) for name, value in state.items()})
+        if not kinds:
+            raise ValueError("load_state_dict: rank 0 has no state to load")
+        found = {}
+        for name, (shape, dtype) in kinds.items():
+            found[name] = np.ascontiguousarray(state[name]) if comm.rank == 0 else np.empty(shape, dtype)
+            comm.Bcast(found[name])
+        return found
+
+    def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
+        """As of Sequential, for this rank's block of x: see `input_block`. Collective.
+
+        batch_size: samples of the global minibatch, which the block does not tell. ValueError without it on several ranks.
+        """
+        if batch_size is None and self.grid.size > 1:
+            raise ValueError("forward takes a rank's block of x: say how many samples there are on all ranks, batch_size=.., "
+                             "or use predict, which takes x whole")  # fmt: skip
+        return super().forward(x, context, batch_size, first, minibatch_size)
+
+    def predict(self, x):
+        """As of Sequential, for the whole x on every rank; the outputs are on rank 0, None elsewhere. Collective."""
+        x = np.asarray(x)
+        outputs = self.forward(to_device(np.ascontiguousarray(x[self.input_block(len(x))])), batch_size=len(x))
+        return self.gather_outputs(outputs, len(x))
+
+    def gather_outputs(self, outputs, batch_size):
+        """The outputs of a global minibatch, (batch_size, ...), on rank 0, from this rank's; None elsewhere. Collective."""
+        grid, width = self.grid, prod(self.output.sample_shape)
+        places = [grid.coordinates_of(rank) for rank in range(grid.size)]
+        rows = [self.output.rows(batch_size, place) for place in places]
+        sizes = [size(row) if self.output.is_counted(place) else 0 for row, place in zip(rows, places, strict=True)]
+        sent = np.ascontiguousarray(to_host(outputs if self.is_counted else outputs[:0]))
+        received = np.empty((sum(sizes), *self.output.sample_shape), self.dtype) if grid.rank == 0 else None
+        grid.world.gather(sent, received, [n * width for n in sizes], "prediction")
+        if received is None:
+            return None
+        whole, start = np.empty_like(received), 0
+        for n, row in zip(sizes, rows, strict=True):  # blocks come in rank order; rows say where each belongs
+            if n:
+                whole[row] = received[start : start + n]
+                start += n
+        return whole
 
     @contextmanager
     def exclusive(self):

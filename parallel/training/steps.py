@@ -13,7 +13,6 @@ from nn.minibatch_checks import check_optimizer
 from nn.observer import observed
 from nn.random import permutation
 from parallel.job.run import UserError
-from parallel.placement.partition import size
 
 
 class Diverged(UserError, divergence.Diverged):
@@ -124,23 +123,9 @@ def evaluate(net, part, loss_name, reader, batch_size):
 
 def predict(net, part, reader, batch_size):
     """The outputs for all samples of `part`, (samples, outputs), on rank 0; None elsewhere. Collective."""
-    grid, features = net.grid, net.output.sample_shape[-1]
-    places = [grid.coordinates_of(rank) for rank in range(grid.size)]
     pieces = []
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
         x, _ = reader.load(indices)
-        outputs = net.forward(to_device(x), batch_size=len(indices))
-        rows = [net.output.rows(len(indices), place) for place in places]
-        blocks = [size(row) if net.output.is_counted(place) else 0 for row, place in zip(rows, places)]
-        sent = np.ascontiguousarray(to_host(outputs if net.is_counted else outputs[:0]))
-        received = np.empty((sum(blocks), features), net.dtype) if grid.rank == 0 else None
-        grid.world.gather(sent, received, [n * features for n in blocks], "prediction")
-        if grid.rank == 0:  # blocks come in rank order; rows say where each belongs
-            whole, position = np.empty_like(received), 0
-            for block, row in zip(blocks, rows):
-                if block:
-                    whole[row] = received[position : position + block]
-                    position += block
-            pieces.append(whole)
-    return np.concatenate(pieces) if grid.rank == 0 else None
+        pieces.append(net.gather_outputs(net.forward(to_device(x), batch_size=len(indices)), len(indices)))
+    return np.concatenate(pieces) if net.grid.rank == 0 else None

@@ -1,6 +1,7 @@
 """What does not fit is refused on every rank, in the words of a serial network; nobody waits for anybody."""
 
 import numpy as np
+import pytest
 
 from nn import (
     LOSSES,
@@ -21,7 +22,7 @@ from nn import (
     Tanh,
 )
 from nn.device import to_device, to_host
-from parallel import ProcessGrid, parallelize, train_step
+from parallel import Partition, ProcessGrid, parallelize, train_step
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, X, dense, images
 from tests.mpi import mpi
 from tests.parallel.equality import grids
@@ -177,3 +178,53 @@ def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
                     assert np.allclose(dx, expected[net.input_block(6)], rtol=0, atol=1e-12 * scale), (sizes, plan)
                     if sizes["model"] == 1 and sizes.get("height", 1) == 1:
                         assert np.allclose(to_host(net.grads), gradients, rtol=0, atol=1e-12 * np.abs(gradients).max())
+
+
+def refused(**options):
+    with pytest.raises(ValueError) as caught:
+        parallelize(Sequential([Linear(6, 8), ReLU(), Linear(8, 4)], input_shape=(6,)), **options)
+    return str(caught.value)
+
+
+@mpi(3)
+def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
+    with ProcessGrid(comm, model=3) as grid:
+        for shares in ([1, 1, 1], "3,2", {"model": 3}, {"model": ("a",) * 3}, {"model": (1e308,) * 3}, {"model": (0, 0, 0)},
+                       {"model": (1, 2)}, {"depth": (1, 2, 3)}, {"model": (1, float("nan"), 1)}):  # fmt: skip
+            assert refused(grid=grid, shares=shares).startswith("shares"), shares
+        for owners in ({"0": Partition.of(8, [slice(0, 8)] * 3)}, {"0": Partition.of(8, [slice(0, 1)] * 3)}, {"0": [0] * 7},
+                       {"0": [3] * 8}, {"0": "model"}, {"7": [0] * 8}, {"0": Partition.even(8, 2)}):  # fmt: skip
+            assert refused(grid=grid, plan="out", owners=owners).startswith("owners"), owners
+        net = parallelize(Sequential([Linear(6, 8), Linear(8, 4)], input_shape=(6,)), grid, "out", owners={"0": [2] * 5 + [0] * 3})
+        assert [net.layers[0].parameters[0].layout.block({"batch": 0, "height": 0, "model": r})[1] for r in range(3)] == [
+            slice(5, 8), slice(0, 0), slice(0, 5)
+        ]  # fmt: skip
+
+
+@mpi(1, 2, 3, 4)
+def test_the_whole_input_is_predicted_as_on_one_rank(comm):
+    serial = dense()
+    x = np.random.default_rng(3).standard_normal((7, *X.shape[1:]))
+    expected = serial.predict(x)
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            net = parallelize(dense(), grid)
+            found = net.predict(x)
+            assert (found is None) == (comm.rank > 0) and (found is None or np.allclose(found, expected, rtol=1e-10))
+            if comm.size > 1:
+                with pytest.raises(ValueError, match="say how many samples there are on all ranks"):
+                    net.forward(to_device(np.ascontiguousarray(x[net.input_block(7)])))
+
+
+@mpi(1, 2, 3)
+def test_a_state_on_the_first_rank_serves_all(comm):
+    for sizes in grids(comm.size):
+        with ProcessGrid(comm, **sizes) as grid:
+            one, other = (parallelize(dense(), grid), parallelize(dense(), grid))
+            with one.exclusive():
+                one.params[:] += 1
+            other.load_state_dict(one.state_dict())
+            assert np.array_equal(to_host(one.params), to_host(other.params))
+            if comm.size > 1:
+                with pytest.raises(ValueError, match="rank 0 has no state"):
+                    one.load_state_dict(None)
