@@ -171,7 +171,7 @@ class Placer:
     def _halo(self, axis, window, outputs):
         """The Redistribute from the rows that the ranks of an axis own to those that their parts of the outputs look at."""
         height = self.shape[0]
-        needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+        needed = outputs.mapped(height, partial(window.input_rows, height=height))
         return Redistribute(self.grid.group(axis), self.at[axis], Shard(H, needed), self.shape)
 
     def pool(self, layer):
@@ -215,7 +215,7 @@ class Placer:
             if not self.at[axis].partition.is_contiguous:  # neighbouring channels are to be on the same rank
                 self.move(axis, self.shard(axis, C), layer.name)
             owned, rank = self.at[axis].partition, self.grid.coordinates[axis]
-            needed = Partition.of(channels, tuple(layer.neighbours(part, channels) if size(part) else EMPTY for part in owned.parts))
+            needed = owned.mapped(channels, lambda part: layer.neighbours(part, channels) if size(part) else EMPTY)
             mine, seen = owned.part(rank), needed.part(rank)
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop

@@ -42,7 +42,7 @@ def halo(samples, shape, window, ranks):
     """
     height, width, channels = shape
     owned, outputs = (Partition.even(length, ranks) for length in (height, window.output(height, width)[0]))
-    needed = Partition.of(height, tuple(window.input_rows(rows, height) for rows in outputs.parts))
+    needed = outputs.mapped(height, lambda rows: window.input_rows(rows, height))
     missing = sum(needed.size(rank) - size(owned.intersection(rank, needed, rank)) for rank in range(ranks))
     return samples * width * channels * missing
 
