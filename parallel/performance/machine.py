@@ -28,6 +28,8 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from parallel.grid.collectives import COLLECTIVES
 
 SHIPPED = Path(__file__).parent / "machines"
@@ -50,7 +52,7 @@ class Machine:
     collectives: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self._tables = {name: Table(**table) for name, table in self.tables.items()}
+        self._tables = {name: Table(**table) for name, table in (self.tables | input_gradients(self.tables)).items()}
         self._curves = {
             kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
             for kind, curves in self.collectives.items()
@@ -156,6 +158,23 @@ class Table:
                 value, weight = value[i], weight * share
             total += weight * math.log(value)
         return factor * math.exp(total)
+
+
+def input_gradients(tables):
+    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel.
+
+    They are told apart because an input gradient can take several times as long as the kernel's gradient, where there are few
+    channels, and because its work depends on the padding and the stride. The two tables behind it are measured one by one, so
+    that their difference is uncertain: it counts at least a tenth of backward.
+    """
+    found = {}
+    for name in {name.partition(".")[0] for name in tables if name.startswith("conv")}:
+        whole, kernel = tables.get(f"{name}.backward"), tables.get(f"{name}.gradients")
+        if whole and kernel and list(whole["axes"]) == list(kernel["axes"]):
+            seconds = np.array(whole["seconds"])
+            rest = np.maximum(seconds - np.array(kernel["seconds"]), seconds / 10)
+            found[f"{name}.input_gradient"] = {"axes": whole["axes"], "seconds": rest.tolist()}
+    return found
 
 
 HELP = "a file that experiments.calibrate wrote, or one of those that come with the project"

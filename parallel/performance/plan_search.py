@@ -92,11 +92,17 @@ class PlanSearch:
     # ----- lower bounds
 
     def _rest(self, index):
-        """Seconds that the segments from `index` on take at least: two of the three products of each layer at full speed,
-        spread over all ranks."""
+        """Seconds that the segments from `index` on take at least: their products at full speed, spread over all ranks.
+
+        A layer has three products, the first one two. Where tables were measured, two are counted: an algorithm may save a part
+        of the third, the gradient of the input.
+        """
         problem, sizes = self.problem, self.sizes
         samples = -(-problem.batch_size // sizes["batch"]) / (sizes["height"] * sizes["model"])
-        return 2 * sum(problem.flops[index:]) * samples / (problem.machine.peak * 4 / problem.itemsize)
+        products = 2 * sum(problem.flops[index:])
+        if not problem.machine.tables:
+            products += sum(problem.flops[max(index, 1) :])
+        return products * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
         """Seconds that the sums of gradients and the update take at least: with parameters spread over the model axis."""

@@ -88,12 +88,10 @@ class VirtualTime(Observer):
             sum(self._seconds(work) for work in walk.of[thing] if work.phase == name)
             for name in ("forward", "gradients", "backward")
         )
-        # What is noted as "backward" is both halves of a layer that has parameters and computes them at once.
-        half = backward / 2 if thing.fused and thing.parameters else 0.0
         return {
             "forward": forward,
-            "gradients": gradients + half,
-            "input_gradient": backward - half,
+            "gradients": gradients,
+            "input_gradient": backward,
             "backward": gradients + backward,
         }[phase]
 

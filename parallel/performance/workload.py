@@ -14,7 +14,7 @@ import numpy as np
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
 from nn.conv_pool import LARGE
-from nn.convolution import algorithm
+from nn.convolution import algorithm, scattering
 from nn.pool import Pool2d
 from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
@@ -162,22 +162,23 @@ class Walk:
         pixels = rows * columns
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
-        phases = "forward", "gradients" if self.first else "backward"
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
         self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= LARGE
         pixels = chosen.pixels_computed(rows, columns)
-        works = []
-        for phase in phases:
-            times = 2 if phase == "backward" else 1
-            if kh * kw == 1:  # a product of matrices, and nothing else
-                name, sizes, scale = f"linear.{'forward' if times == 1 else 'gradients'}", (n * pixels, inputs, outputs), times
-            else:
-                kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
-                name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
-                scale = kh * kw / kernel**2
-                if phase == "backward":  # half of it is for the kernel
-                    scale *= (1 + chosen.input_gradient_cost(height, width, inputs, outputs)) / 2
-            works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
+        if kh * kw == 1:  # a product of matrices, and nothing else
+            operation, sizes, scale = "linear", (n * pixels, inputs, outputs), 1.0
+        else:
+            kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
+            operation, sizes, scale = f"conv{kernel}", (n, pixels, inputs, outputs), kh * kw / kernel**2
+        works = [
+            self.compute(phase, f"{operation}.{phase}", sizes, products, traffic, scale) for phase in ("forward", "gradients")
+        ]
+        if not self.first:
+            # A gradient that is itself a convolution is counted in those of the tables, whose images keep their size; one that is
+            # added up pixel by pixel, as for every stride but 1, in forward passes.
+            cost = chosen.input_gradient_cost(height, width, inputs, outputs) if kh * kw > 1 else 1.0
+            unit = "forward" if cost == scattering(inputs, outputs) else "input_gradient"
+            works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
         self.shape = n, rows, columns, outputs
         return works
 
@@ -253,7 +254,7 @@ class Walk:
     def halo_convolution(self, layer):
         before = self.shape
         self.shape = layer.halo.step("forward", before, self.batch_size).there
-        forward, _ = self.convolution(layer.conv)
+        forward, *_ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
         share = size(layer.inner) / max(after[1], 1)  # of the rows that need no halo; the others are a call of their own
         if 0 < share < 1 and len(forward.sizes) == 4:

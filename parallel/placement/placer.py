@@ -1,7 +1,7 @@
 """From the layers of a serial network to those of one rank: layer by layer, with the redistributions between them."""
 
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
 from nn.activations import Activation
@@ -170,8 +170,7 @@ class Placer:
 
     def _halo(self, axis, window, outputs):
         """The Redistribute from the rows that the ranks of an axis own to those that their parts of the outputs look at."""
-        height = self.shape[0]
-        needed = outputs.mapped(height, partial(window.input_rows, height=height))
+        needed = needed_rows(window, outputs, self.shape[0])
         return Redistribute(self.grid.group(axis), self.at[axis], Shard(H, needed), self.shape)
 
     def pool(self, layer):
@@ -288,6 +287,15 @@ PLACES = {
     Concat: Placer.concat,
     Activation: Placer.elementwise,
 }
+
+
+@lru_cache(maxsize=1024)
+def needed_rows(window, outputs, height):
+    """The Partition of the rows of an image of this height that the ranks need for their parts of the output's rows.
+
+    It is cached because the planner asks for the same one again and again, and compares what it gets.
+    """
+    return outputs.mapped(height, partial(window.input_rows, height=height))
 
 
 class GlobalBatchNorm(BatchNorm):
