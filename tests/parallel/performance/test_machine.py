@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from nn import Conv2d, Sequential
 from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
 from parallel.calibration.core_speed import Paced
@@ -47,6 +48,20 @@ def test_constants_where_nothing_was_measured():
     assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
     assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
     assert one.collective_seconds("all-gather", Ranks(1, 0, 1), 16, 1000) == 0
+
+
+def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_kernel():
+    """Without padding, the gradient of a 14 x 14 input comes from 10 x 10 outputs: 1.96 times that of the tables' layers."""
+    axes, one = [[1, 1000]] * 4, [[[[1e-3] * 2] * 2] * 2] * 2
+    tables = {
+        "conv5.forward": {"axes": axes, "seconds": one},
+        "conv5.gradients": {"axes": axes, "seconds": one},
+        "conv5.backward": {"axes": axes, "seconds": [[[[6e-3] * 2] * 2] * 2] * 2},
+    }
+    net = Sequential([Conv2d(6, 6, 1), Conv2d(6, 16, 5)], input_shape=(14, 14, 6))
+    cost = Cost(net, Outline({}), "out", 10, checked(GOOD | {"tables": tables}))
+    found = {work.phase: cost.seconds_of(work) for work in cost.works if work.name.startswith("conv5")}
+    assert found == pytest.approx({"forward": 1e-3, "gradients": 1e-3, "backward": 1.96 * 5e-3})
 
 
 def test_a_collective_over_nodes_takes_no_less_than_what_its_ranks_on_a_node_send_each_other():
