@@ -15,7 +15,7 @@ from nn.sequence import leaves
 from nn.summary import rows
 from parallel.grid.collectives import all_reduce_elements
 from parallel.performance.cost import busiest, local_shape
-from parallel.performance.workload import Walk
+from parallel.performance.workload import Workload
 from parallel.placement.place_network import splits
 from parallel.placement.placer import Placer
 from parallel.placement.plans import FEWEST, choices, weighted, weighted_in
@@ -39,8 +39,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """What a segment costs with one choice, from one state: the `seconds` and the `memory` of all it does, the `seconds_alone`
-    without sums of gradients and updates of parameters, and the state behind it."""
+    """The cost of a segment with one choice, from one state.
+
+    seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
+    after: the state after it.
+    """
 
     seconds: float
     seconds_alone: float
@@ -49,7 +52,7 @@ class Step:
 
 
 class PlanSearch:
-    """The search on the grid of `sizes`. bound: seconds that no plan of the grid can take less than, as far as is known."""
+    """The search on one grid. sizes: ranks along each axis. bound: a lower bound in seconds of every plan, as known so far."""
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
@@ -108,7 +111,9 @@ class PlanSearch:
         """Seconds that the sums of gradients and the update take at least: with parameters spread over the model axis."""
         machine, ranks, itemsize = self.problem.machine, self.outline.size, self.problem.itemsize
         held, group = self.problem.parameters // self.sizes["model"], self.outline.group("batch", "height")
-        sums = machine.collective_seconds("all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize)
+        sums = machine.collective_seconds(
+            "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
+        )
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
 
     # ----- steps
@@ -123,8 +128,11 @@ class PlanSearch:
             yield choice, self._steps[key]
 
     def _choices(self, segment):
-        """The words that a plan may have for the layers of a segment. As along the axis height, images are not cut into more
-        height shards than they have rows."""
+        """The choices that are considered for the layers of a segment.
+
+        "height" on the model axis needs convolutions, an undivided axis height, and at most as many ranks as the images have
+        rows. With more ranks the plan would still be valid, but ranks without a row only add collectives.
+        """
         model = self.sizes["model"]
         if model == 1:
             return FEWEST[:1]
@@ -139,16 +147,16 @@ class PlanSearch:
         shape, at, order = state or (problem.shape, None, None)
         chosen = choices(layers, [choice] * len(layers))
         placer = Placer(outline, chosen, shape, splits(outline.sizes, problem.shares), at=at, order=order)
-        walk = Walk(local_shape(placer.layout, problem.batch_size, outline), problem.batch_size, problem.itemsize)
-        walk.first = state is None
+        workload = Workload(local_shape(placer.layout, problem.batch_size, outline), problem.batch_size, problem.itemsize)
+        workload.first = state is None
         placer.place(segment)
         if not segment:
             placer.finish()
-        walk.go(placer.layers)
-        alone = self._seconds(walk.works)
-        walk.update(placer.layers, outline)
+        workload.go(placer.layers)
+        alone = self._seconds(workload.works)
+        workload.update(placer.layers, outline)
         after = placer.shape, tuple(placer.at.items()), placer.order
-        return Step(self._seconds(walk.works), alone, walk.memory, after)
+        return Step(self._seconds(workload.works), alone, workload.memory, after)
 
     def _seconds(self, works):
         return sum(work.seconds(self.problem.machine, self.outline.size, self.problem.itemsize) for work in works)

@@ -66,12 +66,12 @@ class Step:
 
     @cached_property
     def most(self):
-        """Elements that the busiest rank of the group sends or receives, for whom the others wait."""
+        """The most elements that any rank of the group sends or receives: the others wait for that rank."""
         return self.move.most(self)
 
     @property
     def copies(self):
-        """(elements, how many of them lie side by side) of each array that is packed for the message or unpacked from it."""
+        """(elements, how many of them lie side by side) of each array that is packed into or unpacked from a message buffer."""
         return [
             (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
             for shard, shape in ((self.target, self.here), (self.source, self.there))
@@ -82,20 +82,20 @@ class Step:
 
     @cached_property
     def sent_parts(self):
-        """What goes from here to each rank: parts of the whole dimension."""
+        """For each rank, the indices of the whole dimension that this rank sends to it."""
         mine = self.outgoing.part(self.group.rank)
         return [common(mine, part) for part in self.incoming.parts]
 
     @cached_property
     def received_parts(self):
-        """What comes here from each rank: parts of the whole dimension."""
+        """For each rank, the indices of the whole dimension that this rank receives from it."""
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
 
     @cached_property
     def adds(self):
         """Whether several ranks hold partial sums of one element, because the parts of the source overlap."""
-        return sum(self.outgoing.sizes) > len(set_of_all(self.outgoing))
+        return sum(self.outgoing.sizes) > len(held_indices(self.outgoing))
 
     @cached_property
     def row(self):
@@ -103,8 +103,8 @@ class Step:
         return prod(resized(self.here, self.source.dim, 1))
 
 
-def set_of_all(partition):
-    """All indices that some rank holds."""
+def held_indices(partition):
+    """The indices that at least one rank holds, an array."""
     held = np.zeros(partition.length, bool)
     for part in partition.parts:
         held[part] = True
@@ -187,7 +187,7 @@ class AllToAll(Move):
 
 
 class Exchange(Move):
-    """What goes on while a rank computes: `start` begins it, `finish` waits and completes the result."""
+    """An exchange between neighbours, which can overlap with computing: `start` begins it, `finish` waits for it."""
 
     kind = "exchange"
 
@@ -214,7 +214,7 @@ class Exchange(Move):
         return transfer
 
     def keep(self, step, x, out):
-        """Copy what this rank holds before and behind."""
+        """Copy the elements that this rank holds both before and after the exchange from x to out."""
         dim, kept = step.source.dim, step.sent_parts[step.group.rank]
         before, behind = step.outgoing.part(step.group.rank), step.incoming.part(step.group.rank)
         arrives = size(kept) if step.adds else sum(map(size, step.received_parts))

@@ -17,7 +17,7 @@ EMPTY = slice(0, 0)
 class Partition:
     """A value that says for a dimension of `length` indices which of them each of `ranks` ranks holds.
 
-    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `grouped`. It answers for any rank,
+    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It answers for any rank,
     without communication, and equal partitions compare equal however they were made.
     """
 
@@ -138,7 +138,7 @@ class Partition:
 
 
 class _Even(Partition):
-    """Known from three numbers, so that it costs nothing however many ranks there are. unit: how many indices stay together."""
+    """Even parts, computed when they are asked for. unit: how many indices always stay together."""
 
     is_contiguous = True
 
@@ -203,7 +203,7 @@ class _Mapped(Partition):
 
 
 class _Explicit(Partition):
-    """Known part by part."""
+    """A Partition that stores its parts."""
 
     def __init__(self, length, parts):
         self.length, self.ranks, self._parts = length, len(parts), parts
@@ -298,7 +298,7 @@ def _times(part, unit):
 
 
 def _normal(part):
-    """A part in the form in which equal ones are alike: a slice where the indices follow one another, (0, 0) if it is empty."""
+    """The unique form of a part: a slice where the indices are consecutive, `EMPTY` if there are none, else an index array."""
     if isinstance(part, slice):
         return part if part.stop > part.start else EMPTY
     part = np.asarray(part, np.int64)

@@ -71,7 +71,7 @@ class Placer:
                 self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name):
-        """Append what brings the activations to `target` along an axis."""
+        """Append the redistributions that bring the activations to the placement `target` along an axis."""
         source = self.at[axis]
         if source == target:
             return
@@ -101,7 +101,7 @@ class Placer:
         self.layers.append(layer)
 
     def whole_values(self, name):
-        """What is elementwise, or compares, can not work on partial sums: add them up."""
+        """Reduce partial sums, for layers that are not linear and so cannot work on them."""
         for axis, placement in self.at.items():
             if placement == Partial():
                 self.move(axis, self.shard(axis, C), name)
@@ -162,7 +162,7 @@ class Placer:
         return block, outputs
 
     def _hides_gather(self, before, block):
-        """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
+        """Whether to overlap an all-gather with the products of the Linear that needs it: where it crosses nodes."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
         if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not is_cpu():
             return False

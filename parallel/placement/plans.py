@@ -8,7 +8,7 @@
 | "height"    | `Replicate`                    | `Shard(H)`         | `Shard(H)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" a strip of each image (only
+With "replicate" the ranks of the model axis take more of the batch instead, with "height" a height shard of each image (only
 convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): activations are computed on
 every rank, backward slices the gradient of the output and all-reduces that of the input. It is kept beside the others
 to be compared with.

@@ -7,11 +7,11 @@ import pytest
 from nn import Conv2d, Sequential
 from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
-from parallel.calibration.core_speed import Paced
+from parallel.calibration.core_speed import NormalisedTimer
 from parallel.grid.description import Outline, Ranks
 from parallel.performance import machine
 from parallel.performance.cost import Cost
-from parallel.performance.machine import Table, checked, names, on_curve, read
+from parallel.performance.machine import Table, checked, names, interpolated, read
 from tests.mpi import mpi
 
 GOOD = {
@@ -34,7 +34,7 @@ def test_tables_are_exact_where_measured_and_follow_powers_between():
     assert table.seconds((1, 100)) == pytest.approx(8**0.5)
     assert table.seconds((64, 10)) == pytest.approx(16)  # in proportion above
     assert table.seconds((1, 1)) == pytest.approx(1)  # flat below
-    assert on_curve([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
+    assert interpolated([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
 
 
 def test_constants_where_nothing_was_measured():
@@ -173,7 +173,7 @@ def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
     first = this_machine.here(comm)
-    found = step_overhead.beyond(Paced(comm), first)
+    found = step_overhead.beyond(NormalisedTimer(comm), first)
     again = machine.checked(json.loads(this_machine.place(comm).read_text()) | {"core": first.core | found})
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size
