@@ -27,7 +27,7 @@ def core_seconds(probes=PROBES):
 
 
 class NormalisedTimer:
-    """Times `with` blocks, normalised to an unloaded core where each rank has a core of its own; else the times stay as measured.
+    """Times `with` blocks, normalised to an unloaded core where each rank has a core of its own; else as measured.
 
     comm: all ranks. unloaded: seconds of the reference product on this rank's unloaded core (`core.calm` of a machine file), by
     default the fastest of a hundred.

@@ -73,7 +73,7 @@ def seconds(timer, action, *arguments):
 
 
 def seconds_between(timer, action):
-    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive at different times as in training.
+    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive one by one as in training.
 
     It is the mean over the ranks, because waiting for others is lost time. Normalised to an unloaded core. Collective.
     """

@@ -1,4 +1,4 @@
-"""The workload of one rank in a training step: a list of the operations that it computes and of the collectives it takes part in.
+"""The workload of one rank in a training step: its operations and the collectives that it takes part in.
 
 The list is made from the layers that the rank would run, which `parallel/placement/placer.py` places for running and for
 pricing alike. So blocks, redistributions, halos and gradient reductions are those of a real step. Nothing is computed and no
@@ -187,8 +187,8 @@ class Workload:
             self.compute(phase, f"{operation}.{phase}", sizes, products, traffic, scale) for phase in ("forward", "gradients")
         ]
         if not self.first:
-            # A gradient that is itself a convolution is counted in those of the tables, whose images keep their size; one that is
-            # added up pixel by pixel, as for every stride but 1, in forward passes.
+            # The cost is in units of the input gradient in the tables, whose layers keep the size of the images, where the
+            # gradient is itself a convolution; in units of forward where it is added up pixel by pixel (strides above 1).
             cost = chosen.input_gradient_cost(height, width, inputs, outputs) if kh * kw > 1 else 1.0
             unit = "forward" if cost == scattering(inputs, outputs) else "input_gradient"
             works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
@@ -288,7 +288,7 @@ class Workload:
         self.shape = after
 
     def gathered(self, layer):
-        """The all-gather of a GatheredLinear and, in backward, its reduce-scatter, which overlaps with the weights' gradient."""
+        """A GatheredLinear: its all-gather and, in backward, its reduce-scatter, which overlaps with the weights' gradient."""
         forward = layer.move.step("forward", self.shape, self.batch_size)
         backward = layer.move.step("backward", forward.there, self.batch_size)
         self.shape = forward.there

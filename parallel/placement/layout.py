@@ -47,7 +47,7 @@ class Layout:
         return held
 
     def block(self, coordinates):
-        """The block that the rank at `coordinates` holds: a tuple with the part of each dimension, a slice or an index array."""
+        """The block that the rank at `coordinates` holds: for each dimension a slice or an index array."""
         return tuple(self.part(dim, coordinates) for dim in range(len(self.shape)))
 
     def rows(self, samples, coordinates):
@@ -73,5 +73,5 @@ class Layout:
         return tuple(axis for axis, placement in self.placements.items() if placement.dim is not None)
 
     def is_counted(self, coordinates):
-        """Whether the rank at `coordinates` is the one, among those that hold the same block, that counts in sums over the grid."""
+        """Whether the rank at `coordinates` counts in sums over the grid: one of those that hold the same block does."""
         return all(coordinates[axis] == 0 for axis in self.replicated)

@@ -17,8 +17,8 @@ EMPTY = slice(0, 0)
 class Partition:
     """A value that says for a dimension of `length` indices which of them each of `ranks` ranks holds.
 
-    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It answers for any rank,
-    without communication, and equal partitions compare equal however they were made.
+    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It answers for
+    any rank, without communication, and equal partitions compare equal however they were made.
     """
 
     length: int
@@ -67,7 +67,7 @@ class Partition:
         return _Mapped(self, length, function)
 
     def grouped(self, unit):
-        """The Partition of `unit` times as many indices in which each index of this one stands for `unit` that stay together."""
+        """The Partition of `unit` times as many indices where each index of this one stands for `unit` that stay together."""
         return Partition.of(self.length * unit, tuple(_times(part, unit) for part in self.parts))
 
     @cached_property

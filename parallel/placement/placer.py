@@ -113,7 +113,7 @@ class Placer:
     # ----- one method for each kind of layer
 
     def weights(self, layer):
-        """A Linear or Conv2d: its input is brought to where each axis' choice wants it, and it keeps its block of the weights."""
+        """A Linear or Conv2d: its input is moved to the placement that each choice needs; the rank keeps its block of weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)

@@ -55,7 +55,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
     """The plan that moves the fewest bytes on an axis of `ranks` ranks in a step: the shortest path over the layers.
 
     sizes: (features in, features out) of each layer, for one sample. allowed: the choices to take from, one tuple for each
-    layer, by default `FEWEST`: all weights are sharded. An edge is weighted with what both directions move for one sample; halos
+    layer, by default `FEWEST`: all weights are sharded. An edge has the weight that both directions move for one sample; halos
     are small beside it and left out; the layers of branches count as if they followed one another. From 3 ranks on it
     moves at most 2/3 of what "laugier" does, at 2 ranks if there are at most 1.5 times as many outputs as inputs of the
     last of several layers.

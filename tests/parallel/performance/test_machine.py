@@ -11,7 +11,7 @@ from parallel.calibration.core_speed import NormalisedTimer
 from parallel.grid.description import Outline, Ranks
 from parallel.performance import machine
 from parallel.performance.cost import Cost
-from parallel.performance.machine import Table, checked, names, interpolated, read
+from parallel.performance.machine import Table, checked, interpolated, names, read
 from tests.mpi import mpi
 
 GOOD = {

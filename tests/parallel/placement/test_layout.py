@@ -71,7 +71,7 @@ def test_an_axis_that_is_not_named_holds_replicas_as_one_that_is_placed_so():
 
 
 def random_placement(rng, shape, ranks):
-    """A placement of an array along an axis, a shard in any of its dimensions or a replica. Samples are split when they come."""
+    """A placement of an array along an axis: a shard of any of its dimensions, or replicas."""
     dim = rng.choice([N, H, C, None])
     if dim is None:
         return Replicate()
@@ -89,7 +89,7 @@ def random_placement(rng, shape, ranks):
 
 
 def random_layout(seed):
-    """A layout on a grid of up to 8 ranks. Of several axes that shard a dimension other than the samples, the first one stays."""
+    """A layout on a grid of up to 8 ranks. Only samples are sharded by several axes."""
     rng = np.random.default_rng(seed)
     grids = [sizes for sizes in product(range(1, 9), repeat=3) if np.prod(sizes) <= 8]
     sizes = dict(zip(AXES, (int(size) for size in grids[rng.integers(len(grids))])))
