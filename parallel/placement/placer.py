@@ -113,7 +113,7 @@ class Placer:
     # ----- one method for each kind of layer
 
     def weights(self, layer):
-        """A Linear or Conv2d: its input is moved to the placement that each choice needs; the rank keeps its block of weights."""
+        """A Linear or Conv2d: its input is moved to the placement of each choice, and the rank keeps its block of the weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)
