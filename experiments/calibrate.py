@@ -20,7 +20,7 @@ from experiments.common.progress import progress
 from experiments.common.report import write_json
 from parallel.auto import this_machine
 from parallel.calibration import step_overhead
-from parallel.calibration.core_speed import Paced
+from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.job.run import UserError, on_root, run
 from parallel.performance import machine
@@ -41,7 +41,7 @@ def whole(comm, limit):
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0)  # noqa: E731
     content = comm.bcast(this_machine.thorough(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
-    passes = step_overhead.measured_steps(Paced(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
+    passes = step_overhead.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= step_overhead.fitted(passes, described, comm.size)
     if len(passes) == 1:
         return content, False, "there was no time to measure how much training steps vary"

@@ -26,7 +26,7 @@ from experiments.common.options import Parser, check_writable, number, user_inpu
 from experiments.common.progress import progress
 from nn import SGD, Conv2d, SoftmaxCrossEntropy, network_names
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.calibration.core_speed import Paced
+from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.grid.process_grid import AXES
 from parallel.job.run import UserError, on_root, run
@@ -68,7 +68,7 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: a text that `parallelize` takes. paced: a Paced. rounds: for each round (seconds of a step
+    sizes: of the grid. plan: a text that `parallelize` takes. paced: a NormalisedTimer. rounds: for each round (seconds of a step
     normalised to an unloaded core, the same as measured).
     """
 
@@ -216,7 +216,7 @@ def main():
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
     shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731
-    paced = Paced(comm, described.core.get("calm"))
+    paced = NormalisedTimer(comm, described.core.get("calm"))
     rows = measure(problems, described, paced, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
     busy, words = verdict(comm.bcast([row["spread"] for row in rows]))
     content = {"versions": report.versions(), "too_busy": busy, **summary(rows), "rows": rows}

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from parallel.auto import cache
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
-from parallel.calibration.core_speed import Paced, on_machine
+from parallel.calibration.core_speed import NormalisedTimer, on_machine
 from parallel.calibration.time_limit import TimeLimit
 from parallel.grid.process_grid import ProcessGrid
 from parallel.job.launch import LINK
@@ -68,13 +68,13 @@ def ranks_of_node(comm):
 
 def quick(comm):
     """The content of a machine file without tables, measured in seconds. Collective."""
-    paced = Paced(comm)
+    paced = NormalisedTimer(comm)
     return described(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
 
 
 def thorough(comm, progress=iter, limit=None):
     """The content of a machine file with all its tables, measured in minutes. limit: a TimeLimit. Collective."""
-    paced, limit = Paced(comm), limit or TimeLimit(comm)
+    paced, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables = measure.tables(paced, progress, limit.share(TABLES))
     return described(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
 
@@ -89,7 +89,7 @@ def described(paced, tables, curves, how):
             [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
         ),
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core | {"calm": paced.calm},
+        "core": core | {"calm": paced.unloaded},
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
         "links": {"node": link, "network": link},
         "tables": tables,

@@ -16,8 +16,8 @@ SIDE, PROBES = 128, 10
 _A, _B, _C = (np.ones((SIDE, SIDE), np.float32) for _ in range(3))
 
 
-def pace(probes=PROBES):
-    """Seconds of a product of two matrices of 128 x 128 that lie in the core's own cache: the median of some."""
+def core_seconds(probes=PROBES):
+    """Seconds of the reference product, of two 128 x 128 matrices that lie in the core's own cache: the median of `probes`."""
     found = []
     for _ in range(probes):
         start = time.perf_counter()
@@ -26,26 +26,27 @@ def pace(probes=PROBES):
     return median(found)
 
 
-class Paced:
-    """Normalises times to an unloaded core where each rank has a core of its own; else it leaves them as they are.
+class NormalisedTimer:
+    """Times `with` blocks, normalised to an unloaded core where each rank has a core of its own; else as measured.
 
-    comm: of all ranks. calm: seconds of the product while this rank's core was unloaded; by default the fastest of a hundred.
-    seconds, raw: the time of the last `with` block, normalised and as measured. slowness: their ratio.
+    comm: all ranks. unloaded: seconds of the reference product on this rank's unloaded core (`core.calm` of a machine file), by
+    default the fastest of a hundred.
+    seconds: of the last `with` block, normalised. raw: the same as measured. slowness: raw / seconds.
     """
 
-    def __init__(self, comm, calm=None):
+    def __init__(self, comm, unloaded=None):
         self.comm = comm
         self.crowded = max(on_machine(comm)) > (os.cpu_count() or 1)
-        self.calm = calm or min(pace() for _ in range(100))
+        self.unloaded = unloaded or min(core_seconds() for _ in range(100))
 
     def __enter__(self):
-        self.before = pace()
+        self.before = core_seconds()
         self.start = time.perf_counter()
         return self
 
     def __exit__(self, *exception):
         self.raw = time.perf_counter() - self.start
-        self.slowness = 1.0 if self.crowded else (self.before + pace()) / 2 / self.calm
+        self.slowness = 1.0 if self.crowded else (self.before + core_seconds()) / 2 / self.unloaded
         self.seconds = self.raw / self.slowness
 
 
@@ -56,7 +57,7 @@ def on_machine(comm):
 
 
 def machine():
-    """What tells this machine from others; the hosts that one machine plays have it in common."""
+    """An identifier of this machine. Emulated hosts on one machine share it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

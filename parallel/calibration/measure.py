@@ -49,13 +49,13 @@ LAYERS = {
 POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.AvgPool2d}
 
 
-def seconds(paced, action, *arguments):
-    """Of one call of an action that all ranks run at the same time, normalised to an unloaded core: the median of some runs,
-    each as long as its slowest rank, for whom the others wait in training.
+def seconds(timer, action, *arguments):
+    """Seconds of one call of an action that all ranks run at the same time, normalised to an unloaded core. Collective.
 
-    A run repeats the action until it lasts `SAMPLE`; the ranks agree on how often.
+    It is the median of `RUNS` runs. A run repeats the action until it lasts about `SAMPLE` seconds, equally often on all ranks,
+    and counts as long as on its slowest rank, for whom the others wait in training.
     """
-    comm = paced.comm
+    comm = timer.comm
     comm.Barrier()
     start = time.perf_counter()
     action(*arguments)
@@ -63,26 +63,28 @@ def seconds(paced, action, *arguments):
     times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
     for _ in range(RUNS if first < 0.1 else 1):
         comm.Barrier()
-        with paced:
+        with timer:
             for _ in range(times):
                 action(*arguments)
-        found.append(paced.seconds / times)
+        found.append(timer.seconds / times)
     found = np.array(found)
     comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
     return float(np.median(found))
 
 
-def seconds_between(paced, action):
-    """Of one call of a collective between products, from which the ranks come at different times, as in training: the mean of
-    the ranks, since what one waits for the others is lost."""
-    comm, found = paced.comm, []
+def seconds_between(timer, action):
+    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive one by one as in training.
+
+    It is the mean over the ranks, because waiting for others is lost time. Normalised to an unloaded core. Collective.
+    """
+    comm, found = timer.comm, []
     a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
     comm.Barrier()
     for _ in range(4 * RUNS):
         np.matmul(a, b, out=c)
-        with paced:
+        with timer:
             action()
-        found.append(paced.seconds)
+        found.append(timer.seconds)
         if comm.allreduce(sum(found)) > comm.size * LONG:
             break
     found = np.array(found[1:] or found)
@@ -94,27 +96,27 @@ def random(*shape):
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
-def core(paced):
-    """{"flops", "bandwidth", "call"} of a rank while all are at work."""
+def core(timer):
+    """{"flops", "bandwidth", "call"} of a rank while all ranks compute: the entry `core` of a machine file. Collective."""
     a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
     x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
     return {
-        "flops": 2 * 512**3 / seconds(paced, np.matmul, a, b, c),
-        "bandwidth": 3 * x.nbytes / seconds(paced, np.add, x, y, y),
-        "call": seconds(paced, np.add, one, one, z),
+        "flops": 2 * 512**3 / seconds(timer, np.matmul, a, b, c),
+        "bandwidth": 3 * x.nbytes / seconds(timer, np.add, x, y, y),
+        "call": seconds(timer, np.add, one, one, z),
     }
 
 
 # ----- tables
 
 
-def tables(paced, progress=iter, limit=None):
-    """All tables of a machine file. paced: a Paced. progress: wraps the list of measurements. Collective.
+def tables(timer, progress=iter, limit=None):
+    """All tables of a machine file. timer: a NormalisedTimer. progress: wraps the list of measurements. Collective.
 
     limit: a TimeLimit, at whose end measuring stops. Measurements come in a random order, the same on all ranks, so that what
     is missing then is spread over all tables: `completed` fills it in. An operation of which nothing was measured has no table.
     """
-    found, limit = {}, limit or TimeLimit(paced.comm)
+    found, limit = {}, limit or TimeLimit(timer.comm)
     kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
     points = [(linear, LINEAR, sizes) for sizes in product(*LINEAR)]
     points += [(convolution, CONVOLUTION, sizes) for sizes in kernels]
@@ -130,14 +132,14 @@ def tables(paced, progress=iter, limit=None):
     for measure, axes, sizes in progress(order):
         if limit.is_over():
             break
-        for name, value in measure(paced, *sizes).items():
+        for name, value in measure(timer, *sizes).items():
             table = found.setdefault(name, {"axes": axes, "seconds": np.full([len(axis) for axis in axes], np.nan)})
             where = tuple(axis.index(n) for axis, n in zip(axes, sizes[-len(axes) :]))
             table["seconds"][where] = np.fmin(table["seconds"][where], value)
     return {name: completed(table) for name, table in found.items()}
 
 
-def linear(paced, samples, inputs, outputs):
+def linear(timer, samples, inputs, outputs):
     """The three products of a Linear layer."""
     if samples > 1 and 2 * samples * inputs * outputs > 4 * MOST:
         return {}
@@ -147,24 +149,24 @@ def linear(paced, samples, inputs, outputs):
     for net in nets:
         net.forward(x, context)
     return {
-        "linear.forward": seconds(paced, in_turn([layer.forward for layer in layers]), x, context),
-        "linear.gradients": seconds(paced, in_turn([layer.gradients for layer in layers]), dy, context),
-        "linear.input_gradient": seconds(paced, in_turn([layer.input_gradient for layer in layers]), dy, context),
+        "linear.forward": seconds(timer, in_turn([layer.forward for layer in layers]), x, context),
+        "linear.gradients": seconds(timer, in_turn([layer.gradients for layer in layers]), dy, context),
+        "linear.input_gradient": seconds(timer, in_turn([layer.input_gradient for layer in layers]), dy, context),
     }
 
 
 def turns(nbytes):
-    """Among how many arrays of so many bytes a measurement goes round."""
+    """How many arrays of `nbytes` bytes a measurement uses in turn, so that they do not stay in the core's cache."""
     return max(1, min(8, RESIDENT // nbytes))
 
 
 def in_turn(functions):
-    """A function that calls one of them after the other."""
+    """A function that calls the next one of these functions each time."""
     turn = cycle(functions)
     return lambda *arguments: next(turn)(*arguments)
 
 
-def convolution(paced, kernel, images, pixels, inputs, outputs):
+def convolution(timer, kernel, images, pixels, inputs, outputs):
     """The passes of a Conv2d with a square kernel, square images and stride 1."""
     if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
         return {}
@@ -173,11 +175,11 @@ def convolution(paced, kernel, images, pixels, inputs, outputs):
     context = Context()
     Sequential([conv]).forward(x, context)
     passes = {"forward": (conv.forward, x), "gradients": (conv.gradients, dy), "backward": (conv.backward, dy)}
-    return {f"conv{kernel}.{name}": seconds(paced, *call, context) for name, call in passes.items()}
+    return {f"conv{kernel}.{name}": seconds(timer, *call, context) for name, call in passes.items()}
 
 
-def layer(paced, name, elements):
-    """Both passes of a layer that goes through its elements."""
+def layer(timer, name, elements):
+    """Forward and backward of a layer of `LAYERS` that only passes over its elements."""
     one = LAYERS[name]()
     net, context = Sequential([one]), Context()
     one.in_place = True  # as behind a Linear or a convolution
@@ -190,11 +192,11 @@ def layer(paced, name, elements):
         one.forward(next(inputs), context)
 
     with np.errstate(over="ignore"):
-        found = seconds(paced, forward), seconds(paced, lambda: one.backward(next(dy), context))
+        found = seconds(timer, forward), seconds(timer, lambda: one.backward(next(dy), context))
     return dict(zip((f"{name}.forward", f"{name}.backward"), found))
 
 
-def pooling(paced, name, elements, channels):
+def pooling(timer, name, elements, channels):
     """Both passes of a pooling under windows of 2 x 2. "pooled" is one that reads what a convolution has just written."""
     one, context = POOLINGS[name](2), Context()
     copies = turns(4 * elements) if name != "pooled" else 1
@@ -203,12 +205,12 @@ def pooling(paced, name, elements, channels):
     inputs = cycle([random(*shape) for _ in range(copies)])
     dy = cycle([np.zeros_like(one.forward(next(inputs), context)) for _ in range(copies)])
     return {
-        f"{name}.forward": seconds(paced, lambda: one.forward(next(inputs), context)),
-        f"{name}.backward": seconds(paced, lambda: one.backward(next(dy), context)),
+        f"{name}.forward": seconds(timer, lambda: one.forward(next(inputs), context)),
+        f"{name}.backward": seconds(timer, lambda: one.backward(next(dy), context)),
     }
 
 
-def packing(paced, elements, run):
+def packing(timer, elements, run):
     """Copying every other run of so many numbers to where they lie side by side."""
     copies = range(turns(12 * elements))
     pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
@@ -217,28 +219,28 @@ def packing(paced, elements, run):
         x, flat = next(pairs)
         flat[...] = x[:, 0]
 
-    return {"pack": seconds(paced, pack)}
+    return {"pack": seconds(timer, pack)}
 
 
-def rest(paced, elements):
-    """What else a step does with so many numbers: copies, sums, the update of parameters, the loss of outputs."""
+def rest(timer, elements):
+    """The other operations of a step on arrays of `elements` elements: copies, sums, the update of parameters and the loss."""
     x, y = random(elements), random(elements)
-    copied, added = seconds(paced, np.copyto, y, x), seconds(paced, np.add, x, y, np.empty_like(x))
+    copied, added = seconds(timer, np.copyto, y, x), seconds(timer, np.add, x, y, np.empty_like(x))
     updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
     update = cycle(updates)
     samples = max(1, elements // 10)
     context = Context(batch_size=samples)
     loss, outputs, classes = SoftmaxCrossEntropy(), random(samples, 10), np.zeros(samples, int)
 
-    def of_loss():
+    def loss_and_gradient():
         loss.forward(outputs, classes, context)
         loss.backward(context)
 
     return {
         **dict.fromkeys(("copy.forward", "copy.backward"), copied),
         **dict.fromkeys(("add.forward", "add.backward"), added),
-        "update": seconds(paced, lambda: next(update)()),
-        "loss": seconds(paced, of_loss),
+        "update": seconds(timer, lambda: next(update)()),
+        "loss": seconds(timer, loss_and_gradient),
     }
 
 
@@ -267,12 +269,12 @@ def completed(table):
 TRIALS = {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
 
 
-def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
+def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks.
 
     limit: a TimeLimit, at whose end only the lengths of `ALWAYS` are still measured, once each. Collective.
     """
-    curves, comm, limit = {}, paced.comm, limit or TimeLimit(paced.comm)
+    curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
             points = [*product(TRIALS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
@@ -286,7 +288,7 @@ def collectives(paced, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})
-                curve[sent] = min(curve.get(sent, np.inf), seconds_between(paced, action))
+                curve[sent] = min(curve.get(sent, np.inf), seconds_between(timer, action))
     return {
         kind: {p: sorted([sent, s] for sent, s in curve.items() if sent) for p, curve in of.items()}
         for kind, of in curves.items()

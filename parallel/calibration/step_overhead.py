@@ -1,4 +1,4 @@
-"""What a whole training step takes beyond the sum of its parts, found on reference networks.
+"""The time of a whole training step beyond the sum of its parts, fitted to measured steps of reference networks.
 
 Between products and collectives that are timed one by one there is the interpreter, and waiting: in each collective for the
 last rank, whose core may have been taken away for a moment. Two numbers stand for that: the seconds of a step besides (`step`),
@@ -44,20 +44,20 @@ def images():
 CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(1500), 40), (images, 40), (images, 160)]
 
 
-def measured(paced, make, batch_size, sizes):
+def measured(timer, make, batch_size, sizes):
     """Seconds of a step, as long as its slowest rank, normalised to an unloaded core: the median of some rounds. Collective."""
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
-    with ProcessGrid(paced.comm, **sizes) as grid:
+    with ProcessGrid(timer.comm, **sizes) as grid:
         net = distribute(make(), grid, PLAN)
         optimizer, loss = SGD(net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
         net.learn(x, y, loss, optimizer)
         for _ in range(ROUNDS):
             grid.comm.Barrier()
-            with paced:
+            with timer:
                 for _ in range(STEPS):
                     net.learn(x, y, loss, optimizer)
-            seconds, slowness = grid.max(np.array([paced.raw / STEPS, paced.slowness])).tolist()
+            seconds, slowness = grid.max(np.array([timer.raw / STEPS, timer.slowness])).tolist()
             rounds.append(seconds / slowness)
     return median(rounds)
 
@@ -69,27 +69,27 @@ def problems(ranks):
             yield make, batch_size, sizes
 
 
-def beyond(paced, machine):
-    """{"step", "wait"} of the machine of this job. machine: what was measured of it so far. Collective."""
-    return fitted(measured_steps(paced), machine, paced.comm.size)
+def beyond(timer, machine):
+    """{"step", "wait"} of the machine of this job, in seconds. machine: a Machine with its tables and curves. Collective."""
+    return fitted(measured_steps(timer), machine, timer.comm.size)
 
 
-def measured_steps(paced, progress=iter, limit=None):
+def measured_steps(timer, progress=iter, limit=None):
     """Seconds of a step, an array of (passes, problems). progress: wraps the list of measurements. Collective.
 
     limit: a TimeLimit, at whose end no pass begins any more; the first one is always made.
     """
-    every, limit = list(problems(paced.comm.size)), limit or TimeLimit(paced.comm)
+    every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
     for number in range(PASSES):
         if number and limit.is_over():
             break
-        passes.append([measured(paced, *problem) for problem in progress(every)])
+        passes.append([measured(timer, *problem) for problem in progress(every)])
     return np.array(passes)
 
 
 def fitted(passes, machine, ranks):
-    """{"step", "wait"} behind what `measured_steps` found; of the passes the fastest one counts."""
+    """{"step", "wait"} in seconds: the fit to the steps that `measured_steps` found, the fastest of all passes each."""
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [Cost(make(), busiest(sizes, machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds

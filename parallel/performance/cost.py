@@ -5,31 +5,32 @@ from collections import defaultdict
 from functools import cached_property
 
 from parallel.grid.description import Outline
-from parallel.performance.workload import Walk
+from parallel.performance.workload import Workload
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, weighted
 
 
 class Cost:
-    """The price of a training step on one rank.
+    """The predicted time and memory of a training step on one rank.
 
     net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid as seen by one of its ranks, the
     one with the most work. plan, shares, owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
 
-    works: a list of all that the rank does, see `Work`. memory: bytes that it needs, see `Walk`.
+    works: the list of the rank's operations and collectives, see `Work`. memory: bytes that it needs, see `Workload.memory`.
+    The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
 
     def __init__(self, net, outline, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.outline, self.batch_size, self.machine = net, outline, batch_size, machine
         self.placed = place(net, outline, plan, shares, owners)
         self.itemsize = net.dtype.itemsize
-        walk = Walk(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
-        walk.step(self.placed.layers, outline)
-        self.works, self.memory = walk.works, walk.memory
+        workload = Workload(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
+        workload.step(self.placed.layers, outline)
+        self.works, self.memory = workload.works, workload.memory
 
     @cached_property
     def seconds(self):
-        """Seconds of a step whose sums of gradients begin after backward (reduction "plain")."""
+        """Seconds of a step in which the gradient reductions begin after backward (reduction "plain")."""
         return sum(self.seconds_of(work) for work in self.works)
 
     def seconds_of(self, work):
@@ -37,7 +38,10 @@ class Cost:
 
     @cached_property
     def overlapped_seconds(self):
-        """Seconds of a step whose sums of gradients run during backward: the least that the reduction "overlap" can take."""
+        """Seconds of a step in which the gradient reductions run during backward as far as it lasts.
+
+        It is a lower bound for the reduction "overlap".
+        """
         sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
         computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
         backward = sum(self.seconds_of(work) for work in computed)
@@ -45,7 +49,8 @@ class Cost:
 
     @cached_property
     def parts(self):
-        """Seconds by what they are spent on: {"compute", "update", "gradients", "activations"}."""
+        """Seconds of the step in four parts, a dict: "compute" (forward, backward and loss), "update" (of the parameters),
+        "gradients" (their reductions) and "activations" (all other communication)."""
         parts = dict.fromkeys(("compute", "update", "gradients", "activations"), 0.0)
         for work in self.works:
             if work.group is None:
@@ -57,7 +62,7 @@ class Cost:
 
     @property
     def collectives(self):
-        """The number of collectives that this rank takes part in, in a step."""
+        """The number of collectives in a step that this rank takes part in."""
         return sum(work.group is not None for work in self.works)
 
     @property
@@ -85,13 +90,16 @@ class Cost:
 
 
 def local_shape(layout, batch_size, outline):
-    """The shape of what a rank holds of a minibatch: samples first."""
+    """The shape of the block that a rank holds of a minibatch, samples first. layout: of the activations."""
     return layout.of(batch_size).local_shape(outline.coordinates)
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):
-    """The Outline of the rank with the most work: that with the largest share; where images are cut into even height shards, a
-    rank with neighbours on both sides."""
+    """The Outline of the rank that has the most work on a grid, whose time is the time of a step.
+
+    It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
+    on both sides, because it exchanges two halos.
+    """
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
     return Outline(sizes, place, ranks_per_node)

@@ -1,21 +1,25 @@
-"""What a machine takes for the parts of a training step: the constants of a cost model, published or measured.
+"""The constants of the cost model for one machine, published or measured, and the seconds that they predict.
 
-A machine file is JSON. `name` and `source` say what it is of and where its numbers come from. Then there is
+A machine file is JSON. `name` and `source` say which machine it describes and where its numbers come from. It also holds
 
-| entry                                          | what it says                                                      |
+| entry                                          | meaning                                                           |
 |------------------------------------------------|-------------------------------------------------------------------|
-| `core`: `flops`, `bandwidth`, `call`           | what a rank computes and moves alone, a second; seconds of a call |
-|       `calm` | measured: the pace of its times, see `parallel/calibration/core_speed.py` |
-|       `step`, `wait` | measured: what steps take beyond, see `parallel/calibration/step_overhead.py` |
-| `node`: `ranks`, `bandwidth`, `memory`         | ranks on a node; bytes a second and bytes that they share         |
-| `links`: `node`, `network`: `alpha`, `beta`    | seconds of a message, and of each byte: of a rank within a node   |
-|                                                | (if memory is no slower), of all that a node sends to others      |
-| `tables`: operation: `axes`, `seconds`         | measured: the seconds of an operation on a lattice of its sizes   |
-| `collectives`: kind: ranks: [[bytes, seconds]] | measured: of a collective in groups of so many ranks, all at once |
+| `core`: `flops`, `bandwidth`, `call`           | of one rank: operations per second, bytes per second of memory    |
+|                                                | traffic, seconds that a call takes at least                       |
+| `core`: `calm`                                 | measured: seconds of the reference product on the unloaded core,  |
+|                                                | see `parallel/calibration/core_speed.py`                          |
+| `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective,            |
+|                                                | see `parallel/calibration/step_overhead.py`                       |
+| `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
+| `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
+| `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
+| `tables`: operation: `axes`, `seconds`         | measured: seconds of an operation on a lattice of its sizes       |
+| `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds of a collective in groups of so many ranks, all |
+|                                                | groups at the same time                                           |
 
-The last two are what `experiments.calibrate` measures; where they say nothing, the constants do: an operation takes the longer
-of its arithmetic and its traffic (a roofline), a collective alpha for each of its rounds and beta for each byte that a rank
-sends (Thakur et al. 2005; Gholami et al. 2018).
+`experiments.calibrate` measures the last two. What they lack is computed from the constants: an operation takes the longer of
+its arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that
+a rank sends (Thakur et al. 2005; Gholami et al. 2018).
 """
 
 import json
@@ -28,10 +32,12 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
 from parallel.grid.collectives import COLLECTIVES
 
 SHIPPED = Path(__file__).parent / "machines"
-ACCESSES = 3  # of a byte that goes from rank to rank through the memory of a node: read, written, read again
+ACCESSES = 3  # to memory for each byte that goes from rank to rank within a node: read, write, read again
 TABLES = re.compile(
     r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
 )
@@ -39,7 +45,7 @@ TABLES = re.compile(
 
 @dataclass
 class Machine:
-    """See the module's text. Times are of float32; of larger numbers they are in proportion."""
+    """The contents of a machine file, see the table above. Times are of float32; wider numbers take proportionally longer."""
 
     name: str
     source: str
@@ -50,7 +56,7 @@ class Machine:
     collectives: dict = field(default_factory=dict)
 
     def __post_init__(self):
-        self._tables = {name: Table(**table) for name, table in self.tables.items()}
+        self._tables = {name: Table(**table) for name, table in (self.tables | input_gradients(self.tables)).items()}
         self._curves = {
             kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
             for kind, curves in self.collectives.items()
@@ -60,7 +66,10 @@ class Machine:
 
     @cached_property
     def peak(self):
-        """The most operations a second of any product; more than the core has where an algorithm saves some."""
+        """The highest rate of any product in operations per second.
+
+        It can exceed `core.flops`, because Winograd convolutions compute fewer products than are counted.
+        """
         rates = [self.core["flops"]]
         for name, table in self.tables.items():
             kind, _, phase = name.partition(".")
@@ -71,7 +80,7 @@ class Machine:
         return max(rates)
 
     def bandwidth(self, ranks):
-        """Bytes a second that each of so many ranks moves at the same time."""
+        """Bytes per second of memory traffic for each of `ranks` ranks that run at the same time."""
         return min(self.core["bandwidth"], self.node["bandwidth"] / min(ranks, self.node["ranks"]))
 
     def memory(self, ranks):
@@ -79,9 +88,10 @@ class Machine:
         return self.node["memory"] / min(ranks, self.node["ranks"])
 
     def _operation_seconds(self, operation, sizes, scale, flops, nbytes, itemsize, ranks):
-        """Of one operation on a rank while `ranks` are at work.
+        """Seconds of one operation on a rank while `ranks` ranks compute.
 
-        operation, sizes: of a table, and how many times what it says. flops, nbytes: its arithmetic, and its traffic in bytes.
+        operation, sizes: the table that has its time, and where in it. scale: a factor on that time. flops, nbytes: its
+        arithmetic and its memory traffic in bytes, for the roofline where there is no table. itemsize: bytes of a number.
         """
         if not all(sizes):
             return self.core["call"]
@@ -91,7 +101,7 @@ class Machine:
         return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
 
     def _collective_seconds(self, kind, group, ranks, sent):
-        """Of one collective of a group (`Ranks`) among `ranks` in all, of which this rank sends so many bytes."""
+        """Seconds of one collective of a group (`Ranks`) in a job of `ranks` ranks. sent: bytes that this rank sends."""
         if group.size == 1:
             return 0.0
         if kind in self._curves:
@@ -108,14 +118,17 @@ class Machine:
 
     def _measured(self, curves, ranks, sent):
         if ranks in curves:
-            return on_curve(curves[ranks], sent)
+            return interpolated(curves[ranks], sent)
         known = max((p for p in curves if p <= ranks), default=min(curves))
         latency = curves[known][0][1]
-        return latency * math.log2(ranks) / math.log2(known) + on_curve(curves[known], sent) - latency
+        return latency * math.log2(ranks) / math.log2(known) + interpolated(curves[known], sent) - latency
 
 
-def on_curve(points, x):
-    """Between (x, y) of increasing x: straight lines on logarithmic axes; outside, flat below and in proportion above."""
+def interpolated(points, x):
+    """y at x on a curve through points (x, y) with increasing x: piecewise linear on logarithmic axes.
+
+    Below the first point it is constant, above the last one proportional to x.
+    """
     xs = [point[0] for point in points]
     i = bisect_right(xs, x)
     if i == 0:
@@ -128,9 +141,10 @@ def on_curve(points, x):
 
 
 class Table:
-    """Seconds of an operation on a lattice: multilinear on logarithmic axes; below it flat, above it in proportion.
+    """Measured seconds of an operation on a lattice of sizes, interpolated multilinearly on logarithmic axes.
 
-    axes: increasing sizes, a list an axis. seconds: nested lists, one level an axis.
+    Below the lattice it is constant, above it proportional to the size.
+    axes: for each axis a list of increasing sizes. seconds: nested lists with one level for each axis.
     """
 
     def __init__(self, axes, seconds):
@@ -158,16 +172,33 @@ class Table:
         return factor * math.exp(total)
 
 
+def input_gradients(tables):
+    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel.
+
+    They are told apart because an input gradient can take several times as long as the kernel's gradient, where there are few
+    channels, and because its work depends on the padding and the stride. The two tables behind it are measured one by one, so
+    that their difference is uncertain: it counts at least a tenth of backward.
+    """
+    found = {}
+    for name in {name.partition(".")[0] for name in tables if name.startswith("conv")}:
+        whole, kernel = tables.get(f"{name}.backward"), tables.get(f"{name}.gradients")
+        if whole and kernel and list(whole["axes"]) == list(kernel["axes"]):
+            seconds = np.array(whole["seconds"])
+            rest = np.maximum(seconds - np.array(kernel["seconds"]), seconds / 10)
+            found[f"{name}.input_gradient"] = {"axes": whole["axes"], "seconds": rest.tolist()}
+    return found
+
+
 HELP = "a file that experiments.calibrate wrote, or one of those that come with the project"
 
 
 def names():
-    """Of the machines that come with the project."""
+    """The names of the machine files that come with the project."""
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
 
 
 def read(name):
-    """The machine of a name, or of a file. ValueError if there is none, or it is no machine file."""
+    """The Machine of a shipped name or of a file. ValueError if there is no such file or it is no machine file."""
     path = SHIPPED / f"{name}.json" if name in names() else Path(name)
     if not path.is_file():
         shipped = ", ".join(names())

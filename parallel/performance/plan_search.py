@@ -15,7 +15,7 @@ from nn.sequence import leaves
 from nn.summary import rows
 from parallel.grid.collectives import all_reduce_elements
 from parallel.performance.cost import busiest, local_shape
-from parallel.performance.workload import Walk
+from parallel.performance.workload import Workload
 from parallel.placement.place_network import splits
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FEWEST, choices, weighted, weighted_in
@@ -39,8 +39,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """What a segment costs with one choice, from one state: the `seconds` and the `memory` of all it does, the `seconds_alone`
-    without sums of gradients and updates of parameters, and the state behind it."""
+    """The cost of a segment with one choice, from one state.
+
+    seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
+    after: the state after it.
+    """
 
     seconds: float
     seconds_alone: float
@@ -49,7 +52,7 @@ class Step:
 
 
 class PlanSearch:
-    """The search on the grid of `sizes`. bound: seconds that no plan of the grid can take less than, as far as is known."""
+    """The search on one grid. sizes: ranks along each axis. bound: a lower bound in seconds of every plan, as known so far."""
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
@@ -92,18 +95,26 @@ class PlanSearch:
     # ----- lower bounds
 
     def _rest(self, index):
-        """Seconds that the segments from `index` on take at least: two of the three products of each layer at full speed,
-        spread over all ranks."""
+        """Seconds that the segments from `index` on take at least: their products at full speed, spread over all ranks.
+
+        A layer has three products, the first one two. Where tables were measured, two are counted: an algorithm may save a part
+        of the third, the gradient of the input.
+        """
         problem, sizes = self.problem, self.sizes
         samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.outline.size
-        return 2 * sum(problem.flops[index:]) * samples / (problem.machine.peak * 4 / problem.itemsize)
+        products = 2 * sum(problem.flops[index:])
+        if not problem.machine.tables:
+            products += sum(problem.flops[max(index, 1) :])
+        return products * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
         """Seconds that the sums of gradients and the update take at least: with parameters spread over the model axis."""
         machine, ranks, itemsize = self.problem.machine, self.outline.size, self.problem.itemsize
         sizes = self.outline.sizes
         held, group = self.problem.parameters // sizes[CHOSEN], self.outline.group(*(axis for axis in sizes if axis != CHOSEN))
-        sums = machine.collective_seconds("all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize)
+        sums = machine.collective_seconds(
+            "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
+        )
         return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
 
     # ----- steps
@@ -118,8 +129,11 @@ class PlanSearch:
             yield choice, self._steps[key]
 
     def _choices(self, segment):
-        """The words that a plan may have for the layers of a segment. As along the axis height, images are not cut into more
-        height shards than they have rows."""
+        """The choices that are considered for the layers of a segment.
+
+        "height" on the model axis needs convolutions, an undivided axis height, and at most as many ranks as the images have
+        rows. With more ranks the plan would still be valid, but ranks without a row only add collectives.
+        """
         model = self.sizes["model"]
         if model == 1:
             return FEWEST[:1]
@@ -134,16 +148,16 @@ class PlanSearch:
         shape, at, order = state or (problem.shape, None, None)
         chosen = choices(layers, [choice] * len(layers))
         placer = Placer(outline, chosen, shape, splits(outline.sizes, problem.shares), at=at, order=order)
-        walk = Walk(local_shape(placer.layout, problem.batch_size, outline), problem.batch_size, problem.itemsize)
-        walk.first = state is None
+        workload = Workload(local_shape(placer.layout, problem.batch_size, outline), problem.batch_size, problem.itemsize)
+        workload.first = state is None
         placer.place(segment)
         if not segment:
             placer.finish()
-        walk.go(placer.layers)
-        alone = self._seconds(walk.works)
-        walk.update(placer.layers, outline)
+        workload.go(placer.layers)
+        alone = self._seconds(workload.works)
+        workload.update(placer.layers, outline)
         after = placer.shape, tuple(placer.at.items()), placer.order
-        return Step(self._seconds(walk.works), alone, walk.memory, after)
+        return Step(self._seconds(workload.works), alone, workload.memory, after)
 
     def _seconds(self, works):
         return sum(work.seconds(self.problem.machine, self.outline.size, self.problem.itemsize) for work in works)

@@ -16,12 +16,12 @@ from itertools import count
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost
 from parallel.performance.plan_search import PlanSearch, Problem, segments
-from parallel.performance.workload import STATE
+from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.place_network import checked
 
-TIE = 0.03  # by which predictions must differ to count: the model is no more exact than that
+TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
-PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # seconds for each byte of memory, to be tried in turn
+PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
 class NoRoom(ValueError):
@@ -32,8 +32,8 @@ class NoRoom(ValueError):
 class Candidate:
     """A grid with its best plan.
 
-    sizes: by axis. bound: seconds that every plan of the grid takes at least. cost: of a step; None where the grid was given
-    up before its plan was complete. reason: why it cannot be chosen, or nothing.
+    sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
+    best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
     """
 
     sizes: dict
@@ -58,10 +58,12 @@ class Candidate:
 
 
 class Planner:
-    """net: a serial Sequential. ranks: how many. batch_size: of the global minibatch. machine: a Machine.
+    """Finds the grid and the plan with the fastest predicted training step.
 
-    memory: bytes that a rank may use, by default its share of a node's; counted for SGD with momentum, every rank updating all
-    of its parameters. grid, plan: where they are given, sizes by axis and a text as `parallelize` takes them.
+    net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
+    memory: bytes that a rank may use, by default its share of the node's. Counted are parameters, gradients, SGD with momentum
+    without sharded optimizers, and activations. grid, plan: if given, only these are considered; as `parallelize` takes them.
+    shares: see `parallelize`.
     Raises ValueError as `parallelize` does.
     """
 
@@ -90,7 +92,7 @@ class Planner:
         good = []
         while heap:
             bound, _, search, candidate = heapq.heappop(heap)
-            if len(good) > shown and bound > (1 + TIE) * good[0].seconds:
+            if len(good) > shown and bound > (1 + TOLERANCE) * good[0].seconds:
                 break
             if candidate.cost:
                 good.append(candidate)
@@ -114,7 +116,7 @@ class Planner:
 
     def _ranked(self, good, candidates):
         """What `best` returns. good: the fastest Candidates that fit the memory, in order. candidates: all of them."""
-        alike = [candidate for candidate in good if candidate.seconds <= (1 + TIE) * good[0].seconds]
+        alike = [candidate for candidate in good if candidate.seconds <= (1 + TOLERANCE) * good[0].seconds]
         chosen = min(alike, key=lambda candidate: candidate.cost.collectives)
         complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
@@ -157,7 +159,7 @@ class Planner:
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""
         least = min((c for c in candidates if c.cost), key=lambda c: c.cost.memory)
         layer = max(self.layers, key=lambda layer: sum(p.size for p in layer.parameters))
-        most = sum(p.size for p in layer.parameters) * self.net.dtype.itemsize * (2 + STATE)
+        most = sum(p.size for p in layer.parameters) * self.net.dtype.itemsize * (2 + OPTIMIZER_ARRAYS)
         return (
             f"no plan for {self.ranks} ranks fits {self.memory / 2**30:.3g} GiB a rank: the least, grid {least.grid}, needs "
             f"{least.cost.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "

@@ -19,7 +19,7 @@ from mpi4py import MPI
 from nn.observer import Observer
 from parallel.grid.description import Ranks
 from parallel.performance.cost import local_shape
-from parallel.performance.workload import Walk
+from parallel.performance.workload import Workload
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.partition import size
 
@@ -41,7 +41,7 @@ class VirtualTime(Observer):
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
         self.net, self.machine, self.slow = net, machine, slow
         self.time = self.link = 0.0  # seconds: now; and when what was under way last was over
-        self.walks, self.groups, self.batch_size = {}, {}, None
+        self.workloads, self.groups, self.batch_size = {}, {}, None
         self._open = []  # of each pass that has begun: [thing, the share of its work for which time has passed already]
         net.grid.tally.clock = self
         net.observe(self)
@@ -71,8 +71,8 @@ class VirtualTime(Observer):
         self._open[-1][1] += share
 
     def parameters_changed(self, where):
-        walk = self._walk(self.batch_size)
-        update = sum(self._seconds(work) for work in walk.works if work.name == "update")
+        workload = self._workload(self.batch_size)
+        update = sum(self._seconds(work) for work in workload.works if work.name == "update")
         self.passes(update / max(1, self.net.size) * size(where))
 
     def passes(self, seconds):
@@ -81,34 +81,32 @@ class VirtualTime(Observer):
 
     def price(self, thing, phase, batch_size):
         """Seconds of a pass of a layer or a loss, for a minibatch of so many samples."""
-        walk = self._walk(batch_size)
+        workload = self._workload(batch_size)
         if thing.name == "loss":
-            return sum(self._seconds(work) for work in walk.works if work.name == "loss") if phase == "backward" else 0.0
+            return sum(self._seconds(work) for work in workload.works if work.name == "loss") if phase == "backward" else 0.0
         forward, gradients, backward = (
-            sum(self._seconds(work) for work in walk.of[thing] if work.phase == name)
+            sum(self._seconds(work) for work in workload.works_of[thing] if work.phase == name)
             for name in ("forward", "gradients", "backward")
         )
-        # What is noted as "backward" is both halves of a layer that has parameters and computes them at once.
-        half = backward / 2 if thing.fused and thing.parameters else 0.0
         return {
             "forward": forward,
-            "gradients": gradients + half,
-            "input_gradient": backward - half,
+            "gradients": gradients,
+            "input_gradient": backward,
             "backward": gradients + backward,
         }[phase]
 
     def _seconds(self, work):
         return work.seconds(self.machine, self.net.grid.size, self.net.dtype.itemsize)
 
-    def _walk(self, batch_size):
-        """This rank's work with a minibatch: a Walk."""
+    def _workload(self, batch_size):
+        """This rank's work with a minibatch: a Workload."""
         self.batch_size = batch_size
-        if batch_size not in self.walks:
+        if batch_size not in self.workloads:
             grid, net = self.net.grid, self.net
-            walk = Walk(local_shape(net.input, batch_size, grid), batch_size, net.dtype.itemsize)
-            walk.step(net.layers, grid)
-            self.walks[batch_size] = walk
-        return self.walks[batch_size]
+            workload = Workload(local_shape(net.input, batch_size, grid), batch_size, net.dtype.itemsize)
+            workload.step(net.layers, grid)
+            self.workloads[batch_size] = workload
+        return self.workloads[batch_size]
 
     # ----- communicating
 

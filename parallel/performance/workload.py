@@ -1,7 +1,8 @@
-"""What a rank does in a training step: its layers are gone through, and what each computes and sends is noted.
+"""The workload of one rank in a training step: its operations and the collectives that it takes part in.
 
-The layers are those that the rank would run, made by the same rules (`parallel/placement/placer.py`), so what is noted is what happens:
-the same blocks, redistributions, halos and sums of gradients. Nothing is computed and no array allocated.
+The list is made from the layers that the rank would run, which `parallel/placement/placer.py` places for running and for
+pricing alike. So blocks, redistributions, halos and gradient reductions are those of a real step. Nothing is computed and no
+array is allocated.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ import numpy as np
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
 from nn.conv_pool import LARGE
-from nn.convolution import algorithm
+from nn.convolution import algorithm, scattering
 from nn.pool import Pool2d
 from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
@@ -26,20 +27,22 @@ from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.partition import size
 from parallel.placement.redistribute import Redistribute
 
-STATE = 1  # arrays as large as the parameters that the optimizer keeps, as SGD with momentum does
-KERNELS = 3, 5  # of the tables of convolutions
-LONGEST_RUN, MOST_CHANNELS = 1024, 32  # from which on copies and poolings go no faster
+OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
+KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
+LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
 
 
 @dataclass(frozen=True)
 class Work:
-    """One thing that a rank does in a step.
+    """One operation that a rank computes in a step, or one collective that it takes part in.
 
-    layer, phase: of what: "forward", "backward", "gradients", "update" or "loss". name: the operation of a machine's
-    table, with its `sizes`; or the kind of a collective of `group`, of which this rank sends `nbytes`, and the rank for whom
-    the others wait `most`, if that is more.
-    flops: its arithmetic. nbytes: its traffic with memory. scale: how many times the seconds of the table.
-    behind: the Works that a collective goes on behind, where someone calls the MPI library meanwhile: else little moves.
+    layer: the name of the layer that it belongs to. phase: "forward", "gradients" (of the parameters), "backward" (the gradient
+    of the input), "update" or "loss".
+    Of an operation: name, sizes: the table of the machine file that has its time, and where in the table; scale: a factor on
+    that time; flops: its arithmetic; nbytes: its memory traffic in bytes.
+    Of a collective: name: its kind; group: its ranks; nbytes: the bytes that this rank sends; most: the bytes of the rank that
+    sends or receives the most, where that is known and more; behind: the Works that it overlaps with, during which the MPI
+    library is called so that it makes progress.
     """
 
     layer: str
@@ -54,7 +57,7 @@ class Work:
     behind: tuple = ()
 
     def seconds(self, machine, ranks, itemsize=4):
-        """On a machine of which so many ranks are in use."""
+        """Predicted seconds on a Machine of which `ranks` ranks are in use. itemsize: bytes of a number."""
         if self.group is None:
             seconds = machine.operation_seconds(self.name, self.sizes, self.scale, self.flops, self.nbytes, itemsize, ranks)
             return seconds + machine.core.get("step", 0.0) * (self.name == "loss")
@@ -64,22 +67,26 @@ class Work:
         return max(0.0, seconds - hidden)
 
 
-class Walk:
-    """Goes through the layers of one rank and notes what they do.
+class Workload:
+    """The Works of one rank, collected layer by layer.
 
-    itemsize: bytes of a number. batch_size: of the global minibatch. shape: of this rank's array here, samples first.
-    works: what was noted, in the order of the forward pass. elements: of the arrays that are kept for backward.
-    parameters: how many are held and updated. of: the works that are no communication, by the layer that does them.
+    shape: of this rank's block of the activations at the current layer, samples first. batch_size: of the global minibatch.
+    itemsize: bytes of a number.
+
+    works: all Works so far, in the order of the forward pass. works_of: {layer: its operations, without collectives}.
+    elements: number of elements of the activations that are kept for backward. parameters: number of elements that are held
+    and updated.
     """
 
     def __init__(self, shape, batch_size, itemsize=4):
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
         self.works, self.elements, self.parameters = [], prod(shape), 0
-        self.layer, self.of = None, defaultdict(list)
-        self.before, self.streams = None, False  # the layer before; whether its outputs never leave the cache
-        self.first = True  # no layer so far had parameters, so nothing goes backward any further
+        self.layer, self.works_of = None, defaultdict(list)
+        self.before, self.streams = None, False  # the previous layer; whether its outputs are still in the cache
+        self.first = True  # no layer so far has parameters, so that no gradient of the input is needed
 
     def go(self, layers):
+        """Add the forward and backward work of layers that run one after another."""
         for layer in layers:
             outer, self.layer, self.name = self.layer, layer, layer.name
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
@@ -90,25 +97,25 @@ class Walk:
             self.layer, self.name, self.before = outer, outer and outer.name, layer
 
     def step(self, layers, outline):
-        """All layers of a network, and what comes behind them in a step."""
+        """Add a whole training step: all layers of a network, the loss, the gradient reductions and the update."""
         self.go(layers)
         self.loss(outline)
         self.update(layers, outline)
 
     @property
     def memory(self):
-        """Bytes that the rank needs: parameters, gradients, the optimizer's state, and the arrays of its layers, each way."""
-        return self.itemsize * (self.parameters * (2 + STATE) + 2 * self.elements)
+        """Bytes that the rank needs: parameters, their gradients, the optimizer's arrays, activations and their gradients."""
+        return self.itemsize * (self.parameters * (2 + OPTIMIZER_ARRAYS) + 2 * self.elements)
 
     def loss(self, outline):
-        """Behind the layers of a network."""
+        """Add the loss: its own computation, and the all-reduce of its value, which overlaps with backward."""
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
         self.all_reduce_doubles("loss", 1, outline.group(*AXES), backward)
 
     def update(self, layers, outline):
-        """The sums of the gradients of layers, and the update of their parameters."""
+        """Add the reductions of the gradients of these layers, and the update of their parameters."""
         self.name = "gradients"
         for group, elements in gradient_sums(layers, outline):
             self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group.size, group.rank))
@@ -117,11 +124,11 @@ class Walk:
         self.compute("update", "update", (parameters,), 4 * parameters, 5 * parameters)
         self.parameters += parameters
 
-    # ----- notes
+    # ----- adding one operation or collective
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
-        self.of[self.layer].append(self.works[-1])
+        self.works_of[self.layer].append(self.works[-1])
         return self.works[-1]
 
     def communicate(self, phase, kind, group, elements, behind=(), most=0):
@@ -130,20 +137,26 @@ class Walk:
             self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, behind=behind))
 
     def both(self, name, elements, arrays=2, block=None, more=()):
-        """A layer that goes through so many elements each way, in blocks of so many of them. more: sizes of its table."""
+        """Add forward and backward of a layer that only passes over its elements.
+
+        arrays: how many arrays of that size forward reads and writes; backward has one more. block: elements that are processed
+        at a time, by default all. more: further sizes that the layer's table depends on.
+        """
         sizes, scale = (block or elements, *more), elements / block if block else 1.0
         self.compute("forward", f"{name}.forward", sizes, 0, arrays * elements, scale)
         if not self.first:
             self.compute("backward", f"{name}.backward", sizes, 0, (arrays + 1) * elements, scale)
 
     def pack(self, phase, elements, run):
-        """Copy elements of which so many lie side by side."""
+        """Add a copy into or out of a message buffer. run: how many elements lie side by side."""
         self.compute(phase, "pack", (elements, min(max(run, 1), LONGEST_RUN)), 0, 2 * elements)
 
     def all_reduce_doubles(self, phase, numbers, group, behind=()):
-        self.communicate(phase, "all-reduce", group, all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize, behind)
+        self.communicate(
+            phase, "all-reduce", group, all_reduce_elements(numbers, group.size, group.rank) * 8 / self.itemsize, behind
+        )
 
-    # ----- one rule a kind of layer
+    # ----- one method for each kind of layer
 
     def linear(self, layer):
         n, (inputs, outputs) = self.shape[0], layer.weight.block_shape
@@ -163,22 +176,23 @@ class Walk:
         pixels = rows * columns
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
-        phases = "forward", "gradients" if self.first else "backward"
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
         self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= LARGE
         pixels = chosen.pixels_computed(rows, columns)
-        works = []
-        for phase in phases:
-            times = 2 if phase == "backward" else 1
-            if kh * kw == 1:  # a product of matrices, and nothing else
-                name, sizes, scale = f"linear.{'forward' if times == 1 else 'gradients'}", (n * pixels, inputs, outputs), times
-            else:
-                kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
-                name, sizes = f"conv{kernel}.{phase}", (n, pixels, inputs, outputs)
-                scale = kh * kw / kernel**2
-                if phase == "backward":  # half of it is for the kernel
-                    scale *= (1 + chosen.input_gradient_cost(height, width, inputs, outputs)) / 2
-            works.append(self.compute(phase, name, sizes, times * products, times * traffic, scale))
+        if kh * kw == 1:  # a product of matrices, and nothing else
+            operation, sizes, scale = "linear", (n * pixels, inputs, outputs), 1.0
+        else:
+            kernel = min(KERNELS, key=lambda k: abs(k * k - kh * kw))
+            operation, sizes, scale = f"conv{kernel}", (n, pixels, inputs, outputs), kh * kw / kernel**2
+        works = [
+            self.compute(phase, f"{operation}.{phase}", sizes, products, traffic, scale) for phase in ("forward", "gradients")
+        ]
+        if not self.first:
+            # The cost is in units of the input gradient in the tables, whose layers keep the size of the images, where the
+            # gradient is itself a convolution; in units of forward where it is added up pixel by pixel (strides above 1).
+            cost = chosen.input_gradient_cost(height, width, inputs, outputs) if kh * kw > 1 else 1.0
+            unit = "forward" if cost == scattering(inputs, outputs) else "input_gradient"
+            works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
         self.shape = n, rows, columns, outputs
         return works
 
@@ -235,13 +249,16 @@ class Walk:
         self.both("copy", prod(self.shape))
 
     def redistribute(self, move):
-        """Every layer that only communicates: forward, and backward unless nothing goes back any further."""
+        """A layer that only communicates: forward, and backward where a gradient of the input is needed."""
         self.shape = self.moved("forward", move)
         if not self.first:
             self.moved("backward", move, self.shape)
 
     def moved(self, direction, move, shape=None):
-        """Note one direction of a Redistribute; returns the shape behind it. shape: of what comes in, by default the one here."""
+        """Add one direction of a Redistribute; returns the shape of the block after it.
+
+        shape: of the block before it, by default the current one.
+        """
         step = move.step(direction, self.shape if shape is None else shape, self.batch_size)
         if step is None:
             return self.shape if shape is None else shape
@@ -254,23 +271,24 @@ class Walk:
     def halo_convolution(self, layer):
         before = self.shape
         self.shape = layer.halo.step("forward", before, self.batch_size).there
-        forward, _ = self.convolution(layer.conv)
+        forward, *_ = self.convolution(layer.conv)
         after, self.shape = self.shape, before
-        share = size(layer.inner) / max(after[layer.dim], 1)  # of the outputs without a halo; the others are a call of their own
+        # The outputs that need no halo; the others are computed in a separate call.
+        share = size(layer.inner) / max(after[layer.dim], 1)
         if 0 < share < 1 and len(forward.sizes) == 4:
             n, pixels, *channels = forward.sizes
             parts = [
                 replace(forward, sizes=(n, pixels * p, *channels), flops=forward.flops * p, nbytes=forward.nbytes * p)
                 for p in (share, 1 - share)
             ]
-            for works in (self.works, self.of[self.layer]):
+            for works in (self.works, self.works_of[self.layer]):
                 works[works.index(forward)] = parts[0]
                 works.append(parts[1])
         self.redistribute(layer.halo)
         self.shape = after
 
     def gathered(self, layer):
-        """The all-gather of a GatheredLinear, and backward its reduce-scatter, which goes on behind the weights' gradient."""
+        """A GatheredLinear: its all-gather and, in backward, its reduce-scatter, which overlaps with the weights' gradient."""
         forward = layer.move.step("forward", self.shape, self.batch_size)
         backward = layer.move.step("backward", forward.there, self.batch_size)
         self.shape = forward.there
@@ -281,24 +299,24 @@ class Walk:
 
 
 RULES = {
-    Linear: Walk.linear,
-    Conv2d: Walk.convolution,
-    Pool2d: Walk.pool,
-    Dropout: Walk.elementwise,
-    BatchNorm: Walk.batch_norm,
-    LocalResponseNorm: Walk.response_norm,
-    Flatten: Walk.flatten,
-    Residual: Walk.residual,
-    Concat: Walk.concat,
-    Activation: Walk.elementwise,
-    Redistribute: Walk.redistribute,
-    HaloConv2d: Walk.halo_convolution,
-    GatheredLinear: Walk.gathered,
+    Linear: Workload.linear,
+    Conv2d: Workload.convolution,
+    Pool2d: Workload.pool,
+    Dropout: Workload.elementwise,
+    BatchNorm: Workload.batch_norm,
+    LocalResponseNorm: Workload.response_norm,
+    Flatten: Workload.flatten,
+    Residual: Workload.residual,
+    Concat: Workload.concat,
+    Activation: Workload.elementwise,
+    Redistribute: Workload.redistribute,
+    HaloConv2d: Workload.halo_convolution,
+    GatheredLinear: Workload.gathered,
 }
 
 
 def gradient_sums(layers, outline):
-    """(group, elements) of the collectives in which the gradients of layers are summed, see `parallel/sync/reduction.py`."""
+    """Yields (group, elements) of each all-reduce of the layers' gradients, as `parallel/sync/reduction.py` does them."""
     parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
     for axes, run in groupby(parameters, key=lambda p: p.layout.replicated):
         group, elements = outline.group(*axes), sum(p.size for p in run)

@@ -24,15 +24,18 @@ class Layout:
 
     @property
     def sample_shape(self):
-        """Of activations: the shape of a whole sample, (features,) or (height, width, channels)."""
+        """The shape of a whole sample of activations: (features,) or (height, width, channels)."""
         return self.shape[1:]
 
     def of(self, samples):
-        """The layout of a minibatch of so many samples."""
+        """The layout of activations with `samples` samples."""
         return Layout((samples, *self.shape[1:]), self.sizes, self.placements)
 
     def part(self, dim, coordinates, inside=None):
-        """The indices of a dimension that the rank at `coordinates` holds. inside: only the axes before this one divide it."""
+        """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.
+
+        inside: if given, the name of an axis: only the axes before it divide the dimension.
+        """
         dim %= len(self.shape)
         held = slice(0, self.shape[dim])
         for axis, placement in self.placements.items():
@@ -44,15 +47,15 @@ class Layout:
         return held
 
     def block(self, coordinates):
-        """The index of the block that the rank at `coordinates` holds: one part for each dimension."""
+        """The block that the rank at `coordinates` holds: for each dimension a slice or an index array."""
         return tuple(self.part(dim, coordinates) for dim in range(len(self.shape)))
 
     def rows(self, samples, coordinates):
-        """Of activations: the slice of a global minibatch that the rank at `coordinates` holds."""
+        """The slice of a global minibatch of `samples` samples that the rank at `coordinates` holds, of activations."""
         return self.of(samples).part(0, coordinates)
 
     def sample_block(self, coordinates):
-        """Of activations: the part of each sample that the rank at `coordinates` holds, one for each dimension of a sample."""
+        """The part of each sample that the rank at `coordinates` holds, of activations: one for each dimension of a sample."""
         return tuple(self.part(dim, coordinates) for dim in range(1, len(self.shape)))
 
     def local_shape(self, coordinates):
@@ -70,7 +73,5 @@ class Layout:
         return tuple(axis for axis, placement in self.placements.items() if placement.dim is not None)
 
     def is_counted(self, coordinates):
-        """Whether, of the ranks that hold the same block, the one at `coordinates` counts in sums over the grid."""
+        """Whether the rank at `coordinates` counts in sums over the grid: one of those that hold the same block does."""
         return all(coordinates[axis] == 0 for axis in self.replicated)
-
-

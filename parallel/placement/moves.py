@@ -66,12 +66,12 @@ class Step:
 
     @cached_property
     def most(self):
-        """Elements that the busiest rank of the group sends or receives, for whom the others wait."""
+        """The most elements that any rank of the group sends or receives: the others wait for that rank."""
         return self.move.most(self)
 
     @property
     def copies(self):
-        """(elements, how many of them lie side by side) of each array that is packed for the message or unpacked from it."""
+        """(elements, how many of them lie side by side) of each array that is packed into or unpacked from a message buffer."""
         return [
             (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
             for shard, shape in ((self.target, self.here), (self.source, self.there))
@@ -82,29 +82,29 @@ class Step:
 
     @cached_property
     def sent_parts(self):
-        """What goes from here to each rank: parts of the whole dimension."""
+        """For each rank, the indices of the whole dimension that this rank sends to it."""
         mine = self.outgoing.part(self.group.rank)
         return [common(mine, part) for part in self.incoming.parts]
 
     @cached_property
     def received_parts(self):
-        """What comes here from each rank: parts of the whole dimension."""
+        """For each rank, the indices of the whole dimension that this rank receives from it."""
         mine = self.incoming.part(self.group.rank)
         return [common(part, mine) for part in self.outgoing.parts]
 
     @cached_property
     def adds(self):
         """Whether several ranks hold partial sums of one element, because the parts of the source overlap."""
-        return sum(self.outgoing.sizes) > len(set_of_all(self.outgoing))
+        return sum(self.outgoing.sizes) > len(held_indices(self.outgoing))
 
-    @property
+    @cached_property
     def row(self):
         """Elements of the array for each index of the dimension."""
         return prod(resized(self.here, self.source.dim, 1))
 
 
-def set_of_all(partition):
-    """All indices that some rank holds."""
+def held_indices(partition):
+    """The indices that at least one rank holds, an array."""
     held = np.zeros(partition.length, bool)
     for part in partition.parts:
         held[part] = True
@@ -187,7 +187,7 @@ class AllToAll(Move):
 
 
 class Exchange(Move):
-    """What goes on while a rank computes: `start` begins it, `finish` waits and completes the result."""
+    """An exchange between neighbours, which can overlap with computing: `start` begins it, `finish` waits for it."""
 
     kind = "exchange"
 
@@ -214,7 +214,7 @@ class Exchange(Move):
         return transfer
 
     def keep(self, step, x, out):
-        """Copy what this rank holds before and behind."""
+        """Copy the elements that this rank holds both before and after the exchange from x to out."""
         dim, kept = step.source.dim, step.sent_parts[step.group.rank]
         before, behind = step.outgoing.part(step.group.rank), step.incoming.part(step.group.rank)
         arrives = size(kept) if step.adds else sum(map(size, step.received_parts))
@@ -240,10 +240,10 @@ class Exchange(Move):
         return [0 if rank == step.group.rank else size(part) * step.row for rank, part in enumerate(parts)]
 
     def buffer(self, step):
-        return sum(self.counts(step, step.sent_parts)), 0
+        return exchanged(step.outgoing, step.incoming, step.group.rank)[0] * step.row, 0
 
     def most(self, step):
-        return busiest(step.outgoing, step.incoming) * step.row
+        return exchanged(step.outgoing, step.incoming, step.group.rank)[1] * step.row
 
 
 class TakePart(Move):
@@ -334,14 +334,33 @@ def unpack(out, dim, parts, shapes, space, receive):
 
 
 @lru_cache(maxsize=4096)
-def busiest(outgoing, incoming):
-    """The most indices that one rank sends, or receives, in an exchange from one Partition to another."""
-    if outgoing.is_contiguous and incoming.is_contiguous:
-        (start, stop), (first, last) = (
-            np.array([(part.start, part.stop) for part in partition.parts]).T for partition in (outgoing, incoming)
-        )
-        between = np.maximum(np.minimum.outer(stop, last) - np.maximum.outer(start, first), 0)
-    else:
-        between = np.array([[size(common(a, b)) for b in incoming.parts] for a in outgoing.parts])
-    np.fill_diagonal(between, 0)
-    return int(max(between.sum(0).max(initial=0), between.sum(1).max(initial=0)))
+def exchanged(outgoing, incoming, rank):
+    """(indices that this rank sends, the most indices that any rank sends or receives) in an exchange between two Partitions.
+
+    It takes time and memory in proportion to the length of the dimension and the ranks that hold any of it.
+    """
+    needed, held = copies_before(incoming), copies_before(outgoing)
+    sent, most = 0, 0
+    for other in range(max(outgoing.occupied, incoming.occupied)):
+        before, behind = outgoing.part(other), incoming.part(other)
+        kept = size(common(before, behind))
+        sends, receives = copies_of(before, needed) - kept, copies_of(behind, held) - kept
+        most = max(most, sends, receives)
+        if other == rank:
+            sent = sends
+    return sent, most
+
+
+def copies_before(partition):
+    """For each index i of the dimension, and for its end: how many copies the ranks hold of the indices below i."""
+    copies = np.zeros(partition.length + 1, np.int64)
+    for rank in range(partition.occupied):
+        copies[1:][partition.part(rank)] += 1
+    return np.cumsum(copies)
+
+
+def copies_of(part, before):
+    """How many copies there are of the indices of a part. before: what `copies_before` returned."""
+    if isinstance(part, slice):
+        return int(before[part.stop] - before[part.start])
+    return int((before[part + 1] - before[part]).sum())

@@ -17,8 +17,8 @@ EMPTY = slice(0, 0)
 class Partition:
     """A value that says for a dimension of `length` indices which of them each of `ranks` ranks holds.
 
-    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `grouped`. It answers for any rank,
-    without communication, and equal partitions compare equal however they were made.
+    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It answers for
+    any rank, without communication, and equal partitions compare equal however they were made.
     """
 
     length: int
@@ -57,8 +57,17 @@ class Partition:
                 return rank
         return None
 
+    def mapped(self, length, function):
+        """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
+
+        The parts are computed when they are asked for, so that it costs nothing however many ranks there are. The function must
+        turn slices into slices, and an empty part into an empty one: such as from the rows of an output to those of the input
+        that they are computed from.
+        """
+        return _Mapped(self, length, function)
+
     def grouped(self, unit):
-        """The Partition of `unit` times as many indices in which each index of this one stands for `unit` that stay together."""
+        """The Partition of `unit` times as many indices where each index of this one stands for `unit` that stay together."""
         return Partition.of(self.length * unit, tuple(_times(part, unit) for part in self.parts))
 
     @cached_property
@@ -74,16 +83,17 @@ class Partition:
             held[part] += 1
         return bool((held == 1).all())
 
-    @cached_property
-    def key(self):
-        """What equal partitions have in common."""
-        return self.length, tuple((p.start, p.stop) if isinstance(p, slice) else p.tobytes() for p in self.parts)
+    @property
+    def occupied(self):
+        """A bound on the ranks that hold anything: all ranks from this one on hold nothing."""
+        return self.ranks
 
     def __eq__(self, other):
         if self is other:
             return True
-        alike = isinstance(other, Partition) and (self.length, self.ranks) == (other.length, other.ranks)
-        return alike and self.key == other.key
+        if not isinstance(other, Partition) or (self.length, self.ranks) != (other.length, other.ranks):
+            return False
+        return all(equal(self.part(rank), other.part(rank)) for rank in range(max(self.occupied, other.occupied)))
 
     def __hash__(self):
         return hash((self.length, self.ranks))
@@ -127,20 +137,16 @@ class Partition:
     @staticmethod
     def at_rank(length, ranks, rank):
         """One rank holds all indices, the others none."""
-        return Partition.of(length, tuple(slice(0, length) if r == rank else EMPTY for r in range(ranks)))
+        return _AtRank(length, ranks, rank)
 
     @staticmethod
     def of(length, parts):
         """The Partition of these parts: slices, or increasing index arrays. ValueError for indices outside the dimension."""
-        parts = tuple(_normal(part) for part in parts)
-        for part in parts:
-            if size(part) and not (0 <= first(part) and last(part) < length):
-                raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
-        return _Explicit(length, parts)
+        return _Explicit(length, tuple(_inside(_normal(part), length) for part in parts))
 
 
 class _Even(Partition):
-    """Known from three numbers, so that it costs nothing however many ranks there are. unit: how many indices stay together."""
+    """Even parts, computed when they are asked for. unit: how many indices always stay together."""
 
     is_contiguous = True
 
@@ -155,6 +161,10 @@ class _Even(Partition):
     def size(self, rank):
         return (self.least + (rank < self.longer)) * self.unit
 
+    @property
+    def occupied(self):
+        return min(self.ranks, self.length // self.unit)
+
     def grouped(self, unit):
         return _Even(self.length * unit, self.ranks, self.unit * unit)
 
@@ -166,8 +176,42 @@ class _Even(Partition):
     __hash__ = Partition.__hash__
 
 
+class _AtRank(Partition):
+    """All indices are at one rank."""
+
+    is_contiguous = True
+
+    def __init__(self, length, ranks, rank):
+        self.length, self.ranks, self.rank = length, ranks, rank
+
+    def part(self, rank):
+        return slice(0, self.length) if rank == self.rank and self.length else EMPTY
+
+    @property
+    def occupied(self):
+        return self.rank + 1
+
+
+class _Mapped(Partition):
+    """Each part is computed from the part of another Partition, see `Partition.mapped`."""
+
+    def __init__(self, base, length, function):
+        self.base, self.length, self.ranks, self.function = base, length, base.ranks, function
+
+    def part(self, rank):
+        return _inside(_normal(self.function(self.base.part(rank))), self.length)
+
+    @property
+    def occupied(self):
+        return self.base.occupied
+
+    @property
+    def is_contiguous(self):
+        return self.base.is_contiguous
+
+
 class _Explicit(Partition):
-    """Known part by part."""
+    """A Partition that stores its parts."""
 
     def __init__(self, length, parts):
         self.length, self.ranks, self._parts = length, len(parts), parts
@@ -210,6 +254,13 @@ def first(part):
 def last(part):
     """The last index of a part that is not empty."""
     return part.stop - 1 if isinstance(part, slice) else int(part[-1])
+
+
+def equal(a, b):
+    """Whether two parts hold the same indices."""
+    if isinstance(a, slice) or isinstance(b, slice):  # the normal form of a part is unique
+        return isinstance(a, slice) and isinstance(b, slice) and a == b
+    return np.array_equal(a, b)
 
 
 def common(a, b):
@@ -255,7 +306,7 @@ def _times(part, unit):
 
 
 def _normal(part):
-    """A part in the form in which equal ones are alike: a slice where the indices follow one another, (0, 0) if it is empty."""
+    """The unique form of a part: a slice where the indices are consecutive, `EMPTY` if there are none, else an index array."""
     if isinstance(part, slice):
         return part if part.stop > part.start else EMPTY
     part = np.asarray(part, np.int64)
@@ -265,4 +316,11 @@ def _normal(part):
         raise ValueError("the indices of a part must increase")
     if part[-1] - part[0] + 1 == len(part):
         return slice(int(part[0]), int(part[-1]) + 1)
+    return part
+
+
+def _inside(part, length):
+    """The part itself; ValueError if it has indices outside of a dimension of this length."""
+    if size(part) and not (0 <= first(part) and last(part) < length):
+        raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
     return part

@@ -1,7 +1,7 @@
 """From the layers of a serial network to those of one rank: layer by layer, with the redistributions between them."""
 
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
 from nn.activations import Activation
@@ -71,7 +71,7 @@ class Placer:
                 self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name):
-        """Append what brings the activations to `target` along an axis."""
+        """Append the redistributions that bring the activations to the placement `target` along an axis."""
         source = self.at[axis]
         if source == target:
             return
@@ -101,7 +101,7 @@ class Placer:
         self.layers.append(layer)
 
     def whole_values(self, name):
-        """What is elementwise, or compares, can not work on partial sums: add them up."""
+        """Reduce partial sums, for layers that are not linear and so cannot work on them."""
         for axis, placement in self.at.items():
             if placement == Partial():
                 self.move(axis, self.shard(axis, C), name)
@@ -113,7 +113,7 @@ class Placer:
     # ----- one method for each kind of layer
 
     def weights(self, layer):
-        """A Linear or Conv2d: its input is brought to where each axis' choice wants it, and it keeps its block of the weights."""
+        """A Linear or Conv2d: its input is moved to the placement of each choice, and the rank keeps its block of the weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)
@@ -162,7 +162,7 @@ class Placer:
         return block, outputs
 
     def _hides_gather(self, before, block):
-        """Whether an all-gather goes on behind the products of the Linear that it is for: where it crosses a network."""
+        """Whether to overlap an all-gather with the products of the Linear that needs it: where it crosses nodes."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
         if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not is_cpu():
             return False
@@ -179,7 +179,7 @@ class Placer:
             dim = self.at[axis].dim
             length = self.shape[dim - 1]
             outputs = self.splits[axis].of_length(window.outputs(dim, length))
-            needed = Partition.of(length, tuple(window.input_part(dim, part, length) for part in outputs.parts))
+            needed = needed_part(window, outputs, dim, length)
             halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(dim, needed), self.shape)
             if halo.moves("forward"):
                 halos.append(halo)
@@ -225,7 +225,7 @@ class Placer:
             if not self.at[axis].partition.is_contiguous:  # neighbouring channels are to be on the same rank
                 self.move(axis, self.shard(axis, C), layer.name)
             owned, rank = self.at[axis].partition, self.grid.coordinates[axis]
-            needed = Partition.of(channels, tuple(layer.neighbours(part, channels) if size(part) else EMPTY for part in owned.parts))
+            needed = owned.mapped(channels, lambda part: layer.neighbours(part, channels) if size(part) else EMPTY)
             mine, seen = owned.part(rank), needed.part(rank)
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
@@ -297,6 +297,15 @@ PLACES = {
     Concat: Placer.concat,
     Activation: Placer.elementwise,
 }
+
+
+@lru_cache(maxsize=1024)
+def needed_part(window, outputs, dim, length):
+    """The Partition of a dimension of an image, of this length, that the ranks need for their parts of the output.
+
+    It is cached because the planner asks for the same one again and again, and compares what it gets.
+    """
+    return outputs.mapped(length, partial(window.input_part, dim, length=length))
 
 
 class GlobalBatchNorm(BatchNorm):

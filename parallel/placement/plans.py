@@ -9,8 +9,8 @@
 | "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" a strip of the rows or
-columns of each image (only convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3):
+With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" they share the rows or
+the columns of each image (only convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3):
 activations are computed on every rank, backward slices the gradient of the output and all-reduces that of the input. It is
 kept beside the others to be compared with.
 
@@ -56,7 +56,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
     """The plan that moves the fewest bytes on an axis of `ranks` ranks in a step: the shortest path over the layers.
 
     sizes: (features in, features out) of each layer, for one sample. allowed: the choices to take from, one tuple for each
-    layer, by default `FEWEST`: all weights are sharded. An edge is weighted with what both directions move for one sample; halos
+    layer, by default `FEWEST`: all weights are sharded. An edge has the weight that both directions move for one sample; halos
     are small beside it and left out; the layers of branches count as if they followed one another. From 3 ranks on it
     moves at most 2/3 of what "laugier" does, at 2 ranks if there are at most 1.5 times as many outputs as inputs of the
     last of several layers.

@@ -44,7 +44,7 @@ def halo(samples, shape, window, ranks, dim=H):
     """
     length = shape[dim - 1]
     owned, outputs = (Partition.even(n, ranks) for n in (length, window.outputs(dim, length)))
-    needed = Partition.of(length, tuple(window.input_part(dim, part, length) for part in outputs.parts))
+    needed = outputs.mapped(length, lambda part: window.input_part(dim, part, length))
     missing = sum(needed.size(rank) - size(owned.intersection(rank, needed, rank)) for rank in range(ranks))
     return samples * prod(shape) // length * missing
 

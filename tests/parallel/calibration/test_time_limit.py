@@ -5,7 +5,7 @@ import pytest
 
 from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
-from parallel.calibration.core_speed import Paced
+from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.grid.description import Ranks
 from parallel.performance import machine
@@ -49,7 +49,7 @@ def test_no_time_at_all_gives_a_whole_machine_file_all_the_same(comm):
     for kind in content["collectives"]:  # the lengths that are always measured
         assert len(content["collectives"][kind]["2"]) >= 2
     assert described.collective_seconds("all-reduce", Ranks(comm.size, 0, comm.size), comm.size, 1000) >= 0
-    passes = step_overhead.measured_steps(Paced(comm), limit=TimeLimit(comm, -1.0))
+    passes = step_overhead.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
     assert passes.shape == (1, len(list(step_overhead.problems(comm.size)))) and (passes > 0).all()
 
 
@@ -62,7 +62,7 @@ def test_what_was_measured_before_the_end_is_kept(comm):
             seen.append(thing)
             yield thing
 
-    tables = measure.tables(Paced(comm), some)
+    tables = measure.tables(NormalisedTimer(comm), some)
     assert len(seen) == 40 and tables
     for name, table in tables.items():
         machine.check_table(name, table)

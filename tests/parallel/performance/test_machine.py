@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from nn import Conv2d, Sequential
 from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
-from parallel.calibration.core_speed import Paced
+from parallel.calibration.core_speed import NormalisedTimer
 from parallel.grid.description import Outline, Ranks
 from parallel.performance import machine
 from parallel.performance.cost import Cost
-from parallel.performance.machine import Table, checked, names, on_curve, read
+from parallel.performance.machine import Table, checked, interpolated, names, read
 from tests.mpi import mpi
 
 GOOD = {
@@ -33,7 +34,7 @@ def test_tables_are_exact_where_measured_and_follow_powers_between():
     assert table.seconds((1, 100)) == pytest.approx(8**0.5)
     assert table.seconds((64, 10)) == pytest.approx(16)  # in proportion above
     assert table.seconds((1, 1)) == pytest.approx(1)  # flat below
-    assert on_curve([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
+    assert interpolated([(8, 1.0), (32, 4.0)], 16) == pytest.approx(2)
 
 
 def test_constants_where_nothing_was_measured():
@@ -47,6 +48,20 @@ def test_constants_where_nothing_was_measured():
     assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
     assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
     assert one.collective_seconds("all-gather", Ranks(1, 0, 1), 16, 1000) == 0
+
+
+def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_kernel():
+    """Without padding, the gradient of a 14 x 14 input comes from 10 x 10 outputs: 1.96 times that of the tables' layers."""
+    axes, one = [[1, 1000]] * 4, [[[[1e-3] * 2] * 2] * 2] * 2
+    tables = {
+        "conv5.forward": {"axes": axes, "seconds": one},
+        "conv5.gradients": {"axes": axes, "seconds": one},
+        "conv5.backward": {"axes": axes, "seconds": [[[[6e-3] * 2] * 2] * 2] * 2},
+    }
+    net = Sequential([Conv2d(6, 6, 1), Conv2d(6, 16, 5)], input_shape=(14, 14, 6))
+    cost = Cost(net, Outline({}), "out", 10, checked(GOOD | {"tables": tables}))
+    found = {work.phase: cost.seconds_of(work) for work in cost.works if work.name.startswith("conv5")}
+    assert found == pytest.approx({"forward": 1e-3, "gradients": 1e-3, "backward": 1.96 * 5e-3})
 
 
 def test_a_collective_over_nodes_takes_no_less_than_what_its_ranks_on_a_node_send_each_other():
@@ -158,7 +173,7 @@ def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
     first = this_machine.here(comm)
-    found = step_overhead.beyond(Paced(comm), first)
+    found = step_overhead.beyond(NormalisedTimer(comm), first)
     again = machine.checked(json.loads(this_machine.place(comm).read_text()) | {"core": first.core | found})
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size

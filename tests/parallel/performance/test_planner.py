@@ -10,7 +10,7 @@ from parallel import parallelize
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
-from parallel.performance.planner import TIE, NoRoom, Planner, every_grid, why_lost
+from parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid, why_lost
 from tests.mpi import mpi
 from tests.parallel.equality import error, serial
 from tests.parallel.performance.test_cost import images
@@ -52,7 +52,7 @@ def test_no_plan_is_better_than_the_one_that_is_chosen(machine, ranks, batch_siz
         slack = 3 * 2 * machine.links["network"]["alpha"] * 3
         fastest = min([chosen, *others], key=lambda candidate: candidate.seconds)
         assert fastest.seconds <= best + slack, (fastest.grid, fastest.plan, fastest.seconds, best)
-        assert chosen.seconds <= (1 + TIE) * fastest.seconds
+        assert chosen.seconds <= (1 + TOLERANCE) * fastest.seconds
         assert all(o.cost.collectives >= chosen.cost.collectives for o in others if o.seconds < chosen.seconds)
         assert all(other.bound <= other.seconds for other in [chosen, *others] if other.cost)
         assert all(why_lost(other, chosen) for other in others)

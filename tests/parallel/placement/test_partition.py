@@ -69,6 +69,26 @@ def test_equal_partitions_are_equal_however_they_were_made():
         assert even != other
 
 
+@pytest.mark.parametrize("base", [Partition.even(7, 3), Partition.weighted(7, (0, 5, 1)), Partition.even(2, 5)])
+def test_a_mapped_partition_is_the_one_of_the_mapped_parts(base):
+    def wider(part):
+        return slice(max(0, part.start - 1), min(base.length, part.stop + 1)) if size(part) else EMPTY
+
+    mapped = base.mapped(base.length, wider)
+    listed_parts = Partition.of(base.length, tuple(wider(part) for part in base.parts))
+    assert mapped == listed_parts and listed_parts == mapped and hash(mapped) == hash(listed_parts) and mapped.is_contiguous
+    assert mapped != base
+    with pytest.raises(ValueError, match="outside of 1"):
+        _ = base.mapped(1, wider).parts
+
+
+def test_all_at_one_rank_of_a_million():
+    partition = Partition.at_rank(9, 10**6, 3)
+    assert partition.part(3) == slice(0, 9) and partition.part(2) == partition.part(10**6 - 1) == EMPTY
+    assert partition == Partition.at_rank(9, 10**6, 3) != Partition.at_rank(9, 10**6, 4)
+    assert Partition.at_rank(4, 3, 1) == Partition.weighted(4, (0, 1, 0))
+
+
 def test_parts_may_overlap():
     halo = Partition.of(10, (slice(0, 6), slice(4, 10)))
     assert halo.sizes == [6, 6] and halo.owner(5) == 0
