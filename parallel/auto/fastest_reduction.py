@@ -17,18 +17,18 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from parallel.auto.cache import place, write
+from parallel.auto.cache_files import cache_path, write_whole
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7
 LARGEST = 1 << 22  # elements that are summed to find out
-ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
+LATENCIES_PER_BUCKET = 10  # a bucket's bytes take this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
 TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
-def fastest(net, question):
+def fastest_reduction(net, question):
     """The answer to "auto" or "overlap" for a ParallelSequential, as text for `--reduction`. Collective.
 
     "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
@@ -49,12 +49,12 @@ def fastest(net, question):
     key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
                     f"2^{elements.bit_length()}", *transport()])  # fmt: skip
-    known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)
+    known = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
     if known:
         return known
-    answer = grid.comm.bcast(measured(grid, group, elements, net.dtype, question, several_nodes))
+    answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
     if grid.rank == 0:
-        remember(key, answer)
+        store_answer(key, answer)
     return answer
 
 
@@ -63,23 +63,23 @@ def transport(environ=os.environ):
     return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
 
 
-def measured(grid, group, elements, dtype, question, several_nodes):
+def measure_fastest(grid, group, elements, dtype, question, several_nodes):
     """What the times of this job say. Collective; the ranks of other groups sum at the same time, as in training."""
     array = np.ones(elements, dtype)
-    sums = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
+    sums = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
     if question == "auto":
         with contextlib.suppress(NoSharedMemory):
-            if seconds(grid, shared_sum(grid, group, elements, dtype)) < sums:
+            if median_seconds(grid, shared_memory_sum(grid, group, elements, dtype)) < sums:
                 return "shared"
         if not several_nodes:
             return "plain"
-    latency = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
+    latency = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
     per_byte = max(sums - latency, 1e-9) / max(array.nbytes, 1)
-    kib = ALPHAS * latency / per_byte / 1024
+    kib = LATENCIES_PER_BUCKET * latency / per_byte / 1024
     return f"overlap:{round(min(max(kib, SMALLEST_BUCKET), LARGEST_BUCKET))}"
 
 
-def shared_sum(grid, group, elements, dtype):
+def shared_memory_sum(grid, group, elements, dtype):
     """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
     arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
     members = grid.on_node(group)
@@ -96,7 +96,7 @@ def shared_sum(grid, group, elements, dtype):
     return add_up
 
 
-def seconds(grid, action, rounds=ROUNDS):
+def median_seconds(grid, action, rounds=ROUNDS):
     """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
     found = []
     for _ in range(rounds + 1):  # the first one touches memory for the first time
@@ -107,23 +107,23 @@ def seconds(grid, action, rounds=ROUNDS):
     return median(grid.max(np.array(found[1:])).tolist())
 
 
-def cache():
-    return place("reductions.json")
+def answers_file():
+    return cache_path("reductions.json")
 
 
-def remembered():
+def stored_answers():
     """The answers so far, {question and machine: answer}; none where the file is missing or is no such file."""
     try:
-        answers = json.loads(cache().read_text())
+        answers = json.loads(answers_file().read_text())
         return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
     except (OSError, ValueError, AttributeError):
         return {}
 
 
-def remember(key, answer):
+def store_answer(key, answer):
     """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
     try:
-        write(cache(), json.dumps(remembered() | {key: answer}, indent=1))
+        write_whole(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
     except OSError as error:
-        print(f"can not remember in {cache()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
+        print(f"can not remember in {answers_file()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
               f"bit by bit, name it", file=sys.stderr)  # fmt: skip

@@ -6,8 +6,8 @@ from mpi4py import MPI
 
 from nn.device import is_cpu
 from nn.sequential import Sequential
-from parallel.auto.reductions import choose
-from parallel.auto.this_machine import here
+from parallel.auto.reductions import choose_reduction
+from parallel.auto.this_machine import machine_of_job
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.performance.planner import BATCH_SIZE, Planner
@@ -26,23 +26,23 @@ def parallelize(net, grid="auto", plan=None, **options):
     grid: a ProcessGrid; or a text such as "batch=4,model=2", or a dict, of all ranks; or "auto", the planner's choice.
     plan: a text, see `parallel/placement/plans.py`; or "auto", the planner's choice for this grid; by default
     "fewest-bytes", or "auto" where the grid is.
-    options: see `described`. What is named explicitly is taken as it is, and nothing is measured for it.
+    options: see `parallelize_unallocated`. What is named explicitly is taken as it is, and nothing is measured for it.
     Raises ValueError if the plan does not fit the network, or the layers each other, or if no layer has weights.
     From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
     """
-    parallel = described(net, grid, plan, **options)
+    parallel = parallelize_unallocated(net, grid, plan, **options)
     parallel.allocate()
     return parallel
 
 
-def described(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, shares=None, owners=None, batch_size=BATCH_SIZE,
+def parallelize_unallocated(
+    net, grid="auto", plan=None, reduction="plain", sharded=None, float16_gradients=False, shares=None, owners=None, batch_size=BATCH_SIZE,
     memory=None, machine=None,
 ):  # fmt: skip
     """What `parallelize` returns, before it has memory: a program can see first whether there is enough. Collective.
 
     reduction: how gradients are summed, see `parallel/auto/reductions.py`. sharded: whether each rank updates only its part of
-    the parameters (None: where they are in shared memory). half: whether gradients travel in float16.
+    the parameters (None: where they are in shared memory). float16_gradients: whether gradients travel in float16.
     shares: {axis: weights}, one number for each rank of an axis, in proportion to which the ranks take samples, rows, channels
     or neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default all are equal.
     owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where a rank's outputs are not to
@@ -54,10 +54,10 @@ def described(
     _check_serial(net)
     grid, plan = _grid_or_text(grid), _plan_text(plan)
     if grid == "auto" or plan == "auto":
-        grid, plan = planned(net, grid, plan, batch_size, memory, machine, shares)
+        grid, plan = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    choice = partial(choose, reduction, sharded, half)
+    choice = partial(choose_reduction, reduction, sharded, float16_gradients)
     return distribute(net, grid, "fewest-bytes" if plan is None else plan, choice, shares, owners)
 
 
@@ -84,7 +84,7 @@ def _plan_text(plan):
     return plan
 
 
-def planned(net, grid, plan, batch_size, memory, machine=None, shares=None):
+def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None):
     """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
 
     grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
@@ -100,6 +100,6 @@ def planned(net, grid, plan, batch_size, memory, machine=None, shares=None):
     if shares and not sizes:
         raise ValueError("shares are for the axes of a grid: name the grid, such as batch=2,model=2")
     named = None if plan == "auto" else plan
-    planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, named, shares)
+    planner = Planner(net, comm.size, batch_size, machine or machine_of_job(comm), memory, sizes, named, shares)
     chosen, _ = planner.best()
     return (chosen.grid if grid == "auto" else grid), chosen.plan

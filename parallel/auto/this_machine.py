@@ -12,7 +12,7 @@ import zlib
 
 from mpi4py import MPI
 
-from parallel.auto import cache
+from parallel.auto import cache_files
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
 from parallel.calibration.core_speed import Paced, on_machine
@@ -25,22 +25,22 @@ TABLES = 0.8  # the share of a time limit after which the tables have to be comp
 SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
 
 
-def here(comm):
+def machine_of_job(comm):
     """The Machine of a job. Collective."""
-    path = place(comm)
-    content = comm.bcast(remembered(path) if comm.rank == 0 else None)
+    path = machine_file(comm)
+    content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
-        content = comm.bcast(json.dumps(quick(comm)))
+        content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
             with contextlib.suppress(OSError):  # then it is measured again the next time
-                cache.write(path, content)
+                cache_files.write_whole(path, content)
     try:
         return machine.checked(json.loads(content))
     except ValueError:
         raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
 
 
-def remembered(path):
+def stored_text(path):
     """The text of the file, None where it can not be read."""
     try:
         return path.read_text()
@@ -48,13 +48,13 @@ def remembered(path):
         return None
 
 
-def place(comm):
+def machine_file(comm):
     """Where the machine file of a job like this one belongs. Collective."""
     ranks_per_node = ranks_of_node(comm)
     what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
     what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
     digest = zlib.crc32(repr(what).encode())
-    return cache.place(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
+    return cache_files.cache_path(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
 
 
 def ranks_of_node(comm):
@@ -63,20 +63,20 @@ def ranks_of_node(comm):
         return comm.allreduce(grid.node.size, MPI.MAX)
 
 
-def quick(comm):
+def measure_quickly(comm):
     """The content of a machine file without tables, measured in seconds. Collective."""
     paced = Paced(comm)
-    return described(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
+    return machine_content(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
 
 
-def thorough(comm, progress=iter, limit=None):
+def measure_thoroughly(comm, progress=iter, limit=None):
     """The content of a machine file with all its tables, measured in minutes. limit: a TimeLimit. Collective."""
     paced, limit = Paced(comm), limit or TimeLimit(comm)
     tables = measure.tables(paced, progress, limit.share(TABLES))
-    return described(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
+    return machine_content(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
 
 
-def described(paced, tables, curves, how):
+def machine_content(paced, tables, curves, how):
     """The content of a machine file for this job. Collective."""
     comm, core = paced.comm, measure.core(paced)
     link, ranks = measure.link(curves, comm.size, core), ranks_of_node(comm)

@@ -22,16 +22,16 @@ class WallClock:
     def blocked(self, group, kind, sent):
         """A blocking collective of which this rank sent so many bytes is over."""
 
-    def landed(self, transfer):
+    def completed(self, transfer):
         """What was under way is done; returns since when."""
         return self.now()
 
     def compare(self, comm):
-        """See `compare`."""
-        return compare(comm)
+        """See `compare_clocks`."""
+        return compare_clocks(comm)
 
 
-def compare(comm):
+def compare_clocks(comm):
     """(now, offset, accuracy) in seconds: what to add to `time.perf_counter()` of this rank to have that of rank 0.
 
     A message goes to rank 0, which answers with its time, somewhere between sending and receiving here; taken as the
@@ -56,10 +56,10 @@ def compare(comm):
     return middle, there - middle, trip / 2
 
 
-def on_clock_of_first(times, comparisons):
+def to_clock_of_rank_0(times, comparisons):
     """Times of this rank's clock as those of rank 0's: the offset is linear between two comparisons, constant outside.
 
-    times: seconds, an array. comparisons: one or more of what `compare` gave, in the order of time.
+    times: seconds, an array. comparisons: one or more of what `compare_clocks` gave, in the order of time.
     """
     now, offsets, _ = zip(*comparisons)
     return times + np.interp(times, now, offsets)

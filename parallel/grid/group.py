@@ -1,83 +1,18 @@
 """A group of ranks and its collectives: buffers only, each call counted as `parallel/grid/collectives.py` says."""
 
-from collections import defaultdict
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
 
-from nn import device
-from nn.observer import Observed
-from parallel.grid.clock import WallClock
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.staging import staging
-from parallel.grid.transfer import Nothing, Requests, Transfer
+from parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
 
 LONG_GATHER = 1 << 19  # bytes, from which MPICH's blocking all-gather goes in pieces of 32 KiB and takes twice as long
 TAGS = 1 << 14  # any MPI library has as many
-
-
-@dataclass
-class Record:
-    calls: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-
-
-class Tally(Observed):
-    """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
-
-    Its observers (those of a network are) are told of every collective: see `nn/observer.py`.
-    """
-
-    def __init__(self):
-        self.clock = WallClock()
-        self.records = defaultdict(Record)
-
-    @contextmanager
-    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True):
-        """Around one collective, which finds the device at rest: what it still computed would count as communication."""
-        device.synchronise()
-        start = self.clock.now()
-        yield
-        if blocks:
-            self.clock.blocked(group, kind, bytes_sent)
-        stop = self.clock.now()
-        record = self.records[layer, kind]
-        record.calls += calls
-        record.bytes += int(bytes_sent)
-        record.seconds += stop - start
-        self.tell(calls, group, layer, kind, bytes_sent, start, stop)
-
-    def tell(self, calls, *told):
-        """Tell the observer, if there is one."""
-        if self.observer:
-            (self.observer.collective if calls else self.observer.advanced)(*told)
-
-    def flew(self, group, layer, kind, bytes_sent, start, stop):
-        """A collective that does not block was under way between two times."""
-        if self.observer:
-            self.observer.flight(group, layer, kind, bytes_sent, start, stop)
-
-    def clear(self):
-        self.records.clear()
-
-    @contextmanager
-    def set_aside(self):
-        """Within, calls are counted apart and then forgotten, and no observer is told: they are no part of what is measured."""
-        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
-        try:
-            yield
-        finally:
-            self.records, self.observer = before
-
-    @property
-    def seconds(self):
-        return sum(record.seconds for record in self.records.values())
 
 
 class Group:
@@ -114,7 +49,7 @@ class Group:
     def start_all_reduce(self, array, layer):
         """Begin to sum a host `array` over the group, in place: a Transfer."""
         if self.size == 1:
-            return Nothing()
+            return CompletedTransfer()
 
         def steps():
             yield self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
@@ -183,7 +118,7 @@ class Group:
         """
         others = [rank for rank in range(self.size) if rank != self.rank]
         requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others]
-        return Requests(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
+        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
 
     def next_tag(self):
         """A tag that no transfer under way has, the same on all ranks if all ask in the same order."""

@@ -8,7 +8,8 @@ from math import prod
 from mpi4py import MPI
 
 from nn.arguments import whole_number
-from parallel.grid.group import Group, Tally
+from parallel.grid.group import Group
+from parallel.grid.tally import Tally
 from parallel.job.uncaught import end_job_when_uncaught
 
 AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`

@@ -43,11 +43,11 @@ class Transfer:
     def _go_on(self):
         self.request = next(self.steps, None)
         if self.request is None:
-            self.stopped = self.clock.landed(self)
-            self.group.tally.flew(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
+            self.stopped = self.clock.completed(self)
+            self.group.tally.report_flight(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
 
 
-class Requests:
+class RequestSet:
     """Several MPI requests as one."""
 
     def __init__(self, requests):
@@ -60,7 +60,7 @@ class Requests:
         MPI.Request.Waitall(self.requests)
 
 
-class Nothing:
+class CompletedTransfer:
     """In a Transfer's place where there is nobody to talk to."""
 
     done, started, stopped = True, math.inf, -math.inf

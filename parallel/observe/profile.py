@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 
-from parallel.observe.spans import METHODS, Spans
+from parallel.observe.span_observer import METHODS, SpanObserver
 
 OTHERS = "loss", "optimizer", "reader"  # what spans tell of besides layers
 
 
-class Profile(Spans):
+class Profile(SpanObserver):
     """While it is open, adds up the seconds that training spends in each layer, without the communication within.
 
         with Profile(net) as profile:

@@ -8,27 +8,27 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.grid import clock
-from parallel.observe.spans import Spans
+from parallel.observe.span_observer import SpanObserver
 from parallel.observe.timeline import Event, timeline
 
 STEPS = 20
 
 
-class Trace(Spans):
+class Trace(SpanObserver):
     """While it is open, remembers when this rank was in which layer and collective.
 
         with Trace(net) as trace:
             ...
         timeline = trace.timeline()  # on rank 0, to be written as JSON
 
-    net: as of Spans. steps: how many to remember; later ones leave no mark. Opened and closed on all ranks
+    net: as of SpanObserver. steps: how many to remember; later ones leave no mark. Opened and closed on all ranks
     together, since their clocks are compared then.
     """
 
     def __init__(self, net, steps=STEPS):
         super().__init__(net)
         self.steps = steps
-        self.spans = []  # of layers, as Spans tells them
+        self.spans = []  # of layers, as SpanObserver tells them
         self.told = []  # of collectives: (category, (group, layer, kind, bytes), start, stop, step)
         self.tell = self.spans.append
 
@@ -78,7 +78,7 @@ class Trace(Spans):
             category = "begin" if number in begun else category
             events.append(Event(category, f"{layer} {kind}", start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
-        times = clock.on_clock_of_first(times, self.comparisons).tolist()
+        times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]
 
 

@@ -4,7 +4,7 @@
 from collections import defaultdict
 from functools import cached_property
 
-from parallel.grid.description import Outline
+from parallel.grid.grid_description import GridDescription
 from parallel.performance.workload import Walk
 from parallel.placement.place_network import place
 from parallel.placement.plans import weighted
@@ -89,8 +89,8 @@ def local_shape(layout, batch_size, outline):
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):
-    """The Outline of the rank with the most work: that with the largest share; where images are cut into even height shards, a
+    """The GridDescription of the rank with the most work: that with the largest share; where images are cut into even height shards, a
     rank with neighbours on both sides."""
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    return Outline(sizes, place, ranks_per_node)
+    return GridDescription(sizes, place, ranks_per_node)

@@ -91,7 +91,7 @@ class Machine:
         return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
 
     def _collective_seconds(self, kind, group, ranks, sent):
-        """Of one collective of a group (`Ranks`) among `ranks` in all, of which this rank sends so many bytes."""
+        """Of one collective of a group (`GroupDescription`) among `ranks` in all, of which this rank sends so many bytes."""
         if group.size == 1:
             return 0.0
         if kind in self._curves:

@@ -2,23 +2,23 @@
 
 | bucket      | gradients        | an optimizer updates | parameters afterwards |
 |-------------|------------------|----------------------|-----------------------|
-| `Whole`     | all-reduce       | all of it            | -                     |
-| `Sharded`   | reduce-scatter   | this rank's part     | all-gather            |
+| `AllReduceBucket`     | all-reduce       | all of it            | -                     |
+| `ShardedBucket`   | reduce-scatter   | this rank's part     | all-gather            |
 
-`Sharded` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): the state of the optimizer takes 1/P of the
-memory, and the update 1/P of the time. Each moves the same bytes. With float16 gradients they travel as `parallel/sync/float16.py`
+`ShardedBucket` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): the state of the optimizer takes 1/P of the
+memory, and the update 1/P of the time. Each moves the same bytes. With float16 gradients they travel as `parallel/sync/float16_sums.py`
 says; parameters always travel as they are.
 """
 
 from nn.device import empty
-from parallel.grid.transfer import Nothing
+from parallel.grid.transfer import CompletedTransfer
 from parallel.placement.partition import Partition, size, within
-from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
+from parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
 
 LAYER = "gradients"  # the entry of the tally; that of parameters is "parameters"
 
 
-class Whole:
+class AllReduceBucket:
     """group: the ranks. where: the slice. params, grads: the flat buffers.
 
     owned: the slice that an optimizer updates on this rank.
@@ -41,10 +41,10 @@ class Whole:
 
     def start_gather(self):
         """Begin it: a Transfer."""
-        return Nothing()
+        return CompletedTransfer()
 
 
-class Sharded(Whole):
+class ShardedBucket(AllReduceBucket):
     def __init__(self, group, where, params, grads):
         super().__init__(group, where, params, grads)
         parts = Partition.even(size(where), group.size)
@@ -66,20 +66,20 @@ class Sharded(Whole):
         return self.group.start_all_gather_in_place(self.params, self.counts, "parameters")
 
 
-class WholeHalf(Whole):
+class Float16Bucket(AllReduceBucket):
     def reduce(self):
         self.start_reduce().wait()
 
     def start_reduce(self):
-        return start_half_all_reduce(self.group, self.grads, LAYER)
+        return start_float16_all_reduce(self.group, self.grads, LAYER)
 
 
-class ShardedHalf(Sharded):
+class Float16ShardedBucket(ShardedBucket):
     def reduce(self):
         self.start_reduce().wait()
 
     def start_reduce(self):
-        return start_half_reduce_scatter(self.group, self.grads, LAYER)
+        return start_float16_reduce_scatter(self.group, self.grads, LAYER)
 
 
-BUCKETS = {(False, False): Whole, (True, False): Sharded, (False, True): WholeHalf, (True, True): ShardedHalf}
+BUCKETS = {(False, False): AllReduceBucket, (True, False): ShardedBucket, (False, True): Float16Bucket, (True, True): Float16ShardedBucket}

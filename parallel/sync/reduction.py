@@ -2,9 +2,9 @@
 
 | reduction | when                                                                                               |
 |-----------|----------------------------------------------------------------------------------------------------|
-| `Plain`   | after backward: one blocking collective for each run of parameters that the same ranks hold         |
-| `Overlap` | bucket by bucket while backward goes on                                                            |
-| `Shared`  | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`                     |
+| `BlockingReduction`   | after backward: one blocking collective for each run of parameters that the same ranks hold         |
+| `OverlappedReduction` | bucket by bucket while backward goes on                                                            |
+| `SharedMemoryReduction`  | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`                     |
 
 Each comes with every rank updating all its parameters or, sharded, only its part of them: `parallel/sync/buckets.py`.
 """
@@ -21,7 +21,7 @@ from parallel.grid.group import MAX_ELEMENTS
 from parallel.placement.partition import Partition, common, size, within
 from parallel.sync.buckets import BUCKETS
 
-EVERY = 0.0005  # seconds between two tests of what is under way
+TEST_INTERVAL = 0.0005  # seconds between two tests of what is under way
 
 
 class Reduction:
@@ -30,16 +30,16 @@ class Reduction:
     `start` before the backward pass of the last micro-batch, `finish` after it; then for each chunk of the flat buffers
     that an optimizer updates `complete` before and `changed` after; `updated` at the end.
 
-    net: a ParallelSequential. sharded: each rank updates only its part. half: gradients travel in float16.
+    net: a ParallelSequential. sharded: each rank updates only its part. float16_gradients: gradients travel in float16.
     sharers: how many ranks hold one copy of the parameters together.
     """
 
     sharers = 1
 
-    def __init__(self, net, sharded=False, half=False):
-        self.net, self.sharded, self.half = net, sharded, half
+    def __init__(self, net, sharded=False, float16_gradients=False):
+        self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
         self.accumulated = None  # the gradients of earlier micro-batches
-        if half and not is_cpu():
+        if float16_gradients and not is_cpu():
             raise ValueError("gradients in float16 need arrays in the host's memory: leave it out with --device gpu")
 
     def allocate(self, size):
@@ -67,8 +67,8 @@ class Reduction:
 
     def bucket(self, group, where):
         sharded = self.sharded and group.size > 1
-        half = self.half and group.size > 1
-        return BUCKETS[sharded, half](group, where, self.net.params, self.net.grads)
+        float16_gradients = self.float16_gradients and group.size > 1
+        return BUCKETS[sharded, float16_gradients](group, where, self.net.params, self.net.grads)
 
     @property
     def owned(self):
@@ -118,7 +118,7 @@ class Reduction:
         return None
 
 
-class Plain(Reduction):
+class BlockingReduction(Reduction):
     """Blocking collectives after backward."""
 
     def __str__(self):
@@ -134,7 +134,7 @@ class Plain(Reduction):
             bucket.gather()
 
 
-class Overlap(Reduction, Observer):
+class OverlappedReduction(Reduction, Observer):
     """The last layers' gradients are under way while backward computes those of the first ones.
 
     Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it. Those under way make
@@ -143,8 +143,8 @@ class Overlap(Reduction, Observer):
     next one is.
     """
 
-    def __init__(self, net, sharded, half, kib):
-        super().__init__(net, sharded, half)
+    def __init__(self, net, sharded, float16_gradients, kib):
+        super().__init__(net, sharded, float16_gradients)
         self.kib = kib
         self._missing = []  # of each bucket, the layers that have yet to write into it
         self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
@@ -227,7 +227,7 @@ class Overlap(Reduction, Observer):
 
     def _progress(self):
         """Let those under way make progress, if the last time is long enough ago."""
-        if self.clock.now() - self._tested > EVERY:
+        if self.clock.now() - self._tested > TEST_INTERVAL:
             self._flying = [transfer for transfer in self._flying if not transfer.test()]
             self._tested = self.clock.now()
 
@@ -251,7 +251,7 @@ class Overlap(Reduction, Observer):
             self._exposed += self.clock.now() - start
 
     def changed(self, where):
-        """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
+        """ShardedBucket parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
         if self.sharded and where.start == self._starts[self._number(where)]:
             self._start_gathering(self._number(where))
 

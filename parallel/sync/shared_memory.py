@@ -75,7 +75,7 @@ def _reserve(file, size):
 
 
 def has_room(net):
-    """Whether what `Shared` needs for a ParallelSequential fits everywhere. Collective."""
+    """Whether what `SharedMemoryReduction` needs for a ParallelSequential fits everywhere. Collective."""
     needed = net.grid.node.comm.allreduce(2 * net.size * net.dtype.itemsize)
     folder = os.statvfs(_folder())
     return net.grid.comm.allreduce(needed <= folder.f_bavail * folder.f_frsize, MPI.LAND)
@@ -136,12 +136,12 @@ class SharedRun:
                 np.copyto(target[where], self.gradients[self.me][where])
 
 
-class Shared(Reduction):
+class SharedMemoryReduction(Reduction):
     """Gradients, and sharded the parameters too, live in memory that the ranks of a node share."""
 
-    def __init__(self, net, sharded=True, half=False):
-        super().__init__(net, sharded, half)
-        if half:
+    def __init__(self, net, sharded=True, float16_gradients=False):
+        super().__init__(net, sharded, float16_gradients)
+        if float16_gradients:
             raise ValueError("in shared memory nothing is sent: float16 is for --reduction plain or overlap")
 
     def __str__(self):

@@ -12,11 +12,11 @@ from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size
 from parallel.placement.place_network import place
-from parallel.sync.reduction import Plain
+from parallel.sync.reduction import BlockingReduction
 from parallel.training.steps import train_step
 
 
-def distribute(net, grid, plan="fewest-bytes", reduction=Plain, shares=None, owners=None):
+def distribute(net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None):
     """The network that this rank runs, a ParallelSequential without memory, with values that are taken as they are.
 
     net: a serial Sequential; one that was never used costs no memory, and one that was passes its weights on.
@@ -40,7 +40,7 @@ class ParallelSequential(Sequential):
     It has no memory until `allocate`, which is collective, since ranks may share it.
     """
 
-    def __init__(self, placed, grid, seed, dtype, choice=Plain):
+    def __init__(self, placed, grid, seed, dtype, choice=BlockingReduction):
         super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
         self.grid, self.plan, self.splits = grid, placed.plan, placed.splits
         self.input, self.output = placed.input, placed.output

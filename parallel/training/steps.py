@@ -39,7 +39,7 @@ _order = lru_cache(maxsize=1)(permutation)  # of the current epoch
 def train_step(net, loss, optimizer, x, y, batch_size, context=None):
     """One step on this rank's block of a minibatch; returns the mean loss over the global minibatch.
 
-    net: a ParallelSequential. x, y: what a reader of `parallel/training/readers.py` loads, on the host or the device. Collective.
+    net: a ParallelSequential. x, y: what a reader of `parallel/training/minibatch_readers.py` loads, on the host or the device. Collective.
     context: in which to do it, by default the network's own.
     Raises Diverged, on all ranks, if the loss is NaN or infinite.
     """

@@ -12,7 +12,7 @@ from nn.device import to_device, xp
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.grid import clock as clocks
 from parallel.observe.profile import Profile
-from parallel.observe.spans import METHODS, every_layer
+from parallel.observe.span_observer import METHODS, every_layer
 from parallel.observe.timeline import Event, last_needed, waiting
 from parallel.observe.trace import Trace
 from tests.mpi import mpi
@@ -142,7 +142,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
                 if comm.rank:
                     raise KeyError
         except KeyError:
-            clocks.compare(grid.comm)  # the other one left in peace
+            clocks.compare_clocks(grid.comm)  # the other one left in peace
         assert grid.tally.observer is training.net.observer is None
 
 
@@ -178,18 +178,18 @@ class Skewed:
     def error(self, at, comparisons):
         """How far a time of this clock is from the true one, once it is on the clock of rank 0."""
         true = self.begin + (at - self.begin - self.ahead) / (1 + self.drift)
-        return abs(float(clocks.on_clock_of_first(np.array(at), comparisons)) - true)
+        return abs(float(clocks.to_clock_of_rank_0(np.array(at), comparisons)) - true)
 
 
 @mpi(1, 3)
 def test_a_skewed_clock_is_found_out(comm):
     own = time.perf_counter = Skewed(5.0 * comm.rank, drift=0.01 * comm.rank)
     try:
-        comparisons = [clocks.compare(comm)]
+        comparisons = [clocks.compare_clocks(comm)]
         time.sleep(0.2)
         between = time.perf_counter()
         time.sleep(0.2)
-        comparisons.append(clocks.compare(comm))
+        comparisons.append(clocks.compare_clocks(comm))
     finally:
         time.perf_counter = own.true
     accuracy = clocks.accuracy(comparisons)

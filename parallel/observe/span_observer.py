@@ -8,11 +8,11 @@ from nn.observer import Observer
 METHODS = "forward", "gradients", "input_gradient", "backward"
 
 
-class Spans(Observer):
+class SpanObserver(Observer):
     """While it is open (`with`), it is told of every span of time that this rank spends in a pass or a collective.
 
     net: a ParallelSequential. What is told are the passes of its layers, of the loss, the optimizer and the reader, see
-    `nn/observer.py`. Spans may be opened within others. On a GPU each pass waits for what it started: the spans are then
+    `nn/observer.py`. SpanObserver may be opened within others. On a GPU each pass waits for what it started: the spans are then
     right, and a step takes a little longer.
 
     A subclass has `tell`, a function of a tuple (what, start, stop, inner, step): `what`, a tuple (name, kind, phase),

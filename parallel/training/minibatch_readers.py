@@ -1,9 +1,9 @@
 """How the samples of a global minibatch reach the ranks: three ways, none with a pickle.
 
-- `EachReads`: every rank reads its own rows (and columns) of the data set. Nothing is sent.
-- `Scatter`: rank 0 reads for all and sends each rank what it needs (the paper's first method: one scatter, but
+- `EachRankReads`: every rank reads its own rows (and columns) of the data set. Nothing is sent.
+- `ScatterReader`: rank 0 reads for all and sends each rank what it needs (the paper's first method: one scatter, but
   model ranks that need the same rows get a copy each).
-- `ScatterBroadcast`: rank 0 scatters the batch blocks to the first rank of each, which broadcasts its block
+- `ScatterBroadcastReader`: rank 0 scatters the batch blocks to the first rank of each, which broadcasts its block
   (the second method: two latencies, fewer bytes from rank 0).
 
 Laugier et al. 2018, section 7. With latency alpha, seconds a byte beta, and `data` bytes in one block, method one
@@ -19,7 +19,7 @@ from nn.observer import observed
 from parallel.placement.partition import Partition, positions, size
 
 
-class EachReads:
+class EachRankReads:
     """net: a ParallelSequential. part: the samples, a `datasets.Part`."""
 
     def __init__(self, net, part):
@@ -32,7 +32,7 @@ class EachReads:
         return self.part.inputs(indices[rows], tuple(block)), self.part.targets(targets)
 
 
-class Scatter:
+class ScatterReader:
     """One scatter over the whole grid."""
 
     def __init__(self, net, part):
@@ -59,7 +59,7 @@ class Scatter:
         return out
 
 
-class ScatterBroadcast:
+class ScatterBroadcastReader:
     """A scatter along the axis `batch`, then a broadcast along the others."""
 
     def __init__(self, net, part):
@@ -88,7 +88,7 @@ class ScatterBroadcast:
         return out
 
 
-class MicroBatches:
+class MicroBatchReader:
     """The minibatches of a reader, in parts, and how long it takes.
 
     reader: one of those above. seconds: of loading since `clear`, without the communication within.
@@ -121,4 +121,4 @@ def _whole(shape):
     return tuple(slice(0, length) for length in shape)
 
 
-READERS = {"each": EachReads, "scatter": Scatter, "scatter-broadcast": ScatterBroadcast}
+READERS = {"each": EachRankReads, "scatter": ScatterReader, "scatter-broadcast": ScatterBroadcastReader}

@@ -7,7 +7,7 @@ from parallel.grid.process_grid import AXES
 
 
 @dataclass(frozen=True)
-class Ranks:
+class GroupDescription:
     """The ranks along some axes, as a `Group` without a communicator.
 
     size: how many. rank: this one's place among them. on_node: how many of them are on this one's node.
@@ -18,7 +18,7 @@ class Ranks:
     on_node: int
 
 
-class Outline:
+class GridDescription:
     """What one rank of a ProcessGrid knows of it.
 
     sizes: by axis; absent ones are 1. coordinates: of the rank, by axis; by default the first one's, whose parts are never
@@ -41,7 +41,7 @@ class Outline:
                 if axis in axes:
                     rank = rank * self.sizes[axis] + self.coordinates[axis]
                     on_node *= min(self.sizes[axis], max(1, self.ranks_per_node // stride))
-            self._groups[axes] = Ranks(prod(self.sizes[axis] for axis in axes), rank, on_node)
+            self._groups[axes] = GroupDescription(prod(self.sizes[axis] for axis in axes), rank, on_node)
         return self._groups[axes]
 
     def spans_nodes(self, *axes):

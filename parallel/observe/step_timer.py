@@ -3,10 +3,10 @@
 from contextlib import contextmanager
 
 
-class Measured:
+class StepTimer:
     """Measures steps, on each rank by itself: the seconds and the samples of each since `start`.
 
-    net: a ParallelSequential. reader: a `MicroBatches`, whose `seconds`, as the records of the grid's tally and what the
+    net: a ParallelSequential. reader: a `MicroBatchReader`, whose `seconds`, as the records of the grid's tally and what the
     reduction measures, are then of the same steps.
     """
 

@@ -22,7 +22,7 @@ HEADER = 2  # elements in front of a block, that hold its scale as a float32
 LARGEST = 15  # the scaled numbers are below 2^15
 
 
-def start_half_all_reduce(group, array, layer):
+def start_float16_all_reduce(group, array, layer):
     """Begin to sum a host array over the group, in place; the same numbers on every rank: a Transfer."""
     parts, tags = Partition.even(array.size, group.size).parts, (group.next_tag(), group.next_tag())
 
@@ -39,7 +39,7 @@ def start_half_all_reduce(group, array, layer):
     return Transfer(group, layer, "all-reduce", _sent(group, parts) + 2 * others, steps())
 
 
-def start_half_reduce_scatter(group, array, layer):
+def start_float16_reduce_scatter(group, array, layer):
     """Begin to sum this rank's part of a host array, in an even partition of it, over the group, in its place: a Transfer."""
     parts = Partition.even(array.size, group.size).parts
     steps = _reduce_scatter(group, array, parts, group.next_tag())
