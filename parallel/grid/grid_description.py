@@ -1,4 +1,7 @@
-"""A process grid without processes: enough of one to place a network on it, for any number of ranks, and look at the result."""
+"""A process grid without processes: what the placement and the cost model need to know of one.
+
+With it a network can be placed on a grid of any number of ranks, and its cost predicted, in one serial process.
+"""
 
 from dataclasses import dataclass
 from math import prod
@@ -8,9 +11,9 @@ from parallel.grid.process_grid import AXES
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """The ranks along some axes, as a `Group` without a communicator.
+    """The ranks along some axes of a grid, like a `Group` but without a communicator.
 
-    size: how many. rank: this one's place among them. on_node: how many of them are on this one's node.
+    size: the number of ranks. rank: the position of this rank among them. on_node: how many of them are on this rank's node.
     """
 
     size: int
@@ -19,10 +22,11 @@ class GroupDescription:
 
 
 class GridDescription:
-    """What one rank of a ProcessGrid knows of it.
+    """The sizes of a process grid and the position of one rank in it.
 
-    sizes: by axis; absent ones are 1. coordinates: of the rank, by axis; by default the first one's, whose parts are never
-    smaller than another's. ranks_per_node: neighbours in rank that are on one node, by default all.
+    sizes: {axis: number of ranks}; axes left out have size 1. coordinates: {axis: coordinate} of the rank; axes left out are 0,
+    and in an even split no rank has larger parts than the one at 0. ranks_per_node: how many ranks, consecutive in rank order,
+    share a node; by default all do.
     """
 
     def __init__(self, sizes, coordinates=None, ranks_per_node=None):
@@ -33,6 +37,7 @@ class GridDescription:
         self._groups = {}
 
     def group(self, *axes):
+        """The ranks that differ from this one only along `axes`: a GroupDescription. See `ProcessGrid.group`."""
         axes = frozenset(axes)
         if axes not in self._groups:
             rank, on_node, stride = 0, 1, self.size
@@ -45,9 +50,10 @@ class GridDescription:
         return self._groups[axes]
 
     def spans_nodes(self, *axes):
+        """Whether the ranks that differ from this one only along `axes` are on several nodes."""
         group = self.group(*axes)
         return group.size > group.on_node
 
     def __str__(self):
-        """As on the command line."""
+        """The text that names this grid on the command line, such as "batch=4,model=2"."""
         return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")

@@ -22,7 +22,7 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm):
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
-                first, second = (str(parallelize(net(), grid, "replicate", question).reduction) for _ in range(2))
+                first, second = (str(parallelize(net(), grid, "replicate", reduction=question).reduction) for _ in range(2))
                 assert first == second and probe.ANSWER.fullmatch(first)
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
@@ -33,7 +33,7 @@ def test_uneven_blocks_do_not_part_the_ranks(comm):
     """The group with the most parameters on one rank need not be that on another."""
     with ProcessGrid(comm, batch=2, model=2) as grid:
         uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
-        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", "auto").reduction))
+        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", reduction="auto").reduction))
         assert len(set(answers)) == 1
 
 
@@ -67,7 +67,7 @@ def test_on_several_nodes_it_is_shared_or_overlap(comm):
 @mpi(2)
 def test_where_nothing_is_replicated_nothing_is_measured(comm):
     with ProcessGrid(comm, model=2) as grid:
-        assert str(parallelize(net(), grid, "out", "auto").reduction) == "plain"
+        assert str(parallelize(net(), grid, "out", reduction="auto").reduction) == "plain"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
