@@ -1,23 +1,25 @@
-"""What this rank does, as spans of time: the one source of traces and of profiles."""
+"""The spans of time in which a rank is busy with passes and collectives: the common base of traces and profiles."""
 
 import math
 
 from nn import device
 from nn.observer import Observer
 
-METHODS = "forward", "gradients", "input_gradient", "backward"
+METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of a layer's passes
 
 
 class SpanObserver(Observer):
-    """While it is open (`with`), it is told of every span of time that this rank spends in a pass or a collective.
+    """A context manager that records every pass of a network on this rank, while it is open, as a span of time.
 
-    net: a ParallelSequential. What is told are the passes of its layers, of the loss, the optimizer and the reader, see
-    `nn/observer.py`. SpanObserver may be opened within others. On a GPU each pass waits for what it started: the spans are then
-    right, and a step takes a little longer.
+    net: a ParallelSequential. Its passes are those of its layers, the loss, the optimizer and the reader; `nn/observer.py`
+    defines them. Spans may lie within others. On a GPU each pass waits for the computations that it started, so that the
+    spans are right; a step then takes a little longer.
 
-    A subclass has `tell`, a function of a tuple (what, start, stop, inner, step): `what`, a tuple (name, kind, phase),
-    began and ended in that step of training, `inner` seconds of it being those of the spans within. end: of the steps of
-    which it is told. It may override the methods that tell of collectives, and calls those of this class then.
+    A subclass provides `record`, which is called at the end of each span with a tuple (what, start, stop, inner, step). what: a
+    tuple (name, kind, phase), such as ("0", "Conv2d", "forward"). start, stop: seconds on the clock of the grid's tally.
+    inner: the seconds of it that were spent in spans and collectives within it. step: the training step.
+    A subclass may set `end_step`, the first step that is not recorded any more. If it overrides `collective` or `advanced`, it
+    must call the methods of this class too.
     """
 
     end_step = math.inf
@@ -25,8 +27,8 @@ class SpanObserver(Observer):
 
     def __init__(self, net):
         self.net, self.tally = net, net.grid.tally
-        self._open = []  # of each span that has begun: its start, and `_inner` of the one around it
-        self._inner = 0.0  # seconds of the spans that ended within the one that is open
+        self._open = []  # for each span under way: its start, and what `_inner` was in the span around it
+        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
         self.clock = self.tally.clock.now
@@ -48,7 +50,7 @@ class SpanObserver(Observer):
         start, around = self._open.pop()
         step = self.net.step
         if step < self.end_step:
-            self.tell(((thing.name, type(thing).__name__, phase), start, stop, self._inner, step))
+            self.record(((thing.name, type(thing).__name__, phase), start, stop, self._inner, step))
         self._inner = around + stop - start
 
     def collective(self, group, layer, kind, bytes_sent, start, stop):
@@ -59,7 +61,7 @@ class SpanObserver(Observer):
 
 
 def every_layer(layers):
-    """All layers, each that has branches before what is in them."""
+    """All layers, including those in branches, which follow the layer that they belong to."""
     for layer in layers:
         yield layer
         for branch in layer.children:

@@ -1,13 +1,14 @@
-"""Seconds of training steps, measured together with the communication and the reading within them."""
+"""The durations of training steps, measured over the same steps as communication and reading."""
 
 from contextlib import contextmanager
 
 
 class StepTimer:
-    """Measures steps, on each rank by itself: the seconds and the samples of each since `start`.
+    """Measures the training steps of this rank. It does not communicate.
 
-    net: a ParallelSequential. reader: a `MicroBatchReader`, whose `seconds`, as the records of the grid's tally and what the
-    reduction measures, are then of the same steps.
+    net: a ParallelSequential. reader: a MicroBatchReader. The tally of the grid, the reduction and the reader measure too;
+    `start` resets them, so that all of them measure the same steps.
+    seconds: the duration of each step since `start`. samples: the number of samples of their global minibatches in all.
     """
 
     def __init__(self, net, reader):
@@ -15,7 +16,7 @@ class StepTimer:
         self.start()
 
     def start(self):
-        """Begin to measure; what was measured before is forgotten."""
+        """Discard all measurements so far and begin anew."""
         self.net.grid.tally.clear()
         self.net.reduction.clear()
         self.reader.clear()
@@ -23,7 +24,7 @@ class StepTimer:
 
     @contextmanager
     def step(self, samples):
-        """Around one step, on a global minibatch of so many samples."""
+        """A `with` block around one training step on a global minibatch of `samples` samples."""
         start = self.net.grid.tally.clock.now()
         yield
         self.seconds.append(self.net.grid.tally.clock.now() - start)
@@ -31,4 +32,5 @@ class StepTimer:
 
     @property
     def samples_per_step(self):
+        """The mean number of samples in a global minibatch."""
         return self.samples / len(self.seconds)

@@ -152,10 +152,10 @@ def test_evaluation_is_no_part_of_it(comm):
         training = Training(grid)
         with Profile(training.net) as profile, training.trace() as trace:
             training.steps(1)
-            before = len(trace.spans), len(trace.told), dict(profile.seconds)
+            before = len(trace.spans), len(trace.collectives), dict(profile.seconds)
             with grid.tally.set_aside():
                 training.net.forward(training.x, batch_size=BATCH)
-            assert before == (len(trace.spans), len(trace.told), dict(profile.seconds))
+            assert before == (len(trace.spans), len(trace.collectives), dict(profile.seconds))
             assert grid.tally.observer.observers == (profile, trace)
             training.steps(1)
             assert len(trace.spans) == 2 * before[0]
@@ -295,7 +295,7 @@ def test_flights_are_shown_apart(comm):
         with training.trace() as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
                 tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
-        trace.told = [(*told[:3], trace.comparisons[0][0] + told[3], told[4]) for told in trace.told]
+        trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
         found = trace.timeline()
     if comm.rank == 0:
         for rank in range(2):
