@@ -1,7 +1,9 @@
-"""What is fastest on this machine: measured once, and remembered, so that a run that is repeated repeats bit by bit.
+"""Which reduction is fastest on this machine: measured once and stored, so that a repeated run repeats bit by bit.
 
-The answers lie in `reductions.json` in GRIDGRAD_CACHE, else in the user's cache directory; whoever deletes the file has them
-measured anew. What a machine is called does not matter, how many ranks its nodes have does.
+The answers are stored in the file `reductions.json` in the cache folder (`parallel/auto/cache_files.py`); if it is deleted,
+they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
+the grid, the ranks on each node, the type and about the number of gradients, and the network settings. Host names do not
+matter.
 """
 
 import contextlib
@@ -20,26 +22,28 @@ from mpi4py import MPI
 from parallel.auto.cache_files import cache_path, write_whole
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
-ROUNDS = 7
-LARGEST = 1 << 22  # elements that are summed to find out
-LATENCIES_PER_BUCKET = 10  # a bucket's bytes take this many times as long as the latency of its collective
+ROUNDS = 7  # how often each way to sum is timed
+LARGEST = 1 << 22  # the most elements that are summed in a measurement
+LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
 TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
 def fastest_reduction(net, question):
-    """The answer to "auto" or "overlap" for a ParallelSequential, as text for `--reduction`. Collective.
+    """The reduction to use for a ParallelSequential, as a text for `--reduction`: "plain", "shared" or "overlap:KIB".
+    Collective.
 
-    "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
-    backward does is not less time than what does not, so bare sums are compared.
+    question: "overlap" asks for the size of the buckets. "auto" asks which way is fastest, and compares plain and shared on one
+    node, shared and overlap on several. Only the time of the sums themselves is compared: on one node overlapping does not
+    save time, since advancing a sum takes the cores' time whether or not backward is under way.
     """
     grid = net.grid
     held = Counter()
     for layer in net.leaves():
         for p in layer.parameters:
             held[p.layout.replicated] += p.size
-    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose alike
+    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
     elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
     group = grid.group(*axes)
     if group.size == 1 or not elements:
@@ -49,9 +53,9 @@ def fastest_reduction(net, question):
     key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
                     f"2^{elements.bit_length()}", *transport()])  # fmt: skip
-    known = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
-    if known:
-        return known
+    stored = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
+    if stored:
+        return stored
     answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
     if grid.rank == 0:
         store_answer(key, answer)
@@ -59,12 +63,16 @@ def fastest_reduction(net, question):
 
 
 def transport(environ=os.environ):
-    """What the environment says of the network."""
+    """The environment variables, as sorted texts NAME=VALUE, that choose or describe the network between the nodes."""
     return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
 
 
 def measure_fastest(grid, group, elements, dtype, question, several_nodes):
-    """What the times of this job say. Collective; the ranks of other groups sum at the same time, as in training."""
+    """The answer for `fastest_reduction`, from measurements in this job. Collective.
+
+    group: this rank's ranks that sum `elements` gradients of type `dtype`; the other groups of the grid sum at the same time,
+    as in training.
+    """
     array = np.ones(elements, dtype)
     sums = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
     if question == "auto":
@@ -80,7 +88,7 @@ def measure_fastest(grid, group, elements, dtype, question, several_nodes):
 
 
 def shared_memory_sum(grid, group, elements, dtype):
-    """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
+    """A function that sums `elements` gradients over `group` as `parallel/sync/shared_memory.py` does. Collective."""
     arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
     members = grid.on_node(group)
     run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
@@ -97,9 +105,12 @@ def shared_memory_sum(grid, group, elements, dtype):
 
 
 def median_seconds(grid, action, rounds=ROUNDS):
-    """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
+    """How long `action`, which all ranks run together, takes: the median over `rounds` of the slowest rank's time.
+
+    Collective.
+    """
     found = []
-    for _ in range(rounds + 1):  # the first one touches memory for the first time
+    for _ in range(rounds + 1):  # the first round, in which memory is touched for the first time, does not count
         grid.comm.Barrier()
         start = time.perf_counter()
         action()
@@ -108,11 +119,12 @@ def median_seconds(grid, action, rounds=ROUNDS):
 
 
 def answers_file():
+    """The path of the file of answers, which may not exist."""
     return cache_path("reductions.json")
 
 
 def stored_answers():
-    """The answers so far, {question and machine: answer}; none where the file is missing or is no such file."""
+    """The stored answers, {question and machine: answer}; an empty dict if the file is missing or damaged."""
     try:
         answers = json.loads(answers_file().read_text())
         return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
@@ -121,9 +133,9 @@ def stored_answers():
 
 
 def store_answer(key, answer):
-    """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
+    """Store an answer. If that fails, print a warning, since the next run will measure again and may get another answer."""
     try:
         write_whole(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
     except OSError as error:
-        print(f"can not remember in {answers_file()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
-              f"bit by bit, name it", file=sys.stderr)  # fmt: skip
+        print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
+              f"the run bit by bit", file=sys.stderr)  # fmt: skip

@@ -24,7 +24,9 @@ class WallClock:
         return time.perf_counter
 
     def blocked(self, group, kind, sent):
-        """Called when a blocking collective, in which this rank sent `sent` bytes, has ended; real time has passed by itself."""
+        """Called when a blocking collective, in which this rank sent `sent` bytes, has ended; real time has passed by
+        itself.
+        """
 
     def completed(self, transfer):
         """Called when a Transfer is complete; returns the time at which it completed."""

@@ -1,6 +1,7 @@
 """A group of ranks and its collectives.
 
-They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of `parallel/grid/collectives.py`.
+They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of
+`parallel/grid/collectives.py`.
 """
 
 from functools import cached_property
@@ -63,7 +64,9 @@ class Group:
         return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
     def bytes_of(self, kind, array, own=0):
-        """The bytes that this rank sends in a collective from the buffer `array`, of which it keeps `own` elements for itself."""
+        """The bytes that this rank sends in a collective from the buffer `array`, of which it keeps `own` elements for
+        itself.
+        """
         return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
 
     def counted(self, kind, array, layer, own=0):
@@ -71,7 +74,9 @@ class Group:
         return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
 
     def all_gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks, in rank order, into `out` on every rank; `counts[r]` is the size of rank r's block."""
+        """Concatenate the blocks of all ranks, in rank order, into `out` on every rank; `counts[r]` is the size of rank r's
+        block.
+        """
         with self.counted("all-gather", block, layer):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
@@ -94,7 +99,8 @@ class Group:
             staging.arrived(received, out)
 
     def start_reduce_scatter(self, array, counts, space, layer):
-        """Begin a reduce-scatter of a host array that ends with this rank's block of the sum at its place in `array`: a Transfer.
+        """Begin a reduce-scatter of a host array that ends with this rank's block of the sum at its place in `array`: a
+        Transfer.
 
         array: sum(counts) elements. space: a scratch array of counts[self.rank] elements, into which MPI writes the sum.
         """
@@ -116,8 +122,8 @@ class Group:
     def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it; return a Transfer.
 
-        outgoing, incoming: a host array for each rank; those at this rank's own position are not used. kind: the name under which
-        the call is counted.
+        outgoing, incoming: a host array for each rank; those at this rank's own position are not used. kind: the name under
+        which the call is counted.
         """
         sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
         tag = self.next_tag()
@@ -137,7 +143,10 @@ class Group:
         return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
 
     def next_tag(self):
-        """A message tag that no transfer under way uses. All ranks must ask for tags in the same order, so as to get the same."""
+        """A message tag that no transfer under way uses.
+
+        All ranks must ask for tags in the same order, so as to get the same.
+        """
         self._tag = (self._tag + 1) % TAGS
         return self._tag
 
@@ -168,7 +177,8 @@ class Group:
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer. Counted as "exchange".
 
-        The arrays may be on the device. In that case no other collective of arrays on the device may begin until it is complete.
+        The arrays may be on the device. In that case no other collective of arrays on the device may begin until it is
+        complete.
         """
 
         def steps():
@@ -188,14 +198,20 @@ class Group:
             staging.arrived(reached, array)
 
     def scatter(self, blocks, counts, out, layer):
-        """Send the i-th block of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`. Elsewhere `blocks` is None."""
+        """Send the i-th block of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`.
+
+        Elsewhere `blocks` is None.
+        """
         with self.counted("scatter", out if blocks is None else blocks, layer, out.size):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
 
     def gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0. On the other ranks `out` is None."""
+        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0.
+
+        On the other ranks `out` is None.
+        """
         with self.counted("gather", block, layer):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)

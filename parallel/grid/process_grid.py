@@ -19,8 +19,8 @@ KEY = []  # holds the MPI attribute key under which a communicator caches the re
 def parse_grid(text):
     """The sizes {axis: number of ranks} that a text such as "batch=4,model=2" names.
 
-    Axes that the text does not name are not in the result and have size 1. Raises ValueError for an unknown or repeated axis, or
-    a size that is not a whole number of at least 1.
+    Axes that the text does not name are not in the result and have size 1. Raises ValueError for an unknown or repeated axis,
+    or a size that is not a whole number of at least 1.
     """
     sizes = {}
     for word in text.split(","):
@@ -101,7 +101,10 @@ class ProcessGrid:
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
 
     def group(self, *axes):
-        """The ranks that differ from this one only along `axes`: a Group. Collective over the grid at the first call for `axes`."""
+        """The ranks that differ from this one only along `axes`: a Group.
+
+        Collective over the grid at the first call for `axes`.
+        """
         axes = frozenset(axes)
         if axes not in self._groups:
             self._groups[axes] = Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
@@ -184,7 +187,10 @@ class ProcessGrid:
         return self.comm.gather(thing)
 
     def free(self):
-        """Free the communicators, of which an MPI library has only about two thousand. Collective. The grid is unusable then."""
+        """Free the communicators, of which an MPI library has only about two thousand. Collective.
+
+        The grid is unusable then.
+        """
         made = [*self._groups.values(), *self._leaders.values(), self._node]
         for group in filter(None, made):
             group.comm.Free()
@@ -198,5 +204,8 @@ class ProcessGrid:
         self.free()
 
     def __str__(self):
-        """The text that names this grid on the command line, such as "batch=4,model=2". The axis height is left out if it is 1."""
+        """The text that names this grid on the command line, such as "batch=4,model=2".
+
+        The axis height is left out if it is 1.
+        """
         return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1 or axis != "height")

@@ -1,9 +1,9 @@
 """How arrays in a GPU's memory are passed to MPI: directly where the MPI library accepts them, else through host buffers.
 
-The environment variable GRIDGRAD_CUDA_AWARE says whether the library reads and writes a GPU's memory (1) or not (0). If it is not
-set, the library's own statement decides: the info key `mpi_memory_alloc_kinds` of MPI 4.1, which contains "cuda" if that was
-requested when the job was started and is supported. This is never found out by trying, since a library that gets memory that
-it can not read crashes.
+The environment variable GRIDGRAD_CUDA_AWARE says whether the library reads and writes a GPU's memory (1) or not (0). If it is
+not set, the library's own statement decides: the info key `mpi_memory_alloc_kinds` of MPI 4.1, which contains "cuda" if that
+was requested when the job was started and is supported. This is never found out by trying, since a library that gets memory
+that it can not read crashes.
 """
 
 import os

@@ -179,7 +179,10 @@ def _say(error):
 
 
 def _end_together(comm, error):
-    """Print `error` once and exit with status 2 on every rank. Ranks that do not arrive here within GRACE seconds are aborted."""
+    """Print `error` once and exit with status 2 on every rank.
+
+    Ranks that do not arrive here within GRACE seconds are aborted.
+    """
     arrival = comm.Ibarrier()
     deadline = time.monotonic() + GRACE
     together = arrival.Test()

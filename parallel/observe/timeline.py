@@ -37,8 +37,8 @@ class Event(NamedTuple):
 def timeline(parts):
     """The contents of the trace file, as a dict to be written as JSON.
 
-    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of Events) and
-    "accuracy" (the largest error of their times, in seconds).
+    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of Events)
+    and "accuracy" (the largest error of their times, in seconds).
     """
     start = min((event.start for part in parts for event in part["events"]), default=0.0)
     waits = waiting({part["rank"]: part["events"] for part in parts})

@@ -73,7 +73,9 @@ class Trace(SpanObserver):
         return parts and timeline(parts)
 
     def _events(self):
-        """What this rank has recorded: a list of Events on the clock of rank 0, first those of layers, then those of collectives."""
+        """What this rank has recorded: a list of Events on the clock of rank 0, first those of layers, then those of
+        collectives.
+        """
         begun, events = begins(self.collectives), []
         for what, start, stop, _, step in self.spans:
             events.append(Event("layer", " ".join(what), start, stop, step))

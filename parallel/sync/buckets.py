@@ -7,7 +7,8 @@
 
 `ShardedBucket` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of
 the memory and the update 1/P of the time. Both buckets send the same number of bytes. `Float16Bucket` and
-`Float16ShardedBucket` send gradients in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their own type.
+`Float16ShardedBucket` send gradients in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their own
+type.
 """
 
 from nn.device import empty

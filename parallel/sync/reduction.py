@@ -6,8 +6,8 @@
 | `OverlappedReduction`   | bucket by bucket, with non-blocking collectives, while backward computes                       |
 | `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
 
-A *run* is a range of consecutive parameters in the flat buffers that the same group of ranks holds. With each class either every
-rank updates all its parameters or, sharded, each rank of the group updates only its shard: `parallel/sync/buckets.py`.
+A *run* is a range of consecutive parameters in the flat buffers that the same group of ranks holds. With each class either
+every rank updates all its parameters or, sharded, each rank of the group updates only its shard: `parallel/sync/buckets.py`.
 """
 
 import math
@@ -44,7 +44,7 @@ class Reduction:
         self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
         self.accumulated = None
         if float16_gradients and not is_cpu():
-            raise ValueError("gradients can not be sent in float16 from a GPU: use --device cpu, or leave out --reduce-dtype float16")
+            raise ValueError("gradients on a GPU can not be sent in float16: use --device cpu, or no --reduce-dtype float16")
 
     def allocate(self, size):
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
@@ -100,7 +100,9 @@ class Reduction:
         """Called after the backward pass of the last micro-batch: sums gradients, or begins to."""
 
     def interrupt(self):
-        """Called when the backward pass raises: the other ranks may not take part any more, so nothing is tested or waited for."""
+        """Called when the backward pass raises: the other ranks may not take part any more, so nothing is tested or waited
+        for.
+        """
 
     def complete(self, where):
         """Return when the gradients of the slice `where`, which this rank owns, are final."""
@@ -120,7 +122,8 @@ class Reduction:
         """Reset the measurements of `seconds_of_step`."""
 
     def seconds_of_step(self):
-        """(under way, waited), means over the steps since `clear`; None if this reduction does not overlap sums with computation.
+        """(under way, waited), means over the steps since `clear`; None if this reduction does not overlap sums with
+        computation.
 
         under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums.
         """
@@ -156,7 +159,7 @@ class OverlappedReduction(Reduction, Observer):
         super().__init__(net, sharded, float16_gradients)
         self.kib = kib
         self._missing = []  # for each bucket, the layers that have not written their gradients yet
-        self._reducing, self._gathering = {}, {}  # bucket number: Transfer of the sum, of the all-gather; in order of their start
+        self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they began
         self._flying, self._tested = [], 0.0  # the sums that may not be complete yet; when they were last tested
         self._is_backward = False
         self.clear()
@@ -207,7 +210,9 @@ class OverlappedReduction(Reduction, Observer):
 
     @cached_property
     def _writers(self):
-        """(for each bucket, the layers that write into it; {layer: numbers of the buckets it writes into, the last one first})."""
+        """(for each bucket, the layers that write into it; {layer: numbers of the buckets it writes into, the last one
+        first}).
+        """
         layers, numbers = [set() for _ in self.buckets], defaultdict(list)
         for number in reversed(range(len(self.buckets))):
             for leaf, where in self._places:

@@ -1,8 +1,8 @@
 """Sums of gradients in memory that the ranks of a node share, without messages within the node.
 
-Every rank of a node can read the flat gradient buffers of all of them. Each run of parameters (see `parallel/sync/reduction.py`)
-is partitioned over the ranks that hold it. Each rank adds up its part over the buffers of these ranks, in rank order, one
-cache-sized chunk at a time. What then happens to the sum depends on the job:
+Every rank of a node can read the flat gradient buffers of all of them. Each run of parameters (see
+`parallel/sync/reduction.py`) is partitioned over the ranks that hold it. Each rank adds up its part over the buffers of these
+ranks, in rank order, one cache-sized chunk at a time. What then happens to the sum depends on the job:
 
 - Sharded, on one node: the rank updates the chunk at once, while it is in the cache, in the *one* copy of the parameters that
   the ranks share. Besides the sum a step costs two barriers.
@@ -136,7 +136,9 @@ class SharedRun:
         add_up(pieces, pieces[self.me], self.scratch[: size(where)])
 
     def add_up_part(self, targets):
-        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, gradients of other ranks."""
+        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, gradients of other
+        ranks.
+        """
         for start in range(self.part.start, self.part.stop, CHUNK):
             where = slice(start, min(start + CHUNK, self.part.stop))
             self.add_up(where)
@@ -154,7 +156,7 @@ class SharedMemoryReduction(Reduction):
     def __init__(self, net, sharded=True, float16_gradients=False):
         super().__init__(net, sharded, float16_gradients)
         if float16_gradients:
-            raise ValueError("gradients in shared memory are not sent: use --reduce-dtype float16 with --reduction plain or overlap")
+            raise ValueError("gradients in shared memory are not sent in float16: use --reduction plain or overlap for that")
 
     def __str__(self):
         return "shared"
@@ -164,7 +166,7 @@ class SharedMemoryReduction(Reduction):
         self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
-        holder = self.net.grid.on_node(self.net.replicas)[0]  # the first rank of the node that holds the same parameters owns the shared copy
+        holder = self.net.grid.on_node(self.net.replicas)[0]  # the first rank with the same parameters
         self._holders = node.comm.allgather(holder)
         self.sharers = self._holders.count(holder)
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)

@@ -1,11 +1,11 @@
 """Local SGD: replicas of a network train independently, each on its stripe of the samples, and are averaged periodically.
 
-Each coordinate along the axis `batch` of a grid has a replica, which is distributed over the other axes. A replica takes steps of
-its own on minibatches of its own. After every `period` steps all replicas are replaced by their mean, weighted by the number of
-samples that each has seen since the last average (McMahan et al. 2017, Algorithm 1; Stich 2019 for equal weights), so stripes
-may be uneven or empty. With a period of 1 and plain SGD this equals `train_step` on the minibatch of all ranks together, except
-for BatchNorm, whose statistics are of each replica alone. With a longer period it is another algorithm, which sends 1/period of
-the bytes.
+Each coordinate along the axis `batch` of a grid has a replica, which is distributed over the other axes. A replica takes steps
+of its own on minibatches of its own. After every `period` steps all replicas are replaced by their mean, weighted by the
+number of samples that each has seen since the last average (McMahan et al. 2017, Algorithm 1; Stich 2019 for equal weights),
+so stripes may be uneven or empty. With a period of 1 and plain SGD this equals `train_step` on the minibatch of all ranks
+together, except for BatchNorm, whose statistics are of each replica alone. With a longer period it is another algorithm, which
+sends 1/period of the bytes.
 
 Grabaskas 2018 intends to do this in `StochasticGradient:train()`, sample by sample. Every n samples it calls TorchMPI's
 `synchronizeGradients`, which sums the gradients `gradWeight` over the nodes in place. But Torch's `accUpdateGradParameters` has

@@ -11,8 +11,8 @@ alpha + n_b n_m data beta and method 2 takes 2 alpha + max(n_b, n_m) data beta. 
 data < alpha / (beta (n_b n_m - max(n_b, n_m))). The paper has ">" in the place of "<", which is a mistake.
 
 Every reader has a method `load(indices)`, which is collective. indices: the samples of a global minibatch, an array of the same
-values on all ranks. It returns (x, y) of this rank, host arrays: its block of the inputs (`net.input_block`), and the targets of
-the samples whose outputs its `forward` returns (`net.output_rows`).
+values on all ranks. It returns (x, y) of this rank, host arrays: its block of the inputs (`net.input_block`), and the targets
+of the samples whose outputs its `forward` returns (`net.output_rows`).
 """
 
 from math import prod

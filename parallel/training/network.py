@@ -19,10 +19,9 @@ from parallel.training.steps import train_step
 def distribute(net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None):
     """Place a serial network on a grid; return this rank's part, a ParallelSequential whose memory is not allocated yet.
 
-    Unlike `parallelize`, it chooses nothing and measures nothing. Collective if `net` has memory, since its values are then
-    copied (and the result is allocated).
-    net: a serial Sequential; one that was never used costs no memory. grid: a ProcessGrid. plan, shares, owners: see
-    `parallelize_unallocated`. reduction: a function that returns a Reduction for a ParallelSequential.
+    Unlike `parallelize`, it chooses nothing and measures nothing. If `net` has memory, the result is allocated and gets its
+    values. Collective. net: a serial Sequential; one that was never used costs no memory. grid: a ProcessGrid. plan, shares,
+    owners: see `parallelize_unallocated`. reduction: a function that returns a Reduction for a ParallelSequential.
     Raises ValueError if the plan, the shares or the owners do not fit the network or the grid.
     """
     parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
@@ -37,8 +36,8 @@ class ParallelSequential(Sequential):
 
     placed: the result of `place`. grid: the ProcessGrid. seed, dtype: as in Sequential. make_reduction: a function that returns
     the Reduction for this network.
-    plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`. splits: how each axis splits
-    its dimension. input, output: the Layouts of the minibatch that `forward` takes and of what it returns.
+    plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`. splits: how each axis
+    splits its dimension. input, output: the Layouts of the minibatch that `forward` takes and of what it returns.
     reduction: how gradients are summed, see `parallel/sync/reduction.py`.
 
     The flat buffers have no memory until `allocate`, which is collective, since ranks may share memory. All passes (`forward`,
@@ -63,7 +62,9 @@ class ParallelSequential(Sequential):
         return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size):
-        """The slice of the samples of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
+        """The slice of the samples of a global minibatch of `batch_size` samples whose outputs this rank's `forward`
+        returns.
+        """
         return self.output.rows(batch_size, self.grid.coordinates)
 
     @property
@@ -122,8 +123,8 @@ class ParallelSequential(Sequential):
         """Backward of the last micro-batch of a step, as in Sequential; `synchronise` must follow. Collective.
 
         It computes this rank's terms of the gradients; `synchronise` and `complete` sum them over the ranks that hold the same
-        parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over the
-        ranks that hold the same block; otherwise None.
+        parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over
+        the ranks that hold the same block; otherwise None.
         """
         with self._reducing():
             dx = super().backward(dy, context, input_gradient)
@@ -135,7 +136,9 @@ class ParallelSequential(Sequential):
         return self._summed(dx) if input_gradient else None
 
     def parameter_gradients(self, context):
-        """The half of `backward` that computes the parameters' gradients, of the last micro-batch; `synchronise` must follow."""
+        """The half of `backward` that computes the parameters' gradients, of the last micro-batch; `synchronise` must
+        follow.
+        """
         with self._reducing():
             super().parameter_gradients(context)
 
@@ -169,7 +172,9 @@ class ParallelSequential(Sequential):
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
     def accumulate(self, dy, context):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the `backward` that follows."""
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the `backward` that
+        follows.
+        """
         super().backward(dy, context)
         self.reduction.accumulate()
 

@@ -52,8 +52,9 @@ def train_step(net, loss, optimizer, x, y, batch_size, context=None):
 def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=None):
     """One training step on a minibatch that is computed in micro-batches, whose gradients are added. Collective.
 
-    micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global number
-    of samples; these numbers add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch separately.
+    micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global
+    number of samples; these numbers add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch
+    separately.
     Returns and raises what `train_step` does.
     """
     check_optimizer(net, optimizer)
@@ -95,9 +96,10 @@ def _first_not_finite(grid, arrays):
 def evaluate(net, part, loss_name, reader, batch_size):
     """Evaluate a network on all samples of `part`; returns the same dict on every rank. Collective.
 
-    For classes (loss_name "cross-entropy") it has "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean over all
-    samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
-    outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
+    For classes (loss_name "cross-entropy") it has "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean
+    over all samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over
+    samples and outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of
+    the data set.
     part: a `datasets.Part`. reader: a reader of `part` for `net`. batch_size: the samples in one global forward pass.
     Raises Diverged, on all ranks, if an output is not finite.
     """
