@@ -2,8 +2,8 @@
 
 The answers are stored in the file `reductions.json` in the cache folder (`parallel/auto/cache_files.py`); if it is deleted,
 they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
-the grid, the ranks on each node, the type and about the number of gradients, and the network settings. Host names do not
-matter.
+the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
+not matter.
 """
 
 import contextlib
@@ -26,17 +26,16 @@ ROUNDS = 7  # how often each way to sum is timed
 LARGEST = 1 << 22  # the most elements that are summed in a measurement
 LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
-TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
 def fastest_reduction(net, question):
-    """The reduction to use for a ParallelSequential, as a text for `--reduction`: "plain", "shared" or "overlap:KIB".
-    Collective.
+    """The reduction for a ParallelSequential, as a text for `--reduction`: plain, shared or overlap:KIB. Collective.
 
     question: "overlap" asks for the size of the buckets. "auto" asks which way is fastest, and compares plain and shared on one
-    node, shared and overlap on several. Only the time of the sums themselves is compared: on one node overlapping does not
-    save time, since advancing a sum takes the cores' time whether or not backward is under way.
+    node, shared and overlap on several. The sums are timed without computation beside them, because a sum that overlaps with
+    backward takes no less of the cores' time.
     """
     grid = net.grid
     held = Counter()

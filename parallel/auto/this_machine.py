@@ -1,8 +1,8 @@
-"""The Machine that this job runs on: as `experiments.calibrate` measured it or, if it did not, as a few seconds' measurement
-does.
+"""The Machine that this job runs on.
 
-Either is stored as a machine file in the cache folder (`parallel/auto/cache_files.py`), one for each number of ranks and of
-ranks on a node, so that the planner gives the same answer when a run is repeated. A deleted file is measured again.
+`experiments.calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
+machine file in the cache folder (`parallel/auto/cache_files.py`), one for each number of ranks and of ranks on a node, so that
+the planner gives the same answer when a run is repeated. A deleted file is measured again.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from parallel.grid.process_grid import ProcessGrid
 from parallel.job.launch import LINK
 from parallel.performance import machine
 
-TABLES = 0.8  # the share of a time limit within which the tables have to be complete
-SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # how many elements the collectives of the quick measurement have
+TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
+QUICK_LENGTHS = [1 << k for k in (1, 10, 14, 18, 20)]  # how many elements the collectives of the quick measurement have
 
 
 def machine_of_job(comm):
@@ -70,7 +70,7 @@ def ranks_of_node(comm):
 def measure_quickly(comm):
     """The content, a dict, of a machine file without tables of operations, measured in a few seconds. Collective."""
     paced = Paced(comm)
-    return machine_content(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
+    return machine_content(paced, {}, measure.collectives(paced, QUICK_LENGTHS, passes=1), "measured in a few seconds")
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
@@ -79,7 +79,7 @@ def measure_thoroughly(comm, progress=iter, limit=None):
     progress: a function that wraps the iterables over which the measurement loops, to show progress. limit: a TimeLimit.
     """
     paced, limit = Paced(comm), limit or TimeLimit(comm)
-    tables = measure.tables(paced, progress, limit.share(TABLES))
+    tables = measure.tables(paced, progress, limit.share(TABLES_SHARE))
     return machine_content(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
 
 

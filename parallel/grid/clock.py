@@ -24,9 +24,7 @@ class WallClock:
         return time.perf_counter
 
     def blocked(self, group, kind, sent):
-        """Called when a blocking collective, in which this rank sent `sent` bytes, has ended; real time has passed by
-        itself.
-        """
+        """Called when a blocking collective has ended, in which this rank sent `sent` bytes. Real time needs no update."""
 
     def completed(self, transfer):
         """Called when a Transfer is complete; returns the time at which it completed."""

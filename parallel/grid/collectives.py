@@ -75,6 +75,7 @@ def zeros(length):
 
 
 def try_all_reduce(group, length):
+    """A trial, as described in `Collective`; so are the next ones."""
     array = zeros(length)
     return lambda: group.all_reduce(array, "calibration")
 
@@ -106,10 +107,12 @@ def try_exchange(group, length):
 
 
 def all_but_own(group, elements, own):
+    """The elements sent where every rank sends its buffer without its own block, in parts, to the others."""
     return elements - own
 
 
 def to_all_others(group, elements, own):
+    """The elements sent where every rank sends its whole buffer to each of the others."""
     return elements * (group.size - 1)
 
 

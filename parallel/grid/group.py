@@ -64,9 +64,7 @@ class Group:
         return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
     def bytes_of(self, kind, array, own=0):
-        """The bytes that this rank sends in a collective from the buffer `array`, of which it keeps `own` elements for
-        itself.
-        """
+        """The bytes that this rank sends in a collective. array: its send buffer. own: the elements of it that it keeps."""
         return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
 
     def counted(self, kind, array, layer, own=0):
@@ -74,9 +72,7 @@ class Group:
         return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
 
     def all_gather(self, block, out, counts, layer):
-        """Concatenate the blocks of all ranks, in rank order, into `out` on every rank; `counts[r]` is the size of rank r's
-        block.
-        """
+        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
         with self.counted("all-gather", block, layer):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
@@ -177,8 +173,7 @@ class Group:
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer. Counted as "exchange".
 
-        The arrays may be on the device. In that case no other collective of arrays on the device may begin until it is
-        complete.
+        The arrays may be on the device. Then no other collective of arrays on the device may begin until it is complete.
         """
 
         def steps():

@@ -59,9 +59,11 @@ class RequestSet:
         self.requests = requests
 
     def Test(self):
+        """Whether all are complete, as `MPI.Request.Test`."""
         return MPI.Request.Testall(self.requests)
 
     def Wait(self):
+        """Wait until all are complete, as `MPI.Request.Wait`."""
         MPI.Request.Waitall(self.requests)
 
 

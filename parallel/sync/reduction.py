@@ -100,9 +100,7 @@ class Reduction:
         """Called after the backward pass of the last micro-batch: sums gradients, or begins to."""
 
     def interrupt(self):
-        """Called when the backward pass raises: the other ranks may not take part any more, so nothing is tested or waited
-        for.
-        """
+        """Called when the backward pass raises. It neither tests nor waits for transfers, which other ranks may have left."""
 
     def complete(self, where):
         """Return when the gradients of the slice `where`, which this rank owns, are final."""
@@ -122,8 +120,7 @@ class Reduction:
         """Reset the measurements of `seconds_of_step`."""
 
     def seconds_of_step(self):
-        """(under way, waited), means over the steps since `clear`; None if this reduction does not overlap sums with
-        computation.
+        """(under way, waited), means over the steps since `clear`; None if sums do not overlap with computation.
 
         under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums.
         """
@@ -210,9 +207,7 @@ class OverlappedReduction(Reduction, Observer):
 
     @cached_property
     def _writers(self):
-        """(for each bucket, the layers that write into it; {layer: numbers of the buckets it writes into, the last one
-        first}).
-        """
+        """(layers that write into each bucket: a list of sets; {layer: numbers of its buckets, the last one first})."""
         layers, numbers = [set() for _ in self.buckets], defaultdict(list)
         for number in reversed(range(len(self.buckets))):
             for leaf, where in self._places:

@@ -136,9 +136,7 @@ class SharedRun:
         add_up(pieces, pieces[self.me], self.scratch[: size(where)])
 
     def add_up_part(self, targets):
-        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, gradients of other
-        ranks.
-        """
+        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, those of others."""
         for start in range(self.part.start, self.part.stop, CHUNK):
             where = slice(start, min(start + CHUNK, self.part.stop))
             self.add_up(where)

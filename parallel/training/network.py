@@ -62,9 +62,7 @@ class ParallelSequential(Sequential):
         return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size):
-        """The slice of the samples of a global minibatch of `batch_size` samples whose outputs this rank's `forward`
-        returns.
-        """
+        """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
 
     @property
@@ -136,9 +134,7 @@ class ParallelSequential(Sequential):
         return self._summed(dx) if input_gradient else None
 
     def parameter_gradients(self, context):
-        """The half of `backward` that computes the parameters' gradients, of the last micro-batch; `synchronise` must
-        follow.
-        """
+        """The half of `backward` that computes the gradients of the parameters; `synchronise` must follow. Collective."""
         with self._reducing():
             super().parameter_gradients(context)
 
@@ -172,9 +168,7 @@ class ParallelSequential(Sequential):
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
     def accumulate(self, dy, context):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the `backward` that
-        follows.
-        """
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last one's `backward`."""
         super().backward(dy, context)
         self.reduction.accumulate()
 

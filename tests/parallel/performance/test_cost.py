@@ -107,7 +107,9 @@ def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm):
 def test_the_operations_of_all_ranks_are_those_of_one(machine, sizes):
     machine, net = read(machine), images()
     places = product(*(range(sizes.get(axis, 1)) for axis in AXES))
-    costs = [Cost(net, GridDescription(sizes, dict(zip(AXES, place, strict=True))), "fewest-bytes", 12, machine) for place in places]
+    costs = [
+        Cost(net, GridDescription(sizes, dict(zip(AXES, place, strict=True))), "fewest-bytes", 12, machine) for place in places
+    ]
     alone = Cost(net, GridDescription({}), "fewest-bytes", 12, machine)
     operations = lambda cost: sum(work.flops for work in cost.works if work.phase in ("forward", "backward", "gradients"))  # noqa: E731
     assert sum(map(operations, costs)) == pytest.approx(operations(alone))

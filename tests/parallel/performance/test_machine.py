@@ -52,7 +52,9 @@ def test_constants_where_nothing_was_measured():
 def test_a_collective_over_nodes_takes_no_less_than_what_its_ranks_on_a_node_send_each_other():
     one = checked(GOOD | {"links": {"node": {"alpha": 1e-6, "beta": 1e-8}, "network": {"alpha": 1e-5, "beta": 1e-9}}})
     assert one.collective_seconds("all-gather", GroupDescription(16, 0, 4), 16, 1000) == pytest.approx(4 * 1e-5 + 1e-5)
-    assert one.collective_seconds("all-gather", GroupDescription(4, 0, 1), 16, 1000) == pytest.approx(2 * 1e-5 + 4e-6)  # all are elsewhere
+    assert one.collective_seconds("all-gather", GroupDescription(4, 0, 1), 16, 1000) == pytest.approx(
+        2 * 1e-5 + 4e-6
+    )  # all are elsewhere
 
 
 def test_a_collective_of_more_ranks_than_were_measured_has_more_rounds():
@@ -148,7 +150,11 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monk
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     first = this_machine.machine_of_job(comm)
     assert this_machine.machine_file(comm).is_file() and first.node["ranks"] == comm.size
-    assert machine.checked(json.loads(this_machine.machine_file(comm).read_text())).core == first.core == this_machine.machine_of_job(comm).core
+    assert (
+        machine.checked(json.loads(this_machine.machine_file(comm).read_text())).core
+        == first.core
+        == this_machine.machine_of_job(comm).core
+    )
     if comm.size > 1:
         assert set(first.collectives) == set(measure.TRIALS)
 
