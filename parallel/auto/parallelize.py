@@ -1,6 +1,6 @@
 """One call that makes a serial network parallel.
 
-The planner chooses a grid or a plan that is not given, and a measurement chooses the reduction if it is "auto".
+The planner chooses the grid and the plan, and a measurement the reduction, if they are "auto".
 """
 
 from functools import partial
@@ -28,11 +28,12 @@ def parallelize(net, grid="auto", plan=None, **options):
 
     net: a serial Sequential. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
     images must have an `input_shape`.
-    grid: a ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as {"batch": 4, "model":
-    2}; or "auto" for the planner's choice.
+    grid: a ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
+    {"batch": 4, "model": 2}; or "auto" for the planner's choice.
     plan: a text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
     on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto".
-    options: see `parallelize_unallocated`. The planner and the measurements run only for what is "auto".
+    options: see `parallelize_unallocated`. The planner runs only for a grid or a plan that is "auto", and sums are
+    timed only for the reductions "auto" and "overlap" without a size.
     Raises ValueError if the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do
     not fit, or no layer has weights.
     Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.

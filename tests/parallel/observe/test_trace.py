@@ -278,7 +278,13 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
 
 @pytest.mark.parametrize(
     ("kind", "places"),
-    [("all-gather", [3, 3, 3]), ("broadcast", [2, 2, 2]), ("scatter", [2, 2, 2]), ("gather", [3, 1, 3]), ("exchange", [2, 3, 3])],
+    [
+        ("all-gather", [3, 3, 3]),
+        ("broadcast", [2, 2, 2]),
+        ("scatter", [2, 2, 2]),
+        ("gather", [3, 1, 3]),
+        ("exchange", [2, 3, 3]),
+    ],
 )
 def test_who_is_needed(kind, places):
     assert [last_needed(kind, [2, 1, 3], place) for place in range(3)] == places

@@ -115,9 +115,12 @@ def test_micro_batches_add_up(comm):
 
 @mpi(2, 3, 4)
 def test_every_reduction_repeats_bit_by_bit(comm):
-    half = {"half, overlap": {"reduction": "overlap:1", "float16_gradients": True}, "plain, micro-batches": {"micro_batches": 3}}
+    narrow = {
+        "float16, overlap": {"reduction": "overlap:1", "float16_gradients": True},
+        "plain, micro-batches": {"micro_batches": 3},
+    }
     more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
-    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | half | more).items()):
+    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | narrow | more).items()):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
@@ -192,9 +195,9 @@ def test_half_gradients_train_as_well(comm):
 @mpi(2)
 def test_half_gradients_are_half_the_bytes(comm):
     sent = []
-    for half in (False, True):
+    for float16_gradients in (False, True):
         with ProcessGrid(comm, batch=2) as grid:
-            net = parallelize(mlp_net(np.float32), grid, float16_gradients=half)
+            net = parallelize(mlp_net(np.float32), grid, float16_gradients=float16_gradients)
             net.synchronise()
             sent.append(grid.tally.records["gradients", "all-reduce"].bytes)
     assert sent[0] == 2 * sent[1]
