@@ -252,7 +252,7 @@ BAD = [  # what each of them finds out alone: the short tests ask one
     (["--plan", "diagonal"], "unknown choice 'diagonal'"),
     (["--plan", "out,in"], "2 choices but the net has 3"),
     (["--reduction", "ring"], "there is no reduction 'ring': use plain, overlap, overlap:KIB"),
-    (["--reduction", "overlap:0"], "reduction 'overlap:0' is none"),
+    (["--reduction", "overlap:0"], "there is no reduction 'overlap:0'"),
     (["--reduction", "shared", "--reduce-dtype", "float16"], "gradients in shared memory are not sent in float16"),
     (["--update", "half"], "invalid choice: 'half'"),
     (["--micro-batches", "0"], "must be a whole number of at least 1"),
