@@ -39,7 +39,7 @@ def options():
 def whole(comm, limit):
     """(the content of a machine file with tables, whether the machine is too busy, how much its steps vary). Collective."""
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0)  # noqa: E731
-    content = comm.bcast(this_machine.thorough(comm, shown("calibrate: operations"), limit.share(PARTS)))
+    content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
     passes = step_overhead.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
     content["core"] |= step_overhead.fitted(passes, described, comm.size)
@@ -52,13 +52,13 @@ def whole(comm, limit):
 
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
-    path = this_machine.place(comm) if args.out is None else args.out
+    path = this_machine.machine_file(comm) if args.out is None else args.out
     on_root(comm, lambda: check_writable(path) if args.out is not None else path.parent.mkdir(parents=True, exist_ok=True))
     say = print if comm.rank == 0 else lambda *_, **__: None
     start = time.monotonic()
     busy, words = False, ""
     if args.quick:
-        content = this_machine.quick(comm)
+        content = this_machine.measure_quickly(comm)
     else:
         say(f"measuring for at most about {args.minutes:g} minutes; leave the machine alone meanwhile", flush=True)
         content, busy, words = whole(comm, TimeLimit(comm, 60 * args.minutes))

@@ -23,7 +23,7 @@ from experiments.common import report
 from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, add_reduction, check_writable, reduction_of, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, network_names
-from parallel import ProcessGrid, described, train_step
+from parallel import ProcessGrid, parallelize_unallocated, train_step
 from parallel.auto.this_machine import memory_of_machine
 from parallel.calibration.core_speed import machine
 from parallel.job.launch import LINK
@@ -49,7 +49,7 @@ class Side:
 
     def __init__(self, serial, comm, sizes, reduction):
         self.sizes, self.grid = sizes, ProcessGrid(comm, **sizes)
-        self.net = described(serial, self.grid, **reduction)  # without memory: `check_memory` comes first
+        self.net = parallelize_unallocated(serial, self.grid, **reduction)  # without memory: `check_memory` comes first
         self.optimizer = None
 
     def begin(self, x, y):

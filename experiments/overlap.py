@@ -61,8 +61,8 @@ def backward_ends(trace):
 
 def of_gradients(trace, category):
     """(start, stop, bytes) of the collectives of one category, on gradients."""
-    told = [entry for entry in trace.told if entry[0] == category and entry[1][1] == "gradients"]
-    return [(start, stop, what[3]) for _, what, start, stop, _ in told]
+    calls = [entry for entry in trace.collectives if entry[0] == category and entry[1][1] == "gradients"]
+    return [(start, stop, what[3]) for _, what, start, stop, _ in calls]
 
 
 def least_exposed(flights, ends, alone):

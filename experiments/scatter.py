@@ -2,7 +2,7 @@
 
     mpiexec -n 4 python -m experiments.scatter --grid batch=2,model=2
 
-See section 7 of Laugier et al. 2018, and `parallel/training/readers.py`.
+See section 7 of Laugier et al. 2018, and `parallel/training/minibatch_readers.py`.
 """
 
 import time

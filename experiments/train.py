@@ -27,14 +27,14 @@ from experiments.common.options import (
 from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
 from nn import LOSSES, OPTIMIZERS, network_names, schedules
-from parallel import READERS, ProcessGrid, Profile, Trace, described, evaluate, parse_grid, predict, use_device
+from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
 from parallel.job.run import UserError, on_root, run
-from parallel.observe.measured import Measured
+from parallel.observe.step_timer import StepTimer
 from parallel.observe.trace import STEPS
 from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
 from parallel.placement import plans
-from parallel.training import MicroBatches, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.training import MicroBatchReader, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps before timing begins
 
@@ -144,14 +144,14 @@ def main():
         limit = args.memory and args.memory * 2**30
         shares = shares_of(args.shares, None if grid == "auto" else sizes) if args.shares else None
         choices = {**reduction_of(args), "batch_size": args.batch_size, "memory": limit, "machine": model, "shares": shares}
-        net = described(serial, grid, args.plan, **choices)
+        net = parallelize_unallocated(serial, grid, args.plan, **choices)
         grid = net.grid
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)
         if model:
             VirtualTime(net, model, slow)
     loss = LOSSES[data.loss]()
-    reader, test_batch = MicroBatches(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
+    reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
@@ -166,7 +166,7 @@ def main():
     # ----- training
     losses, first = [], min(WARM_UP, steps - 1)
     profile = Profile(net) if args.profile else None
-    trace, timer = Trace(net, args.trace_steps) if args.trace else None, Measured(net, reader)
+    trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
     with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
         for step in watched(steps, first, profile, trace):
             if step == first:

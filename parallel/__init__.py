@@ -1,6 +1,6 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
-from parallel.auto.parallelize import described, parallelize
+from parallel.auto.parallelize import parallelize, parallelize_unallocated
 from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.observe.profile import Profile
@@ -8,8 +8,8 @@ from parallel.observe.trace import Trace
 from parallel.placement.partition import Partition
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.placement.redistribute import Redistribute
+from parallel.training.minibatch_readers import READERS
 from parallel.training.network import ParallelSequential, distribute
-from parallel.training.readers import READERS
 from parallel.training.steps import evaluate, predict, train_step
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Shard",
     "Trace",
     "evaluate",
-    "described",
+    "parallelize_unallocated",
     "distribute",
     "parallelize",
     "parse_grid",

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from experiments.common.options import Parser, whole
 from nn.workspace import CHUNK
 from parallel import ProcessGrid
-from parallel.auto.fastest_reduction import seconds
+from parallel.auto.fastest_reduction import median_seconds
 from parallel.job.run import run
 from parallel.sync.shared_memory import SharedRun, shared_arrays
 
@@ -75,9 +75,9 @@ def main():
         for case, size in zip(CASES, SIZES.values()):
             sums, own = ways(grid, size // 4)
             check(sums, own, grid.size)
-            rounds = [{name: seconds(grid, action, REPEATS) for name, action in sums.items()} for _ in range(args.rounds + 1)][
-                1:
-            ]
+            rounds = [
+                {name: median_seconds(grid, action, REPEATS) for name, action in sums.items()} for _ in range(args.rounds + 1)
+            ][1:]
             found[case.name] = {name: [r["ours"] / r[name] for r in rounds] for name in ("mpi", "limit")}
     if MPI.COMM_WORLD.rank == 0:
         print(json.dumps(found))

@@ -134,7 +134,7 @@ def add_reduction(parser):
 def reduction_of(args):
     """The arguments of `parallelize` that these options name."""
     sharded = None if args.update is None else args.update == "sharded"
-    return {"reduction": args.reduction, "sharded": sharded, "half": args.reduce_dtype == "float16"}
+    return {"reduction": args.reduction, "sharded": sharded, "float16_gradients": args.reduce_dtype == "float16"}
 
 
 def add_device(parser):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from experiments.papers.grabaskas2018_runs import lines, measure, published, single
 from nn import network_names
-from parallel.grid.description import Outline
+from parallel.grid.grid_description import GridDescription
 from parallel.grid.process_grid import parse_grid
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
@@ -80,7 +80,7 @@ def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text
     for the same minibatch.
     """
     net = network_names.build(net_spec, input_shape, outputs)
-    grids = [Outline(sizes, ranks_per_node=machine.node["ranks"]) for sizes in ({}, parse_grid(grid_text))]
+    grids = [GridDescription(sizes, ranks_per_node=machine.node["ranks"]) for sizes in ({}, parse_grid(grid_text))]
     alone, ours = (Cost(net, grid, plan_text, batch_size, machine).parts for grid in grids)
     share = (ours["compute"] + ours["update"]) / (alone["compute"] + alone["update"])
     return share * single_seconds + ours["gradients"] + ours["activations"]

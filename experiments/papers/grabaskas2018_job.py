@@ -23,7 +23,7 @@ from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
 from parallel.job.run import UserError, run
 from parallel.placement.partition import Partition, size
 from parallel.training.local_sgd import Replicas
-from parallel.training.readers import EachReads
+from parallel.training.minibatch_readers import EachRankReads
 from parallel.training.steps import minibatch_indices, steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
@@ -99,7 +99,7 @@ def train(args, comm):
         replicas = Replicas(serial, grid, plan=args.plan) if args.period else None
         net = replicas.net if args.period else parallelize(serial, grid, args.plan)
     data = data.reshaped(serial.input_shape)
-    loss, reader = LOSSES[data.loss](), EachReads(net, data.train)
+    loss, reader = LOSSES[data.loss](), EachRankReads(net, data.train)
     for step in range(WARM_UP):
         indices = np.arange(step * args.batch_size, (step + 1) * args.batch_size) % count
         train_step(net, loss, SGD(net, STANDSTILL), *reader.load(indices), len(indices))
@@ -121,7 +121,7 @@ def train(args, comm):
     if not np.isfinite(result["loss"]):
         raise UserError(f"training diverged, the loss is {result['loss']}: use a smaller --lr than {args.lr}")
     if args.test:
-        result["accuracy"] = evaluate(net, data.test, data.loss, EachReads(net, data.test), TEST_BATCH)["accuracy"]
+        result["accuracy"] = evaluate(net, data.test, data.loss, EachRankReads(net, data.test), TEST_BATCH)["accuracy"]
     return result
 
 

@@ -18,7 +18,7 @@ from collections import defaultdict
 
 from experiments.plots.figures import crowded, entitle, plt, save, starred
 from parallel.grid.process_grid import AXES
-from parallel.observe.spans import METHODS
+from parallel.observe.span_observer import METHODS
 
 PARTS = {"convolution": "#31688e", "other computation": "#7fc8a0", "communication and waiting": "#e08214"}
 CONVOLUTIONS = "Conv2d", "HaloConv2d"

@@ -1,1 +1,1 @@
-"""What is chosen by measuring, and remembered: the machine of this job, the grid, the plan and the reduction."""
+"""Automatic choices: the grid, the plan and the reduction, from measurements of this machine that are stored."""

@@ -1,7 +1,9 @@
-"""What is fastest on this machine: measured once, and remembered, so that a run that is repeated repeats bit by bit.
+"""Which reduction is fastest on this machine: measured once and stored, so that a repeated run repeats bit by bit.
 
-The answers lie in `reductions.json` in GRIDGRAD_CACHE, else in the user's cache directory; whoever deletes the file has them
-measured anew. What a machine is called does not matter, how many ranks its nodes have does.
+The answers are stored in the file `reductions.json` in the cache folder (`parallel/auto/cache_files.py`); if it is deleted,
+they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
+the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
+not matter.
 """
 
 import contextlib
@@ -17,29 +19,30 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from parallel.auto.cache import place, write
+from parallel.auto.cache_files import cache_path, write_whole
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
-ROUNDS = 7
-LARGEST = 1 << 22  # elements that are summed to find out
-ALPHAS = 10  # a bucket's bytes take this many times as long as the latency of its collective
+ROUNDS = 7  # how often each way to sum is timed
+LARGEST = 1 << 22  # the most elements that are summed in a measurement
+LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
 SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
-TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
 
-def fastest(net, question):
-    """The answer to "auto" or "overlap" for a ParallelSequential, as text for `--reduction`. Collective.
+def fastest_reduction(net, question):
+    """The reduction for a ParallelSequential, as a text for `--reduction`: plain, shared or overlap:KIB. Collective.
 
-    "overlap": the size of a bucket. "auto": plain or shared on one node; shared or overlap on several. What goes on while
-    backward does is not less time than what does not, so bare sums are compared.
+    question: "overlap" asks for the size of the buckets. "auto" asks which way is fastest, and compares plain and shared on one
+    node, shared and overlap on several. The sums are timed without computation beside them, because a sum that overlaps with
+    backward takes no less of the cores' time.
     """
     grid = net.grid
     held = Counter()
     for layer in net.leaves():
         for p in layer.parameters:
             held[p.layout.replicated] += p.size
-    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose alike
+    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
     elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
     group = grid.group(*axes)
     if group.size == 1 or not elements:
@@ -49,38 +52,42 @@ def fastest(net, question):
     key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
                     f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
                     f"2^{elements.bit_length()}", *transport()])  # fmt: skip
-    known = grid.comm.bcast(remembered().get(key) if grid.rank == 0 else None)
-    if known:
-        return known
-    answer = grid.comm.bcast(measured(grid, group, elements, net.dtype, question, several_nodes))
+    stored = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
+    if stored:
+        return stored
+    answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
     if grid.rank == 0:
-        remember(key, answer)
+        store_answer(key, answer)
     return answer
 
 
 def transport(environ=os.environ):
-    """What the environment says of the network."""
+    """The environment variables, as sorted texts NAME=VALUE, that choose or describe the network between the nodes."""
     return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
 
 
-def measured(grid, group, elements, dtype, question, several_nodes):
-    """What the times of this job say. Collective; the ranks of other groups sum at the same time, as in training."""
+def measure_fastest(grid, group, elements, dtype, question, several_nodes):
+    """The answer for `fastest_reduction`, from measurements in this job. Collective.
+
+    group: this rank's ranks that sum `elements` gradients of type `dtype`; the other groups of the grid sum at the same time,
+    as in training.
+    """
     array = np.ones(elements, dtype)
-    sums = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
+    sums = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
     if question == "auto":
         with contextlib.suppress(NoSharedMemory):
-            if seconds(grid, shared_sum(grid, group, elements, dtype)) < sums:
+            if median_seconds(grid, shared_memory_sum(grid, group, elements, dtype)) < sums:
                 return "shared"
         if not several_nodes:
             return "plain"
-    latency = seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
+    latency = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
     per_byte = max(sums - latency, 1e-9) / max(array.nbytes, 1)
-    kib = ALPHAS * latency / per_byte / 1024
+    kib = LATENCIES_PER_BUCKET * latency / per_byte / 1024
     return f"overlap:{round(min(max(kib, SMALLEST_BUCKET), LARGEST_BUCKET))}"
 
 
-def shared_sum(grid, group, elements, dtype):
-    """A function that sums gradients of so many elements in the memory of the nodes, and between their leaders."""
+def shared_memory_sum(grid, group, elements, dtype):
+    """A function that sums `elements` gradients over `group` as `parallel/sync/shared_memory.py` does. Collective."""
     arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
     members = grid.on_node(group)
     run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
@@ -96,10 +103,13 @@ def shared_sum(grid, group, elements, dtype):
     return add_up
 
 
-def seconds(grid, action, rounds=ROUNDS):
-    """How long an action of all ranks takes: the median of some rounds, each as long as its slowest rank."""
+def median_seconds(grid, action, rounds=ROUNDS):
+    """How long `action`, which all ranks run together, takes: the median over `rounds` of the slowest rank's time.
+
+    Collective.
+    """
     found = []
-    for _ in range(rounds + 1):  # the first one touches memory for the first time
+    for _ in range(rounds + 1):  # the first round, in which memory is touched for the first time, does not count
         grid.comm.Barrier()
         start = time.perf_counter()
         action()
@@ -107,23 +117,24 @@ def seconds(grid, action, rounds=ROUNDS):
     return median(grid.max(np.array(found[1:])).tolist())
 
 
-def cache():
-    return place("reductions.json")
+def answers_file():
+    """The path of the file of answers, which may not exist."""
+    return cache_path("reductions.json")
 
 
-def remembered():
-    """The answers so far, {question and machine: answer}; none where the file is missing or is no such file."""
+def stored_answers():
+    """The stored answers, {question and machine: answer}; an empty dict if the file is missing or damaged."""
     try:
-        answers = json.loads(cache().read_text())
+        answers = json.loads(answers_file().read_text())
         return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
     except (OSError, ValueError, AttributeError):
         return {}
 
 
-def remember(key, answer):
-    """Keep an answer; where that is not possible, say so, for it will be measured again and may then be another."""
+def store_answer(key, answer):
+    """Store an answer. If that fails, print a warning, since the next run will measure again and may get another answer."""
     try:
-        write(cache(), json.dumps(remembered() | {key: answer}, indent=1))
+        write_whole(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
     except OSError as error:
-        print(f"can not remember in {cache()} ({error.strerror}) that --reduction auto is {answer} here: to repeat this run "
-              f"bit by bit, name it", file=sys.stderr)  # fmt: skip
+        print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
+              f"the run bit by bit", file=sys.stderr)  # fmt: skip

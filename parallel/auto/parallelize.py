@@ -1,4 +1,7 @@
-"""One call that makes a serial network parallel: what is not named is chosen, by the planner or by measuring."""
+"""One call that makes a serial network parallel.
+
+The planner chooses the grid and the plan, and a measurement the reduction, if they are "auto".
+"""
 
 from functools import partial
 
@@ -6,8 +9,8 @@ from mpi4py import MPI
 
 from nn.device import is_cpu
 from nn.sequential import Sequential
-from parallel.auto.reductions import choose
-from parallel.auto.this_machine import here
+from parallel.auto.reductions import choose_reduction
+from parallel.auto.this_machine import machine_of_job
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.performance.planner import BATCH_SIZE, Planner
@@ -15,60 +18,70 @@ from parallel.training.network import ParallelSequential, distribute
 
 
 def parallelize(net, grid="auto", plan=None, **options):
-    """The network that this rank runs, equal to the serial `net` taken over all ranks. Collective.
+    """Make a serial network parallel: return this rank's part, a ParallelSequential with allocated memory. Collective.
+
+    All ranks together compute what the serial network computes.
 
         net = parallelize(net)                     # the planner chooses
         net = parallelize(net, "batch=4")          # data parallelism
         net = parallelize(net, "batch=2,model=4")  # 2-D
 
-    net: a serial Sequential. One that was never used costs no memory here; one that was used passes its weights on. Images
-    need its `input_shape`.
-    grid: a ProcessGrid; or a text such as "batch=4,model=2", or a dict, of all ranks; or "auto", the planner's choice.
-    plan: a text, see `parallel/placement/plans.py`; or "auto", the planner's choice for this grid; by default
-    "fewest-bytes", or "auto" where the grid is.
-    options: see `described`. What is named explicitly is taken as it is, and nothing is measured for it.
-    Raises ValueError if the plan does not fit the network, or the layers each other, or if no layer has weights.
-    From then on an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
+    net: a serial Sequential. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
+    images must have an `input_shape`.
+    grid: a ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
+    {"batch": 4, "model": 2}; or "auto" for the planner's choice.
+    plan: a text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
+    on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto".
+    options: see `parallelize_unallocated`. The planner runs only for a grid or a plan that is "auto", and sums are
+    timed only for the reductions "auto" and "overlap" without a size.
+    Raises ValueError if the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do
+    not fit, or no layer has weights.
+    Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
     """
-    parallel = described(net, grid, plan, **options)
+    parallel = parallelize_unallocated(net, grid, plan, **options)
     parallel.allocate()
     return parallel
 
 
-def described(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, half=False, shares=None, owners=None, batch_size=BATCH_SIZE,
-    memory=None, machine=None,
+def parallelize_unallocated(
+    net, grid="auto", plan=None, reduction="plain", sharded=None, float16_gradients=False, shares=None, owners=None,
+    batch_size=BATCH_SIZE, memory=None, machine=None,
 ):  # fmt: skip
-    """What `parallelize` returns, before it has memory: a program can see first whether there is enough. Collective.
+    """What `parallelize` returns, but before its memory is allocated: a program can check first whether it fits. Collective.
 
-    reduction: how gradients are summed, see `parallel/auto/reductions.py`. sharded: whether each rank updates only its part of
-    the parameters (None: where they are in shared memory). half: whether gradients travel in float16.
-    shares: {axis: weights}, one number for each rank of an axis, in proportion to which the ranks take samples, rows, channels
-    or neurons along it, such as {"model": (3, 2), "batch": (2, 1)}; a share may be 0. By default all are equal.
-    owners: {name of a layer: Partition} of the outputs of layers that a plan splits by "out", where a rank's outputs are not to
-    be consecutive: `Partition.owned` says for each output which rank of the axis model has it.
-    batch_size, memory, machine: for the planner: samples of the global minibatch, bytes that a rank may use (by default what
-    the machine has), and another Machine than the one of this job.
+    net, grid, plan: see `parallelize`.
+    reduction: how gradients are summed: "plain", "overlap", "overlap:KIB", "shared" or "auto", see
+    `parallel/auto/reductions.py`.
+    sharded: whether each rank updates only its shard of the parameters; None means only if the reduction is "shared".
+    float16_gradients: whether gradients are sent in float16.
+    shares: {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
+    channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal.
+    owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
+    consecutive: `Partition.owned` makes one from the rank of the axis model that has each output.
+    batch_size, memory, machine: for the planner: the samples in a global minibatch, the bytes that a rank may use (by default
+    what the machine has), and a Machine (by default the one that this job runs on, which is measured if that is unknown).
     """
     end_job_when_uncaught()
     _check_serial(net)
     grid, plan = _grid_or_text(grid), _plan_text(plan)
     if grid == "auto" or plan == "auto":
-        grid, plan = planned(net, grid, plan, batch_size, memory, machine, shares)
+        grid, plan = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    choice = partial(choose, reduction, sharded, half)
-    return distribute(net, grid, "fewest-bytes" if plan is None else plan, choice, shares, owners)
+    make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
+    return distribute(net, grid, "fewest-bytes" if plan is None else plan, make_reduction, shares, owners)
 
 
 def _check_serial(net):
+    """Raise ValueError unless `net` is a serial Sequential."""
     if isinstance(net, ParallelSequential):
-        raise ValueError("the network is parallel already: parallelize the serial one, and only once")
+        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
     if not isinstance(net, Sequential):
         raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
 
 
 def _grid_or_text(grid):
+    """The grid as a ProcessGrid or a text."""
     if isinstance(grid, dict):
         return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
     if not isinstance(grid, str | ProcessGrid):
@@ -77,6 +90,7 @@ def _grid_or_text(grid):
 
 
 def _plan_text(plan):
+    """The plan as a text or None."""
     if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
         return ",".join(plan)
     if plan is not None and not isinstance(plan, str):
@@ -84,13 +98,13 @@ def _plan_text(plan):
     return plan
 
 
-def planned(net, grid, plan, batch_size, memory, machine=None, shares=None):
-    """(grid, plan) for `parallelize`, in which what is "auto" is chosen for the machine of this job. Collective.
+def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None):
+    """(grid, plan) for `parallelize`, in which the planner has chosen what was "auto". Collective.
 
-    grid, plan: as of `parallelize`; a plan that is given is kept, and only the grid chosen. machine: another one than this.
+    The arguments are those of `parallelize_unallocated`. A grid or a plan that is not "auto" is kept.
     """
     if not is_cpu():
-        raise ValueError("the planner knows no GPU: name the grid and the plan")
+        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
     else:
@@ -98,8 +112,8 @@ def planned(net, grid, plan, batch_size, memory, machine=None, shares=None):
     if sizes:
         check_places(grid, sizes, comm.size)
     if shares and not sizes:
-        raise ValueError("shares are for the axes of a grid: name the grid, such as batch=2,model=2")
+        raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     named = None if plan == "auto" else plan
-    planner = Planner(net, comm.size, batch_size, machine or here(comm), memory, sizes, named, shares)
+    planner = Planner(net, comm.size, batch_size, machine or machine_of_job(comm), memory, sizes, named, shares)
     chosen, _ = planner.best()
     return (chosen.grid if grid == "auto" else grid), chosen.plan

@@ -1,43 +1,46 @@
-"""Which reduction a network uses: what `--reduction` and the options beside it say."""
+"""The reduction that a text such as the value of `--reduction` names."""
 
 import re
 
 from nn.device import is_cpu
-from parallel.auto.fastest_reduction import fastest
-from parallel.sync.reduction import Overlap, Plain
-from parallel.sync.shared_memory import Shared, has_room
+from parallel.auto.fastest_reduction import fastest_reduction
+from parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
 HELP = (
-    "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (buckets of that many KiB, while "
-    "backward goes on; without a number, of a size that suits the network), shared (in memory that the ranks of a node share, "
-    "one all-reduce between nodes), or auto: what is fastest here, measured once and remembered"
+    "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "
+    "backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an "
+    "all-reduce between nodes), or auto: the fastest on this machine, which is measured once and stored"
 )
 
 
-def choose(text, sharded, half, net):
-    """The Reduction that a text names, for a ParallelSequential; ValueError if it names none, or it does not fit. Collective.
+def choose_reduction(text, sharded, float16_gradients, net):
+    """The Reduction that a text names, for a ParallelSequential. Collective.
 
-    sharded: see `parallel/sync/reduction.py`; None: where parameters are in shared memory.
+    text: plain, overlap, overlap:KIB, shared or auto, see HELP. sharded, float16_gradients: see `Reduction` in
+    `parallel/sync/reduction.py`; if sharded is None, only "shared" is sharded.
+    Raises ValueError if there is no such reduction, or if it can not be used on this device or with float16 gradients.
     """
     text = str(text)
     if text == "auto" and not is_cpu():
         text = "plain"
     if text in ("auto", "overlap") and is_cpu():
-        text = _measured(net, "overlap" if half else text)
+        text = _measured_choice(net, "overlap" if float16_gradients else text)
     found = re.fullmatch("overlap:([1-9][0-9]{0,8})", text)
     if (found or text in ("overlap", "shared")) and not is_cpu():
-        raise ValueError(f"--reduction {text} needs arrays in the host's memory: use plain with --device gpu")
+        raise ValueError(f"--reduction {text} can not sum arrays on a GPU: use --reduction plain with --device gpu")
     if found:
-        return Overlap(net, bool(sharded), half, int(found[1]))
+        return OverlappedReduction(net, bool(sharded), float16_gradients, int(found[1]))
     if text == "plain":
-        return Plain(net, bool(sharded), half)
+        return BlockingReduction(net, bool(sharded), float16_gradients)
     if text == "shared":
-        return Shared(net, sharded is None or sharded, half)
-    raise ValueError(f"reduction '{text}' is none: use plain, overlap, overlap:KIB (such as overlap:1024), shared or auto")
+        return SharedMemoryReduction(net, sharded is None or sharded, float16_gradients)
+    raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared or auto")
 
 
-def _measured(net, question):
-    answer = fastest(net, question)
+def _measured_choice(net, question):
+    """The answer of `fastest_reduction`, but for shared memory that does not fit on every node. Collective."""
+    answer = fastest_reduction(net, question)
     if question == "auto" and answer == "shared" and not has_room(net):
-        answer = fastest(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
+        answer = fastest_reduction(net, "overlap") if net.grid.node.size < net.grid.size else "plain"
     return answer

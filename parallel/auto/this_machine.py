@@ -1,7 +1,8 @@
-"""The machine that this job runs on: what `experiments.calibrate` found out about it, or else a measurement of seconds.
+"""The Machine that this job runs on.
 
-Either is kept as a machine file in GRIDGRAD_CACHE, else in the user's cache directory, one for each number of ranks and nodes;
-whoever deletes it has it measured anew. So the planner answers alike when a run is repeated.
+`experiments.calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
+machine file in the cache folder (`parallel/auto/cache_files.py`), one for each number of ranks and of ranks on a node, so that
+the planner gives the same answer when a run is repeated. A deleted file is measured again.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ import zlib
 
 from mpi4py import MPI
 
-from parallel.auto import cache
+from parallel.auto import cache_files
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
 from parallel.calibration.core_speed import NormalisedTimer, on_machine
@@ -22,65 +23,74 @@ from parallel.grid.process_grid import ProcessGrid
 from parallel.job.launch import LINK
 from parallel.performance import machine
 
-TABLES = 0.8  # the share of a time limit after which the tables have to be complete
-SOME = [1 << k for k in (1, 10, 14, 18, 20)]  # elements of the collectives of the measurement of seconds
+TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
+QUICK_LENGTHS = [1 << k for k in (1, 10, 14, 18, 20)]  # how many elements the collectives of the quick measurement have
 
 
-def here(comm):
-    """The Machine of a job. Collective."""
-    path = place(comm)
-    content = comm.bcast(remembered(path) if comm.rank == 0 else None)
+def machine_of_job(comm):
+    """The Machine on which the ranks of `comm` run, from its machine file or measured now. Collective.
+
+    Raises ValueError if the stored file is damaged.
+    """
+    path = machine_file(comm)
+    content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
         if comm.rank == 0:
             print("measuring this machine once, for the choice of the grid: a few seconds, more if it is busy", file=sys.stderr)
-        content = comm.bcast(json.dumps(quick(comm)))
+        content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
-            with contextlib.suppress(OSError):  # then it is measured again the next time
-                cache.write(path, content)
+            with contextlib.suppress(OSError):  # if it can not be stored, the next job measures again
+                cache_files.write_whole(path, content)
     try:
         return machine.checked(json.loads(content))
     except ValueError:
-        raise ValueError(f"{path} is no machine file: delete it, and it will be measured anew") from None
+        raise ValueError(f"{path} is not a machine file: delete it, and the machine will be measured again") from None
 
 
-def remembered(path):
-    """The text of the file, None where it can not be read."""
+def stored_text(path):
+    """The text of a file; None if it can not be read."""
     try:
         return path.read_text()
     except (OSError, ValueError):
         return None
 
 
-def place(comm):
-    """Where the machine file of a job like this one belongs. Collective."""
+def machine_file(comm):
+    """The path of the machine file for jobs like this one, which may not exist. Collective."""
     ranks_per_node = ranks_of_node(comm)
     what = [comm.size, ranks_per_node, *MPI.get_vendor(), platform.machine(), os.cpu_count()]
     what += [os.environ.get("OMP_NUM_THREADS"), *transport()]
     digest = zlib.crc32(repr(what).encode())
-    return cache.place(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
+    return cache_files.cache_path(f"machine-{comm.size}-ranks-{ranks_per_node}-a-node-{digest:08x}.json")
 
 
 def ranks_of_node(comm):
-    """The most ranks on a node. Collective."""
+    """The largest number of ranks on one node. Collective."""
     with ProcessGrid(comm, batch=comm.size) as grid:
         return comm.allreduce(grid.node.size, MPI.MAX)
 
 
-def quick(comm):
-    """The content of a machine file without tables, measured in seconds. Collective."""
+def measure_quickly(comm):
+    """The content, a dict, of a machine file without tables of operations, measured in a few seconds. Collective."""
     paced = NormalisedTimer(comm)
-    return described(paced, {}, measure.collectives(paced, SOME, passes=1), "measured in a few seconds")
+    return machine_content(paced, {}, measure.collectives(paced, QUICK_LENGTHS, passes=1), "measured in a few seconds")
 
 
-def thorough(comm, progress=iter, limit=None):
-    """The content of a machine file with all its tables, measured in minutes. limit: a TimeLimit. Collective."""
+def measure_thoroughly(comm, progress=iter, limit=None):
+    """The content, a dict, of a machine file with tables of operations, measured in minutes. Collective.
+
+    progress: a function that wraps the iterables over which the measurement loops, to show progress. limit: a TimeLimit.
+    """
     paced, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
-    tables = measure.tables(paced, progress, limit.share(TABLES))
-    return described(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
+    tables = measure.tables(paced, progress, limit.share(TABLES_SHARE))
+    return machine_content(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
 
 
-def described(paced, tables, curves, how):
-    """The content of a machine file for this job. Collective."""
+def machine_content(paced, tables, curves, how):
+    """The content, a dict, of a machine file for this job. Collective.
+
+    paced: the Paced of this job. tables, curves: the measured operations and collectives. how: words for the entry "source".
+    """
     comm, core = paced.comm, measure.core(paced)
     link, ranks = measure.link(curves, comm.size, core), ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
@@ -98,5 +108,5 @@ def described(paced, tables, curves, how):
 
 
 def memory_of_machine():
-    """Bytes of memory of this machine."""
+    """The bytes of memory of this rank's machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

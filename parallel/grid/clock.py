@@ -1,41 +1,46 @@
-"""The clocks of the ranks: the real one, and the comparison of those of different machines, which start at different times and
-drift apart."""
+"""The clock of a rank, and the comparison of the clocks of different ranks.
+
+The clocks of different machines start at different times and drift apart. A trace of all ranks needs one time scale.
+"""
 
 import time
 
 import numpy as np
 
-TRIPS = 20
+TRIPS = 20  # round trips in a comparison of two clocks
 
 
 class WallClock:
-    """What `time.perf_counter` shows. A tally asks it what time it is, and tells it of communication: `parallel/performance/simulation.py`
-    has another one, whose time passes as a model says."""
+    """Real time, `time.perf_counter`. A tally asks it for the time and reports communication to it.
 
-    progresses = True  # whether it is worth testing what is under way
+    A simulation replaces it by a clock whose time advances by predicted durations (`parallel/performance/simulation.py`).
+    """
+
+    progresses = True  # whether testing a transfer can advance it
 
     @property
     def now(self):
-        """A function that gives the time in seconds."""
+        """A function that returns the time in seconds."""
         return time.perf_counter
 
     def blocked(self, group, kind, sent):
-        """A blocking collective of which this rank sent so many bytes is over."""
+        """Called when a blocking collective has ended, in which this rank sent `sent` bytes. Real time needs no update."""
 
-    def landed(self, transfer):
-        """What was under way is done; returns since when."""
+    def completed(self, transfer):
+        """Called when a Transfer is complete; returns the time at which it completed."""
         return self.now()
 
     def compare(self, comm):
-        """See `compare`."""
-        return compare(comm)
+        """See `compare_clocks`. Collective."""
+        return compare_clocks(comm)
 
 
-def compare(comm):
-    """(now, offset, accuracy) in seconds: what to add to `time.perf_counter()` of this rank to have that of rank 0.
+def compare_clocks(comm):
+    """Compare this rank's clock, `time.perf_counter`, with that of rank 0. Collective over `comm`.
 
-    A message goes to rank 0, which answers with its time, somewhere between sending and receiving here; taken as the
-    middle it is off by at most half the round trip. The fastest of some round trips counts (Cristian 1989). Collective.
+    Returns (now, offset, accuracy) in seconds: at the local time `now`, rank 0's clock shows `now + offset`, with an error of
+    at most `accuracy`. Method (Cristian 1989): a message goes to rank 0, which answers with its time. If that time is taken to
+    be the middle of the round trip, the error is at most half the round trip. The fastest of several round trips is used.
     """
     word, trips = np.empty(1), []
     if comm.rank == 0:
@@ -56,15 +61,16 @@ def compare(comm):
     return middle, there - middle, trip / 2
 
 
-def on_clock_of_first(times, comparisons):
-    """Times of this rank's clock as those of rank 0's: the offset is linear between two comparisons, constant outside.
+def to_clock_of_rank_0(times, comparisons):
+    """Convert an array of times in seconds from this rank's clock to that of rank 0.
 
-    times: seconds, an array. comparisons: one or more of what `compare` gave, in the order of time.
+    comparisons: one or more results of `compare_clocks`, in the order of time. The offset is interpolated linearly between two
+    comparisons and constant before the first and after the last.
     """
     now, offsets, _ = zip(*comparisons)
     return times + np.interp(times, now, offsets)
 
 
 def accuracy(comparisons):
-    """The largest error of these offsets, in seconds."""
+    """The largest error of the offsets of some comparisons, in seconds."""
     return max(error for *_, error in comparisons)

@@ -1,9 +1,11 @@
-"""The collectives that ranks take part in: one row each, which everything that knows of communication reads.
+"""The table of collectives, with one row for each kind. All code that deals with communication reads it.
 
-Running counts the bytes of a row (`parallel/grid/group.py`), the cost model prices them with its rounds, a trace asks it for
-whom a rank waits, and the calibration times its trial. Bytes are what a rank must *send* in a bandwidth-optimal algorithm
-(Thakur et al. 2005; the beta terms of Gholami et al. 2018), summed over the group they are exact whatever the sizes of the
-blocks: `parallel/placement/volume.py` has the closed forms.
+A Group counts the bytes of a collective with `sent` (`parallel/grid/group.py`), the cost model uses `sent` and `rounds`, a
+trace uses `needs` to find the rank for which another one waits, and the calibration times `trial`.
+
+Bytes are those that a rank must *send* in a bandwidth-optimal algorithm (Thakur, Rabenseifner and Gropp 2005; the beta terms of
+Gholami et al. 2018). Their sum over the group is exact for blocks of any sizes; `parallel/placement/volume.py` has closed
+forms.
 """
 
 from collections.abc import Callable
@@ -14,14 +16,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Collective:
-    """One row.
+    """What is known of one kind of collective.
 
-    sent(group, elements, own): the elements that a rank of `group` sends (anything with a `size` and a `rank`). elements:
-    of its send buffer; own: those of them that are for itself.
-    rounds(ranks): messages that follow one another in the algorithm of least latency.
-    needs(place): the slice of the ranks of its group that must have come before the rank at `place` can leave.
-    trial(group, length): a function that runs it once with `length` float32 numbers, for the calibration; None if it is not
-    calibrated.
+    sent(group, elements, own): the number of elements that this rank of `group` sends. group: anything with a `size` and a
+    `rank`. elements: the length of the rank's send buffer. own: the number of those elements that the rank keeps for itself.
+    rounds(ranks): the number of messages that follow one another in the algorithm with the lowest latency.
+    needs(place): the ranks of the group, as a slice, that must have entered the collective before the rank at position
+    `place` can leave it.
+    trial(group, length): returns a function that runs the collective once with `length` float32 numbers, for the calibration.
+    None if the kind is not calibrated.
     """
 
     sent: Callable
@@ -31,34 +34,38 @@ class Collective:
 
 
 def all_reduce_elements(elements, ranks, rank):
-    """What one rank sends in an all-reduce: the blocks of the others, and then its own block to each of them."""
+    """The elements that one rank sends in an all-reduce: a reduce-scatter of even blocks, then an all-gather of the sums."""
     own = elements // ranks + (rank < elements % ranks)
     return elements - own + own * (ranks - 1)
 
 
-def logarithm(ranks):
-    """The logarithm of base 2, rounded up."""
+def rounded_up_log2(ranks):
+    """The logarithm of base 2 of a number of ranks, rounded up."""
     return (ranks - 1).bit_length()
 
 
 def everyone(place):
+    """The collective needs all ranks before any rank can leave."""
     return slice(None)
 
 
 def first(place):
+    """Every rank needs the first one, which has the data."""
     return slice(0, 1)
 
 
 def only_the_first_waits(place):
+    """The first rank needs all; the others need nobody but themselves."""
     return slice(None) if place == 0 else slice(place, place + 1)
 
 
 def neighbours(place):
+    """A rank needs those next to it."""
     return slice(max(0, place - 1), place + 2)
 
 
-def even(length, group):
-    """The counts of an even split, and a rank's own."""
+def even_counts(length, group):
+    """(counts, own): how many of `length` elements each rank gets in an even split, and how many this rank gets."""
     counts = [length // group.size + (rank < length % group.size) for rank in range(group.size)]
     return counts, counts[group.rank]
 
@@ -68,56 +75,59 @@ def zeros(length):
 
 
 def try_all_reduce(group, length):
+    """A trial, as described in `Collective`; so are the next ones."""
     array = zeros(length)
     return lambda: group.all_reduce(array, "calibration")
 
 
 def try_all_gather(group, length):
-    (counts, own), out = even(length, group), zeros(length)
+    (counts, own), out = even_counts(length, group), zeros(length)
     block = zeros(own)
     return lambda: group.all_gather(block, out, counts, "calibration")
 
 
 def try_reduce_scatter(group, length):
-    (counts, own), blocks = even(length, group), zeros(length)
+    (counts, own), blocks = even_counts(length, group), zeros(length)
     out = zeros(own)
     return lambda: group.reduce_scatter(blocks, out, counts, "calibration")
 
 
 def try_all_to_all(group, length):
-    counts, own = even(length, group)
+    counts, own = even_counts(length, group)
     blocks, received = zeros(length), [own] * group.size
     out = zeros(sum(received))
     return lambda: group.all_to_all(blocks, counts, out, received, "calibration")
 
 
 def try_exchange(group, length):
-    """With the neighbour on each side, as height shards exchange their borders."""
+    """Exchange half of the numbers with the neighbour on each side, as in the halo exchange of height shards."""
     counts = [length // 2 if abs(rank - group.rank) == 1 else 0 for rank in range(group.size)]
     blocks, out = zeros(sum(counts)), zeros(sum(counts))
     return lambda: group.start_exchange(blocks, counts, out, counts, "calibration").wait()
 
 
 def all_but_own(group, elements, own):
+    """The elements sent where every rank sends its buffer without its own block, in parts, to the others."""
     return elements - own
 
 
 def to_all_others(group, elements, own):
+    """The elements sent where every rank sends its whole buffer to each of the others."""
     return elements * (group.size - 1)
 
 
 COLLECTIVES = {
     "all-reduce": Collective(
         lambda group, elements, own: all_reduce_elements(elements, group.size, group.rank),
-        lambda ranks: 2 * logarithm(ranks), everyone, try_all_reduce),
-    "all-gather": Collective(to_all_others, logarithm, everyone, try_all_gather),
-    "reduce-scatter": Collective(all_but_own, logarithm, everyone, try_reduce_scatter),
-    "all-to-all": Collective(all_but_own, logarithm, everyone, try_all_to_all),
+        lambda ranks: 2 * rounded_up_log2(ranks), everyone, try_all_reduce),
+    "all-gather": Collective(to_all_others, rounded_up_log2, everyone, try_all_gather),
+    "reduce-scatter": Collective(all_but_own, rounded_up_log2, everyone, try_reduce_scatter),
+    "all-to-all": Collective(all_but_own, rounded_up_log2, everyone, try_all_to_all),
     "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1), neighbours, try_exchange),
     "broadcast": Collective(
-        lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), logarithm, first),
-    "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, logarithm, first),
-    "gather": Collective(lambda group, elements, own: elements if group.rank else 0, logarithm, only_the_first_waits),
-    "shared sum": Collective(lambda group, elements, own: elements - own, logarithm, everyone),
-    "barrier": Collective(lambda group, elements, own: 0, logarithm, everyone),
+        lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
+    "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first),
+    "gather": Collective(lambda group, elements, own: elements if group.rank else 0, rounded_up_log2, only_the_first_waits),
+    "shared sum": Collective(lambda group, elements, own: elements - own, rounded_up_log2, everyone),
+    "barrier": Collective(lambda group, elements, own: 0, rounded_up_log2, everyone),
 }  # fmt: skip

@@ -1,90 +1,32 @@
-"""A group of ranks and its collectives: buffers only, each call counted as `parallel/grid/collectives.py` says."""
+"""A group of ranks and its collectives.
 
-from collections import defaultdict
-from contextlib import contextmanager
-from dataclasses import dataclass
+They send buffers, never pickles. Every call is counted in the tally of the grid, by the formulas of
+`parallel/grid/collectives.py`.
+"""
+
 from functools import cached_property
 
 import numpy as np
 from mpi4py import MPI
 
-from nn import device
-from nn.observer import Observed
-from parallel.grid.clock import WallClock
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.staging import staging
-from parallel.grid.transfer import Nothing, Requests, Transfer
+from parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
-MAX_ELEMENTS = 1 << 27  # of one all-reduce: some libraries fail on messages of 2^31 bytes and more
-
-LONG_GATHER = 1 << 19  # bytes, from which MPICH's blocking all-gather goes in pieces of 32 KiB and takes twice as long
-TAGS = 1 << 14  # any MPI library has as many
-
-
-@dataclass
-class Record:
-    calls: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-
-
-class Tally(Observed):
-    """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
-
-    Its observers (those of a network are) are told of every collective: see `nn/observer.py`.
-    """
-
-    def __init__(self):
-        self.clock = WallClock()
-        self.records = defaultdict(Record)
-
-    @contextmanager
-    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True):
-        """Around one collective, which finds the device at rest: what it still computed would count as communication."""
-        device.synchronise()
-        start = self.clock.now()
-        yield
-        if blocks:
-            self.clock.blocked(group, kind, bytes_sent)
-        stop = self.clock.now()
-        record = self.records[layer, kind]
-        record.calls += calls
-        record.bytes += int(bytes_sent)
-        record.seconds += stop - start
-        self.tell(calls, group, layer, kind, bytes_sent, start, stop)
-
-    def tell(self, calls, *told):
-        """Tell the observer, if there is one."""
-        if self.observer:
-            (self.observer.collective if calls else self.observer.advanced)(*told)
-
-    def flew(self, group, layer, kind, bytes_sent, start, stop):
-        """A collective that does not block was under way between two times."""
-        if self.observer:
-            self.observer.flight(group, layer, kind, bytes_sent, start, stop)
-
-    def clear(self):
-        self.records.clear()
-
-    @contextmanager
-    def set_aside(self):
-        """Within, calls are counted apart and then forgotten, and no observer is told: they are no part of what is measured."""
-        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
-        try:
-            yield
-        finally:
-            self.records, self.observer = before
-
-    @property
-    def seconds(self):
-        return sum(record.seconds for record in self.records.values())
+MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
+LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB
+TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has at least that many
 
 
 class Group:
-    """The ranks along some axes of a grid.
+    """The ranks along some axes of a grid, and their collectives.
 
-    comm: their communicator. tally: where calls are counted.
-    Arrays must be contiguous, on the host or on the device. `layer` names the entry of the tally.
+    comm: their communicator. tally: where calls are counted. size, rank: those of the communicator.
+
+    All methods that take a `layer` are collective over the group; `layer` is the name under which the tally counts the call.
+    Arrays must be contiguous. Those of the blocking methods may be on the host or on the device; those of the `start_...`
+    methods, which return a Transfer at once, must be on the host unless stated otherwise, and must not be read or written until
+    the Transfer is complete. `counts` are numbers of elements, one for each rank, and may differ and be 0.
     """
 
     def __init__(self, comm, tally):
@@ -94,14 +36,14 @@ class Group:
 
     @cached_property
     def ranks(self):
-        """The ranks of MPI.COMM_WORLD that belong to the group, in its order."""
+        """For each rank of the group, in its order, its rank in MPI.COMM_WORLD: a tuple."""
         own, world = self.comm.group, MPI.COMM_WORLD.group
         ranks = own.Translate_ranks(list(range(self.size)), world)
         own.Free(), world.Free()
         return tuple(int(rank) for rank in ranks)
 
     def all_reduce(self, array, layer):
-        """Sum `array` over the group, in place."""
+        """Sum `array` elementwise over the group, in place on every rank."""
         if self.size == 1:
             return
         flat = array.reshape(-1)
@@ -112,9 +54,9 @@ class Group:
             staging.arrived(reached, flat)
 
     def start_all_reduce(self, array, layer):
-        """Begin to sum a host `array` over the group, in place: a Transfer."""
+        """Begin `all_reduce` of a host array; return a Transfer."""
         if self.size == 1:
-            return Nothing()
+            return CompletedTransfer()
 
         def steps():
             yield self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
@@ -122,15 +64,15 @@ class Group:
         return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
     def bytes_of(self, kind, array, own=0):
-        """The bytes that this rank sends in a collective from the buffer `array`, of which `own` elements are for itself."""
+        """The bytes that this rank sends in a collective. array: its send buffer. own: the elements of it that it keeps."""
         return COLLECTIVES[kind].sent(self, array.size, own) * array.itemsize
 
     def counted(self, kind, array, layer, own=0):
-        """Around a blocking collective, counted by its bytes: see `bytes_of`."""
+        """A `with` block around one blocking collective, which counts its bytes (see `bytes_of`) and seconds."""
         return self.tally.measure(self, layer, kind, self.bytes_of(kind, array, own))
 
     def all_gather(self, block, out, counts, layer):
-        """The blocks of all ranks, `counts` elements each, one after another into `out`."""
+        """Concatenate the blocks of all ranks (counts[r] elements of rank r), in rank order, into `out` on every rank."""
         with self.counted("all-gather", block, layer):
             received = staging.incoming(out)
             self._all_gather(staging.outgoing(block), received, counts)
@@ -143,14 +85,21 @@ class Group:
             self.comm.Allgatherv(block, [out, counts])
 
     def reduce_scatter(self, blocks, out, counts, layer):
-        """Sum `blocks` (`counts` elements for each rank in turn) over the group; this rank's block of the sum into `out`."""
+        """Sum `blocks` over the group and leave each rank with its block of the sum, in `out`.
+
+        blocks: sum(counts) elements, the blocks of all ranks in rank order. out: counts[self.rank] elements.
+        """
         with self.counted("reduce-scatter", blocks, layer, out.size):
             received = staging.incoming(out)
             self.comm.Reduce_scatter(staging.outgoing(blocks), received, counts, MPI.SUM)
             staging.arrived(received, out)
 
     def start_reduce_scatter(self, array, counts, space, layer):
-        """Begin to sum this rank's block of a host array over the group, by way of `space`, in its place: a Transfer."""
+        """Begin a reduce-scatter of a host array that ends with this rank's block of the sum at its place in `array`: a
+        Transfer.
+
+        array: sum(counts) elements. space: a scratch array of counts[self.rank] elements, into which MPI writes the sum.
+        """
         start = sum(counts[: self.rank])
 
         def steps():
@@ -160,14 +109,18 @@ class Group:
         return Transfer(self, layer, "reduce-scatter", self.bytes_of("reduce-scatter", array, space.size), steps())
 
     def all_gather_in_place(self, array, counts, layer):
-        """`counts` elements of each rank, which has its own at their place in `array` already."""
+        """All-gather of the blocks of `array`, in which each rank's own block is at its place already. sum(counts) elements."""
         with self.counted("all-gather", self.own_block(array, counts), layer):
             reached = staging.outgoing(array)
             self._all_gather(MPI.IN_PLACE, reached, counts)
             staging.arrived(reached, array)
 
     def start_point_to_point(self, outgoing, incoming, layer, kind):
-        """Begin to send a host array to each other rank and to receive one from it, counted as `kind`: a Transfer."""
+        """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it; return a Transfer.
+
+        outgoing, incoming: a host array for each rank; those at this rank's own position are not used. kind: the name under
+        which the call is counted.
+        """
         sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
         tag = self.next_tag()
 
@@ -177,21 +130,24 @@ class Group:
         return Transfer(self, layer, kind, sent, steps())
 
     def point_to_point(self, outgoing, incoming, tag):
-        """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it: an object with Test and Wait.
+        """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
 
-        tag: of `next_tag`. Unlike with collectives, it does not matter in which order several are begun.
+        tag: a result of `next_tag`. Unlike MPI's collectives, several of these need not begin in the same order on all ranks.
         """
         others = [rank for rank in range(self.size) if rank != self.rank]
         requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others]
-        return Requests(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
+        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
 
     def next_tag(self):
-        """A tag that no transfer under way has, the same on all ranks if all ask in the same order."""
+        """A message tag that no transfer under way uses.
+
+        All ranks must ask for tags in the same order, so as to get the same.
+        """
         self._tag = (self._tag + 1) % TAGS
         return self._tag
 
     def start_all_gather_in_place(self, array, counts, layer):
-        """Begin what `all_gather_in_place` does, on a host array: a Transfer."""
+        """Begin `all_gather_in_place` on a host array; return a Transfer."""
 
         def steps():
             yield self.comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
@@ -200,21 +156,24 @@ class Group:
         return Transfer(self, layer, "all-gather", sent, steps())
 
     def own_block(self, array, counts):
-        """This rank's block of an array in which the blocks of all ranks lie one after another."""
+        """A view of this rank's block in an array that holds the blocks of all ranks in rank order."""
         start = sum(counts[: self.rank])
         return array[start : start + counts[self.rank]]
 
     def all_to_all(self, blocks, counts, out, out_counts, layer):
-        """Send the i-th block (`counts[i]` elements) to rank i; those received, in rank order, into `out`."""
+        """Send the i-th block of `blocks` (counts[i] elements) to rank i, and receive the blocks for this rank into `out`.
+
+        out: sum(out_counts) elements; the block from rank i has out_counts[i], and the blocks are in rank order.
+        """
         with self.counted("all-to-all", blocks, layer, counts[self.rank]):
             received = staging.incoming(out)
             self.comm.Alltoallv([staging.outgoing(blocks), counts], [received, out_counts])
             staging.arrived(received, out)
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
-        """Begin an all-to-all in which few ranks have anything to say to each other: a Transfer.
+        """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer. Counted as "exchange".
 
-        Until it is done the arrays are left alone, and no other collective of arrays on a device begins.
+        The arrays may be on the device. Then no other collective of arrays on the device may begin until it is complete.
         """
 
         def steps():
@@ -225,7 +184,7 @@ class Group:
         return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, counts[self.rank]), steps())
 
     def broadcast(self, array, layer):
-        """`array` of rank 0 into that of every rank."""
+        """Copy `array` of rank 0 into `array` of every rank."""
         if self.size == 1:
             return
         with self.counted("broadcast", array, layer):
@@ -234,25 +193,31 @@ class Group:
             staging.arrived(reached, array)
 
     def scatter(self, blocks, counts, out, layer):
-        """The i-th block of rank 0 (`counts[i]` elements) to rank i, into `out`; `blocks` is None elsewhere."""
+        """Send the i-th block of `blocks` on rank 0 (counts[i] elements) to rank i, into its `out`.
+
+        Elsewhere `blocks` is None.
+        """
         with self.counted("scatter", out if blocks is None else blocks, layer, out.size):
             given, received = staging.outgoing(blocks), staging.incoming(out)
             self.comm.Scatterv([given, counts] if self.rank == 0 else None, received, root=0)
             staging.arrived(received, out)
 
     def gather(self, block, out, counts, layer):
-        """The blocks of all ranks, one after another, into `out` of rank 0 (None elsewhere)."""
+        """Concatenate the blocks of all ranks, counts[i] elements each, into `out` on rank 0.
+
+        On the other ranks `out` is None.
+        """
         with self.counted("gather", block, layer):
             given, received = staging.outgoing(block), staging.incoming(out)
             self.comm.Gatherv(given, [received, counts] if self.rank == 0 else None, root=0)
             staging.arrived(received, out)
 
     def sum(self, value, layer):
-        """The sum of a number over the group, as a Python float."""
+        """The sum of a number over the group, in float64, on every rank."""
         return self.start_sum(value, layer)()
 
     def start_sum(self, value, layer):
-        """Begin to sum a number over the group; returns a function that waits and gives the sum as a Python float."""
+        """Begin `sum`; return a function that waits for the result and returns it."""
         array = np.array([value], np.float64)
         transfer = self.start_all_reduce(array, layer)
 

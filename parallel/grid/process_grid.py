@@ -1,4 +1,4 @@
-"""The process grid: one Cartesian communicator, one sub-communicator for each set of axes that is used."""
+"""The process grid: one Cartesian communicator, and one sub-communicator for each set of axes that is used."""
 
 import os
 from collections import defaultdict
@@ -8,25 +8,26 @@ from math import prod
 from mpi4py import MPI
 
 from nn.arguments import whole_number
-from parallel.grid.group import Group, Tally
+from parallel.grid.group import Group
+from parallel.grid.tally import Tally
 from parallel.job.uncaught import end_job_when_uncaught
 
-AXES = ("batch", "height", "model")  # outermost first: neighbours in rank (often on one node) are neighbours in `model`
+AXES = ("batch", "height", "model")  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
-KEY = []  # under which a communicator remembers its `neighbours`, once MPI has given one
+KEY = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
 def parse_grid(text):
-    """The sizes by axis of a text such as "batch=4,model=2".
+    """The sizes {axis: number of ranks} that a text such as "batch=4,model=2" names.
 
-    Axes left out have size 1. Raises ValueError for an unknown or repeated axis, or a size that is not a whole
-    number of at least 1.
+    Axes that the text does not name are not in the result and have size 1. Raises ValueError for an unknown or repeated axis,
+    or a size that is not a whole number of at least 1.
     """
     sizes = {}
     for word in text.split(","):
         axis, equals, number = word.strip().partition("=")
         if axis not in AXES or not equals:
-            raise ValueError(f"grid '{text}': '{word}' is not AXIS=SIZE with an axis of {', '.join(AXES)}")
+            raise ValueError(f"grid '{text}': '{word}' is not AXIS=SIZE; the axes are {', '.join(AXES)}")
         if axis in sizes:
             raise ValueError(f"grid '{text}' names the axis {axis} twice")
         if not number.isdecimal() or int(number) < 1:
@@ -41,7 +42,7 @@ def written(sizes):
 
 
 def check_places(grid, sizes, ranks):
-    """Raise ValueError if a grid, of these sizes by axis, does not have as many places as there are ranks."""
+    """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all."""
     if prod(sizes.values()) != ranks:
         raise ValueError(
             f"the grid {grid} has {prod(sizes.values())} places but there are {ranks} ranks: "
@@ -55,7 +56,10 @@ def places(sizes):
 
 
 def ranks_per_node(most, environ=os.environ):
-    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE, else `most`. ValueError if it is no number above 0."""
+    """How many ranks may share memory: GRIDGRAD_RANKS_PER_NODE if it is set, else `most`.
+
+    Raises ValueError if the variable is not a whole number of at least 1.
+    """
     text = environ.get("GRIDGRAD_RANKS_PER_NODE") or str(most)
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"GRIDGRAD_RANKS_PER_NODE must be a whole number of at least 1, not '{text}'")
@@ -63,9 +67,9 @@ def ranks_per_node(most, environ=os.environ):
 
 
 def neighbours(comm):
-    """For each rank of a communicator, (the first rank with which it shares memory, its place among those that do).
+    """For each rank of a communicator, (the first of the ranks that share memory with it, its position among them): a list.
 
-    Collective the first time; the communicator remembers it.
+    Collective at the first call for a communicator, which caches the result.
     """
     if not KEY:
         KEY.append(MPI.Comm.Create_keyval())
@@ -79,16 +83,20 @@ def neighbours(comm):
 
 
 class ProcessGrid:
-    """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2).
+    """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2). Making one is collective over `comm`.
 
-    comm: an MPI communicator whose size is the product of the axes' sizes (ValueError otherwise).
-    From the first grid on, an exception that nobody catches on one rank ends the job: see `parallel/job/uncaught.py`.
+    comm: an MPI communicator. sizes: the number of ranks along each axis; axes left out have size 1.
+    Raises ValueError for an unknown axis, or if the product of the sizes is not the size of `comm`.
+    Once a grid was made, an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+
+    sizes: {axis: number of ranks}. coordinates: {axis: coordinate} of this rank. tally: counts this rank's communication.
+    A grid is a context manager that frees its communicators at the end: see `free`.
     """
 
     def __init__(self, comm, **sizes):
         end_job_when_uncaught()
         if unknown := sizes.keys() - set(AXES):
-            raise ValueError(f"grid: unknown axes {sorted(unknown)}; there are {', '.join(AXES)}")
+            raise ValueError(f"grid: unknown axes {', '.join(sorted(unknown))}; the axes are {', '.join(AXES)}")
         self.sizes = {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
         check_places(self, self.sizes, comm.size)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
@@ -99,7 +107,10 @@ class ProcessGrid:
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
 
     def group(self, *axes):
-        """The ranks that differ from this one only along `axes`."""
+        """The ranks that differ from this one only along `axes`: a Group.
+
+        Collective over the grid at the first call for `axes`.
+        """
         axes = frozenset(axes)
         if axes not in self._groups:
             self._groups[axes] = Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
@@ -107,20 +118,20 @@ class ProcessGrid:
 
     @property
     def node(self):
-        """The ranks that share memory with this one, in rank order: a Group.
+        """The ranks that share memory with this one, in rank order: a Group. Collective over the grid at the first call.
 
-        GRIDGRAD_RANKS_PER_NODE=N lets at most N of them, neighbours in rank, share it: those of one socket, say.
+        GRIDGRAD_RANKS_PER_NODE=N limits it to N consecutive ranks, such as those of one socket.
         """
         if self._node is None:
             self._node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         return self._node
 
     def on_node(self, group):
-        """The ranks of a group that are on this node, by their ranks in `node`."""
+        """Those ranks of `node`, as numbers in its order, that also belong to `group`: a list."""
         return [rank for rank, everywhere in enumerate(self.node.ranks) if everywhere in group.ranks]
 
     def spans_nodes(self, *axes):
-        """Whether ranks that differ only along `axes` are on several nodes, here or elsewhere on the grid."""
+        """Whether anywhere on the grid ranks that differ only along `axes` are on several nodes."""
         fixed = [axis for axis in AXES if axis not in axes]
         nodes = defaultdict(set)
         for rank, node in enumerate(self._nodes):
@@ -129,7 +140,10 @@ class ProcessGrid:
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group):
-        """The first ranks of a group on each node, if this is one of them: a Group; else None. Collective over the group."""
+        """The ranks of `group` that are the first of it on their node: a Group if this rank is one of them, otherwise None.
+
+        Collective over `group` at the first call for it.
+        """
         if group not in self._leaders:
             first = next(rank for rank in group.ranks if rank in self.node.ranks)
             leads = first == group.ranks[group.rank]
@@ -139,7 +153,7 @@ class ProcessGrid:
 
     @property
     def world(self):
-        """All ranks of the grid, in rank order."""
+        """All ranks of the grid, in rank order: a Group."""
         return self.group(*AXES)
 
     @property
@@ -155,31 +169,34 @@ class ProcessGrid:
         return dict(zip(AXES, self.comm.Get_coords(rank)))
 
     def places(self, *axes):
-        """The coordinates along some axes of the ranks of `group(*axes)`, in its order: a list of dicts."""
+        """The coordinates {axis: coordinate}, along `axes`, of the ranks of `group(*axes)`, in its order: a list."""
         return places({axis: self.sizes[axis] for axis in AXES if axis in axes})
 
     def max(self, array):
-        """The elementwise maximum of a host array over all ranks, in place. Not counted: it serves measurement alone."""
+        """The elementwise maximum of a host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MAX)
         return array
 
     def min(self, array):
-        """The elementwise minimum of a host array over all ranks, in place. Not counted."""
+        """The elementwise minimum of a host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MIN)
         return array
 
     def mean(self, array):
-        """The elementwise mean of a host array of float64 over all ranks, in place. Not counted."""
+        """The elementwise mean of a float64 host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
         array /= self.size
         return array
 
     def gather(self, thing):
-        """A list of every rank's `thing` on rank 0, None elsewhere. Pickled: for reports, never in a training step."""
+        """Every rank's `thing`, in rank order: a list on rank 0, None elsewhere. Collective. It pickles: only for reports."""
         return self.comm.gather(thing)
 
     def free(self):
-        """Give the communicators back (an MPI library has some two thousand)."""
+        """Free the communicators, of which an MPI library has only about two thousand. Collective.
+
+        The grid is unusable then.
+        """
         made = [*self._groups.values(), *self._leaders.values(), self._node]
         for group in filter(None, made):
             group.comm.Free()
@@ -193,4 +210,5 @@ class ProcessGrid:
         self.free()
 
     def __str__(self):
+        """The text that names this grid on the command line, such as "batch=4,model=2"; see `written`."""
         return written(self.sizes)

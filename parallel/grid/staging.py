@@ -1,8 +1,9 @@
-"""How arrays in a GPU's memory reach MPI: through host buffers, or as they are where the MPI library takes them.
+"""How arrays in a GPU's memory are passed to MPI: directly where the MPI library accepts them, else through host buffers.
 
-GRIDGRAD_CUDA_AWARE=1 says that the library reads and writes a GPU's memory, 0 that it does not. Where it is not set, the
-library's own word counts: `mpi_memory_alloc_kinds` of MPI 4.1, which names "cuda" if that was asked for when the job
-was started and is there. Nothing is tried out: a library that is handed memory that it can't read dies.
+The environment variable GRIDGRAD_CUDA_AWARE says whether the library reads and writes a GPU's memory (1) or not (0). If it is
+not set, the library's own statement decides: the info key `mpi_memory_alloc_kinds` of MPI 4.1, which contains "cuda" if that
+was requested when the job was started and is supported. This is never found out by trying, since a library that gets memory
+that it can not read crashes.
 """
 
 import os
@@ -15,7 +16,7 @@ from nn import device
 
 
 def is_cuda_aware(environ=os.environ):
-    """Whether the MPI library takes arrays in a GPU's memory. ValueError if GRIDGRAD_CUDA_AWARE is neither 0 nor 1."""
+    """Whether the MPI library accepts arrays in a GPU's memory. Raises ValueError if GRIDGRAD_CUDA_AWARE is neither 0 nor 1."""
     said = environ.get("GRIDGRAD_CUDA_AWARE", "")
     if said:
         if said not in ("0", "1"):
@@ -28,17 +29,18 @@ def is_cuda_aware(environ=os.environ):
 
 
 class Staging:
-    """What stands between a collective and arrays that MPI can't reach. Arrays of the host pass through untouched.
+    """Host buffers for arrays that MPI can not access. Arrays in the host's memory are passed on as they are, without a copy.
 
-    A collective reads what `outgoing` returns and writes what `incoming` returns; then `arrived` brings it to its place,
-    maybe without waiting. The next collective, which uses the buffers again, begins by synchronising the device.
+    A collective sends what `outgoing` returns and receives into what `incoming` returns. Afterwards `arrived` copies what was
+    received to the array, possibly asynchronously. That is safe although the buffers are reused: each collective begins by
+    synchronising the device.
     """
 
     def __init__(self):
-        self._buffers = {}  # of bytes, one for each direction: pinned, grown when needed, never shrunk
+        self._buffers = {}  # direction: pinned bytes, which grow when needed and never shrink
 
     def outgoing(self, array):
-        """What MPI reads, or updates in place, for `array`."""
+        """The host array that MPI sends, or updates in place, instead of `array`."""
         if self._passes(array):
             return array
         buffer = self._buffer("out", array)
@@ -46,11 +48,11 @@ class Staging:
         return buffer
 
     def incoming(self, array):
-        """What MPI writes into for `array`."""
+        """The host array into which MPI receives, instead of `array`."""
         return array if self._passes(array) else self._buffer("in", array)
 
     def arrived(self, buffer, array):
-        """Bring what MPI wrote into `buffer` to `array`."""
+        """Copy what MPI wrote into `buffer`, which `outgoing` or `incoming` returned, to `array`."""
         if buffer is not array:
             device.to_device(buffer, array)
 
@@ -68,4 +70,4 @@ class Staging:
         return flat[: array.nbytes].view(array.dtype).reshape(array.shape)
 
 
-staging = Staging()  # of this process: one collective runs at a time, so one pair of buffers serves all groups
+staging = Staging()  # one for the process: only one collective runs at a time, so all groups share its buffers

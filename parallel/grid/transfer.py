@@ -1,4 +1,4 @@
-"""Collectives that go on while the rank computes."""
+"""Non-blocking collectives, which proceed while the rank computes."""
 
 import math
 
@@ -6,11 +6,14 @@ from mpi4py import MPI
 
 
 class Transfer:
-    """A collective of one or several rounds that was begun and is still under way.
+    """A non-blocking collective of one or several rounds, from its beginning until it is complete.
 
-    steps: a generator of MPI requests; it goes on when the last one that it gave is complete.
-    bytes_sent: what this rank sends in all. The MPI library may move data only while it is called: so call `test` now
-    and then. The seconds spent here count as communication, those under way are reported to the tally's observer.
+    group, layer, kind: whose it is and how it is counted. steps: a generator of MPI requests, one a round; it is resumed when
+    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together.
+    started, stopped: when it began and, once it is complete, when it was found complete; seconds of the tally's clock.
+
+    An MPI library may move data only while one of its functions runs, so `test` should be called now and then. The seconds
+    spent in the calls count as communication; the time under way is reported to the tally's observer.
     """
 
     def __init__(self, group, layer, kind, bytes_sent, steps):
@@ -22,10 +25,11 @@ class Transfer:
 
     @property
     def done(self):
+        """Whether it is complete; this neither advances it nor calls MPI."""
         return self.request is None
 
     def test(self):
-        """Let it make progress; returns whether it is done."""
+        """Let the MPI library advance it, without waiting; return whether it is complete."""
         if self.request is not None and self.clock.progresses:
             with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
                 while self.request is not None and self.request.Test():
@@ -33,7 +37,7 @@ class Transfer:
         return self.done
 
     def wait(self):
-        """Return when it is done."""
+        """Wait until it is complete."""
         if self.request is not None:
             with self.group.tally.measure(self.group, self.layer, self.kind, 0, calls=0, blocks=False):
                 while self.request is not None:
@@ -41,27 +45,30 @@ class Transfer:
                     self._go_on()
 
     def _go_on(self):
+        """Begin the next round or, after the last one, note that the collective is complete."""
         self.request = next(self.steps, None)
         if self.request is None:
-            self.stopped = self.clock.landed(self)
-            self.group.tally.flew(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
+            self.stopped = self.clock.completed(self)
+            self.group.tally.report_flight(self.group, self.layer, self.kind, self.bytes_sent, self.started, self.stopped)
 
 
-class Requests:
-    """Several MPI requests as one."""
+class RequestSet:
+    """Several MPI requests that are tested and waited for together, like one request."""
 
     def __init__(self, requests):
         self.requests = requests
 
     def Test(self):
+        """Whether all are complete, as `MPI.Request.Test`."""
         return MPI.Request.Testall(self.requests)
 
     def Wait(self):
+        """Wait until all are complete, as `MPI.Request.Wait`."""
         MPI.Request.Waitall(self.requests)
 
 
-class Nothing:
-    """In a Transfer's place where there is nobody to talk to."""
+class CompletedTransfer:
+    """Takes the place of a Transfer where there is nothing to send: it is complete from the beginning."""
 
     done, started, stopped = True, math.inf, -math.inf
 

@@ -1,1 +1,1 @@
-"""Starting the ranks of a job, and ending all of them together."""
+"""Starting the ranks of a job together and ending them together."""

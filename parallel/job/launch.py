@@ -1,4 +1,7 @@
-"""Starting jobs with mpiexec, and ending them: with a time limit, whole, and leaving nothing behind."""
+"""Starting jobs with mpiexec and ending them.
+
+A job has a time limit. When it ends, for whatever reason, none of its processes and none of its shared-memory files remain.
+"""
 
 import contextlib
 import ctypes
@@ -16,16 +19,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MARK = "GRIDGRAD_JOB"  # an environment variable by which the processes of a job are found again
-LINK = "GRIDGRAD_LINK"  # an environment variable that says, in words, what network joins the hosts
+MARK = "GRIDGRAD_JOB"  # the environment variable that identifies the processes of one job
+LINK = "GRIDGRAD_LINK"  # the environment variable in which the user names the network between the hosts
 SHARED_MEMORY = Path("/dev/shm")
-FALSE_START = "The PMIx server's listener thread failed to start"  # Open MPI's mpiexec, now and then
-STARTS = 3
+FALSE_START = "The PMIx server's listener thread failed to start"  # an error that Open MPI's mpiexec has now and then
+STARTS = 3  # how often such a job is started before giving up
 
 
 @dataclass
 class Finished:
-    """How a job ended. status is that of mpiexec, or None if the time limit ended it."""
+    """How a job ended, and what it printed.
+
+    status: the exit status of mpiexec, or None if the job was ended because it reached its time limit.
+    stdout, stderr: the text that all ranks printed.
+    """
 
     status: int | None
     stdout: str
@@ -33,15 +40,16 @@ class Finished:
 
 
 def find_mpiexec():
-    """The launcher as a list of words: MPIEXEC if set, else the one beside this Python (the wheels'), else that on the PATH.
+    """The command that launches jobs, as a list of words.
 
-    Raises OSError with what to do if there is none.
+    It is the environment variable MPIEXEC if that is set, otherwise the mpiexec in the folder of this Python (where the MPI
+    wheels install it), otherwise the mpiexec on the PATH. Raises OSError, with advice, if there is none.
     """
     beside = Path(sys.executable).parent / "mpiexec"
     try:
         words = shlex.split(os.environ.get("MPIEXEC", ""))
     except ValueError:
-        raise OSError(f"MPIEXEC={os.environ['MPIEXEC']} is no command line: a quotation mark is not closed") from None
+        raise OSError(f"MPIEXEC={os.environ['MPIEXEC']} has a quotation mark that is not closed: close it") from None
     words = words or [str(beside) if beside.exists() else "mpiexec"]
     program = shutil.which(words[0])
     if program is None:
@@ -74,7 +82,11 @@ def slots():
 
 
 def environment(ranks, mpiexec):
-    """The environment of a job: one BLAS thread a rank, calm oversubscription, what Open MPI wants; the user's goes first."""
+    """The environment variables of a job of `ranks` ranks that `mpiexec` (a path) starts.
+
+    Beside this process's own variables, which always win, they give each rank one BLAS thread, make ranks that wait yield
+    their core where there are more ranks than cores, and set what Open MPI needs on such machines.
+    """
     env = dict(os.environ)
     env.setdefault("OMP_NUM_THREADS", "1")
     crowded = ranks > slots()
@@ -100,11 +112,11 @@ def environment(ranks, mpiexec):
 
 
 def mpiexec(ranks, arguments, timeout, env=None):
-    """Run `python ARGUMENTS` on `ranks` ranks; returns a Finished.
+    """Run `python ARGUMENTS` on `ranks` ranks, wait for the end, and return a Finished.
 
-    timeout: seconds until the watchdog ends the job. However the job ends (by itself, killed, hung, or by an
-    exception here such as Ctrl-C), no process and no shared-memory segment of it remains. A launcher that fails
-    before it has started any rank is started again.
+    timeout: seconds after which the job is killed. env: environment variables that are set in addition.
+    However the job ends (by itself, killed, hung, or by an exception here such as Ctrl-C), none of its processes and none
+    of its shared-memory files remain. A launcher that fails before it has started any rank is started again.
     """
     for _ in range(STARTS):
         finished = _job(ranks, arguments, timeout, env)
@@ -114,7 +126,7 @@ def mpiexec(ranks, arguments, timeout, env=None):
 
 
 def _job(ranks, arguments, timeout, env):
-    """One start of mpiexec, to its end."""
+    """Start mpiexec once and wait until it ends."""
     launcher = find_mpiexec()
     mark, started = uuid.uuid4().hex, time.time()
     process = subprocess.Popen(
@@ -143,8 +155,8 @@ def _job(ranks, arguments, timeout, env):
 def foreground(ranks, arguments):
     """Run `python ARGUMENTS` on `ranks` ranks with the output of this process and no input; returns the status to exit with.
 
-    Signals that ask this process to end are passed on to mpiexec. Where the job does not end well, none of its processes and
-    none of its shared-memory segments remain.
+    Signals that ask this process to end are passed on to mpiexec. If the job fails, its remaining processes are killed and
+    its shared-memory files deleted.
     """
     launcher = find_mpiexec()
     mark, started, process = uuid.uuid4().hex, time.time(), None
@@ -169,7 +181,7 @@ def foreground(ranks, arguments):
 
 
 def processes(mark):
-    """The ids of the living processes of the job `mark`."""
+    """The ids of the processes that run with the environment variable MARK=`mark`: those of one job."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -179,7 +191,7 @@ def processes(mark):
 
 
 def kill_processes(mark):
-    """End every process of a job, and wait until they are gone."""
+    """Kill every process of a job and wait, for at most 10 seconds, until they are gone."""
     deadline = time.monotonic() + 10
     while (living := processes(mark)) and time.monotonic() < deadline:
         for pid in living:
@@ -189,17 +201,20 @@ def kill_processes(mark):
 
 
 def remove_session(pid):
-    """Delete the folders that Open MPI's mpiexec, ended by force, left: one that gets the same id would not start."""
+    """Delete the session folders that Open MPI's mpiexec, with the process id `pid`, left behind when it was killed.
+
+    A later mpiexec that happens to get the same process id would not start while they exist.
+    """
     folder = Path(tempfile.gettempdir())
     for session in (folder / f"ompi.{pid}", folder / f"ompi.{platform.node()}.{os.getuid()}" / f"pid.{pid}"):
         shutil.rmtree(session, ignore_errors=True)
 
 
 def remove_orphaned_segments(since=0.0):
-    """Delete the MPI libraries' shared-memory files that killed jobs left: `orphaned_segments`.
+    """Delete the shared-memory files that killed jobs left behind: see `orphaned_segments`.
 
-    A file may be about to be mapped by a job that is just starting, so it goes only if it is still an orphan at a
-    second look.
+    A job that is just starting may have created a file that it has not mapped yet. So a file is deleted only if no process
+    maps it at a second look, 0.3 s later, either.
     """
     if first := orphaned_segments(since):
         time.sleep(0.3)
@@ -208,14 +223,14 @@ def remove_orphaned_segments(since=0.0):
 
 
 def remove_own_segments():
-    """Delete the shared-memory files that this process, which has left MPI, still maps and no other one does."""
+    """Delete the shared-memory files that only this process, which has finalised MPI, still maps."""
     found = segments()
     for path in unmapped(found, but_for=os.getpid()) - unmapped(found):
         path.unlink(missing_ok=True)
 
 
 def orphaned_segments(since=0.0):
-    """The paths of this user's MPI shared-memory files, changed after the time `since`, that no living process maps."""
+    """The paths of this user's MPI shared-memory files that changed after the time `since` and that no process maps."""
     return unmapped(segments(since))
 
 
@@ -232,7 +247,10 @@ def segments(since=0.0):
 
 
 def unmapped(paths, but_for=None):
-    """Those of `paths` that no living process maps, the process `but_for` left out; none where /proc can't tell."""
+    """The subset of `paths` that no process maps.
+
+    but_for: the id of a process that is not considered. Where there is no /proc to find out from, the result is empty.
+    """
     if not paths or not Path("/proc/self/maps").exists():
         return set()
     left = set(paths)

@@ -1,7 +1,8 @@
-"""A job of ranks begins together and ends together.
+"""All ranks of a job start together and end together.
 
-`run(main)` wraps a program: it stops a wrongly launched job, prints an expected error once and ends every rank
-with status 2, and ends the whole job, with the traceback, when one rank fails. No rank waits for a dead one.
+`run(main)` runs a program on every rank. It refuses a job that was launched wrongly. After a UserError, which is bad input, it
+prints the message once and ends every rank with status 2. When one rank fails in any other way, it prints that rank's
+traceback and ends the whole job, so that no rank waits for another one that is gone.
 """
 
 import os
@@ -15,9 +16,9 @@ from mpi4py import MPI
 
 from parallel.job.launch import end_with_parent, remove_own_segments
 
-GRACE = 5.0  # seconds that an expected error waits for the other ranks to meet the same one
+GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
 ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
-DRAIN = 0.2  # seconds for the launcher to pass on what was printed, before an end by force may cut it off
+DRAIN = 0.2  # seconds that the launcher gets to pass on what was printed before the job is aborted
 
 
 class UserError(Exception):
@@ -25,9 +26,10 @@ class UserError(Exception):
 
 
 def promised_ranks(environ=os.environ):
-    """(ranks, variable): how many ranks the launcher says it started, and which variable says so; (1, None) if none does.
+    """(ranks, variable): the number of ranks that the launcher says it started, and the environment variable that says so.
 
-    A process manager's own variables count before Slurm's, whose SLURM_NTASKS may be that of the whole allocation.
+    The result is (1, None) if no variable says it. A process manager's own variables take precedence over SLURM_NTASKS, which
+    may be the number of tasks of the whole allocation.
     """
     for names in (("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), ("SLURM_NTASKS",)):
         found = [(int(environ[name]), name) for name in names if environ.get(name, "").isdecimal()]
@@ -37,7 +39,7 @@ def promised_ranks(environ=os.environ):
 
 
 def launched_rank(environ=os.environ):
-    """The rank that the launcher gave this process, whatever MPI makes of it; 0 if there is no launcher."""
+    """The rank that the launcher gave this process, even if MPI is not started or disagrees; 0 if there is no launcher."""
     if promised_ranks(environ)[0] == 1:
         return 0
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -45,9 +47,9 @@ def launched_rank(environ=os.environ):
 
 
 def check_launcher(environ=os.environ, vendor=None):
-    """Before MPI is entered: raise UserError if Open MPI's launcher started a program that uses another library.
+    """Raise UserError if Open MPI's launcher started a program that uses another MPI library. Called before MPI_Init.
 
-    Such a library may die in MPI_Init, with many lines that say nothing.
+    In such a job MPI_Init may abort with messages that do not name the cause.
     """
     vendor = vendor or MPI.get_vendor()[0]
     if "OMPI_COMM_WORLD_SIZE" in environ and "PMI_SIZE" not in environ and vendor != "Open MPI":
@@ -55,7 +57,10 @@ def check_launcher(environ=os.environ, vendor=None):
 
 
 def check_size(size, environ=os.environ):
-    """Raise UserError if the launcher started more ranks than MPI sees: N jobs of one rank, each training alone."""
+    """Raise UserError if the launcher started more ranks than MPI sees.
+
+    That happens when the launcher and the MPI library do not belong together: each rank would then train alone.
+    """
     promised, name = promised_ranks(environ)
     if size < promised:
         serial = f", or unset {name} for a serial run" if size == 1 else ""
@@ -69,9 +74,10 @@ def library_name():
 
 
 def on_root(comm, action):
-    """Run `action` on rank 0 while the others wait; if it raises, every rank raises a UserError with its message.
+    """Run `action` on rank 0 and return its result there, None on the other ranks. Collective.
 
-    Only what an outsider can cause (OSError, ValueError, UserError) is turned into a UserError.
+    If it raises an OSError, a ValueError or a UserError, which bad input or the system may cause, every rank raises a UserError
+    with its message. Other exceptions, which are mistakes in the program, are raised on rank 0 alone.
     """
     result, message = None, None
     if comm.rank == 0:
@@ -86,27 +92,29 @@ def on_root(comm, action):
 
 
 def one_line(error):
-    """The message of an exception on one line; for errors of the system with the file's name."""
+    """The message of an exception on one line, with the name of the file if it is an error of the operating system."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = " ".join(str(error).split()) or type(error).__name__
-    return text.encode(errors="backslashreplace").decode()  # of names of files that are not UTF-8
+    return text.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not UTF-8
 
 
 def run(main, check=check_size):
-    """Run `main()` as a rank of a job and exit: 0; 2 after a UserError, printed once; 1 after any other exception.
+    """Run `main()` on this rank of a job. Collective. Initialises MPI if that was not done, and finalises it.
 
-    check: called first with the number of ranks, to refuse a job that was launched wrongly.
+    The exit status is 0 after success; 2 on every rank after a UserError, whose message is printed once; 1 after any other
+    exception, which ends the whole job. check: called first with the number of ranks; it raises a UserError to refuse a job
+    that was launched wrongly.
     """
     if promised_ranks()[0] > 1:
-        end_with_parent()  # the launcher's process that started this rank
+        end_with_parent()  # the parent is the launcher's process on this node
     try:
         check_launcher()
     except UserError as error:
         _say(error)
         sys.exit(2)
     if not MPI.Is_initialized():
-        with warnings.catch_warnings():  # of a launcher of another library, on every rank; `check` says it once
+        with warnings.catch_warnings():  # mpi4py's warning, on each rank, of what `check` reports once
             warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
     comm = MPI.COMM_WORLD
@@ -118,7 +126,7 @@ def run(main, check=check_size):
         _end_together(comm, error)
     except KeyboardInterrupt:
         _abort(comm, 130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _abort(comm, 141)
     except SystemExit as exit:
@@ -132,15 +140,15 @@ def run(main, check=check_size):
 
 
 def run_launcher(main):
-    """Run the `main()` of a program that starts jobs or only reads results, and is no rank; exits as `run` does."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # of a scheduler that ends the allocation, of a closed terminal
+    """Run the `main()` of a serial program, such as one that starts jobs or plots results. It exits as `run` does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # sent when an allocation ends and when a terminal is closed
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         promised, name = promised_ranks()
         if name == "SLURM_NTASKS":
             promised = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
         if promised > 1:
-            raise UserError("not a parallel program: run it without mpiexec")
+            raise UserError("this is not a parallel program: run it without mpiexec")
         main()
         sys.stdout.flush()
     except UserError as error:
@@ -148,13 +156,13 @@ def run_launcher(main):
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
 
 
 def end_job_early():
-    """End the whole job from a rank that fails before `run`; does nothing where there is no job."""
+    """End the whole job from a rank that fails before it calls `run`; in a serial program do nothing."""
     if promised_ranks()[0] > 1 and not MPI.Is_finalized():
         if not MPI.Is_initialized():
             MPI.Init()
@@ -163,7 +171,7 @@ def end_job_early():
 
 
 def _say(error):
-    """Print an error, on the first of the processes that were launched together."""
+    """Print an error, on launched rank 0 only."""
     if launched_rank() == 0:
         folder, file = os.path.split(sys.argv[0])
         program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
@@ -171,7 +179,10 @@ def _say(error):
 
 
 def _end_together(comm, error):
-    """Print `error` once and exit with status 2 on every rank; if the others do not come, end them."""
+    """Print `error` once and exit with status 2 on every rank.
+
+    Ranks that do not arrive here within GRACE seconds are aborted.
+    """
     arrival = comm.Ibarrier()
     deadline = time.monotonic() + GRACE
     together = arrival.Test()
@@ -183,14 +194,14 @@ def _end_together(comm, error):
         _abort(comm, 2)
     if comm.rank == 0:
         _say(error)
-    comm.Barrier()  # a launcher may end the others as soon as one has exited: not before the word is out
+    comm.Barrier()  # a launcher may kill all ranks as soon as one exits, so none exits before the error is printed
     time.sleep(DRAIN)
     _finalize(comm)
     sys.exit(2)
 
 
 def _finalize(comm):
-    """Leave MPI. A serial run under Open MPI 5 forgets its shared-memory file."""
+    """Finalise MPI, and delete the shared-memory file that Open MPI 5 leaves behind after a serial run."""
     alone = comm.size == 1
     MPI.Finalize()
     if alone and MPI.get_vendor()[0] == "Open MPI":
@@ -198,6 +209,7 @@ def _finalize(comm):
 
 
 def _abort(comm, status):
+    """End the whole job with an exit status."""
     if comm.size == 1:
         _finalize(comm)
         os._exit(status)

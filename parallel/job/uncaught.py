@@ -1,8 +1,8 @@
-"""An exception that nobody catches on one rank of a user's own script ends the whole job, with that rank's traceback.
+"""A hook for scripts that do not use `parallel.job.run.run`: an uncaught exception on one rank ends the whole job.
 
-Python would end that process alone, and the others would wait for it in their next collective for ever. Programs that go
-through `parallel.job.run.run` need no hook: that catches what they raise. `sys.exit` on one rank is no exception to Python's
-hooks: a script that wants to end early raises.
+Python alone would end only the process that raised, and the other ranks would wait for it in their next collective for
+ever. The hook prints the traceback with the rank and aborts the job. Python does not call it for `sys.exit`: a script that
+ends early on one rank must raise an exception instead.
 """
 
 import os
@@ -15,11 +15,11 @@ from mpi4py import MPI
 
 from parallel.job.run import DRAIN
 
-_installed = []  # the hooks that were there before ours
+_installed = []  # the hooks of sys and threading that ours replaced; empty until it is installed
 
 
 def end_job_when_uncaught():
-    """Install the hook, once, where there are other ranks: not in a serial run, an interactive interpreter or under pytest."""
+    """Install the hook, once. It is not installed in a serial run, in an interactive interpreter or under pytest."""
     if _installed or not MPI.Is_initialized() or MPI.COMM_WORLD.size == 1 or _is_interactive() or _is_pytest():
         return
     _installed.extend((sys.excepthook, threading.excepthook))
@@ -32,7 +32,7 @@ def _in_main_thread(kind, error, trace):
 
 
 def _in_thread(arguments):
-    if arguments.exc_type is SystemExit:  # ends only its thread, in silence
+    if arguments.exc_type is SystemExit:  # it ends only its thread, and Python prints nothing
         return
     before, default = _installed[1], threading.__excepthook__
     chained = None if before is default else lambda: before(arguments)
@@ -40,7 +40,7 @@ def _in_thread(arguments):
 
 
 def _end_job(kind, error, trace, before):
-    """Say what happened and on which rank, call the hook that was there `before`, if any, and end all ranks."""
+    """Print the traceback with the rank, call the hook that ours replaced (`before`, if not None), and end all ranks."""
     active = not MPI.Is_finalized()
     try:
         rank = MPI.COMM_WORLD.rank if active else "?"
@@ -61,6 +61,6 @@ def _is_interactive():
 
 
 def _is_pytest():
-    """Whether pytest is the program that runs: it reports what is raised, and a test may raise on purpose in a thread."""
+    """Whether the program is pytest, which reports exceptions itself and in which a test may raise in a thread on purpose."""
     program = sys.argv[0] if sys.argv else ""
     return os.path.basename(program) in ("pytest", "py.test") or program.endswith(os.path.join("pytest", "__main__.py"))

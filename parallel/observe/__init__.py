@@ -1,1 +1,1 @@
-"""What watches a run: spans of time, traces and profiles."""
+"""Observing a run: traces, profiles and the durations of steps."""

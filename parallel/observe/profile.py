@@ -2,36 +2,37 @@
 
 from collections import defaultdict
 
-from parallel.observe.spans import METHODS, Spans
+from parallel.observe.span_observer import METHODS, SpanObserver
 
-OTHERS = "loss", "optimizer", "reader"  # what spans tell of besides layers
+OTHERS = "loss", "optimizer", "reader"  # the names of those whose passes are not a layer's
 
 
-class Profile(Spans):
-    """While it is open, adds up the seconds that training spends in each layer, without the communication within.
+class Profile(SpanObserver):
+    """Adds up, while it is open, the seconds that this rank computes in each layer, without the communication.
 
         with Profile(net) as profile:
             ...
         rows = profile.rows(steps)
 
-    What lies in the branches of a layer counts there, what it does with them itself counts for it.
+    The layers in the branches of a layer, such as a Residual, have rows of their own, and its row has only the rest.
+    seconds: {(layer, kind, phase): seconds}.
     """
 
     def __init__(self, net):
         super().__init__(net)
         self.seconds = defaultdict(float)
 
-    def tell(self, span):
+    def record(self, span):
         what, start, stop, inner, _ = span
         if what[0] not in OTHERS:
             self.seconds[what] += stop - start - inner
 
     def rows(self, steps):
-        """On rank 0 a dict for each layer, in the order in which they run: its name, its kind, such as "Conv2d", and the
-        seconds a step, mean over the ranks, of forward, gradients, input_gradient and backward (both halves where the
-        layer computes them at once). None elsewhere. Collective.
+        """The profile of all ranks: a list of dicts, one for each layer, on rank 0; None elsewhere. Collective.
 
-        steps: how many there were.
+        Each has the keys "layer" (its name), "kind" (its class, such as "Conv2d") and "forward", "gradients", "input_gradient"
+        and "backward": seconds a step, the mean over the ranks. "backward" is for layers that compute both gradients at once.
+        The layers are in the order in which they ran first. steps: the number of training steps that were observed.
         """
         everyone = self.net.grid.gather(dict(self.seconds))
         if everyone is None:

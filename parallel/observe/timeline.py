@@ -1,8 +1,8 @@
-"""The events of all ranks as one timeline in the Chrome trace format, which Perfetto and chrome://tracing open.
+"""The events of all ranks as one timeline in the Chrome trace format, which Perfetto and chrome://tracing can show.
 
-Each rank is a process. Its thread 0 shows what the rank does, one within the other: steps, layers, collectives and, in
-those that block, how long they waited for the last rank to come. Its thread 1 (and 2, .. where several overlap) shows the
-collectives that go on by themselves. Format: "Trace Event Format", Google 2016.
+Each rank is shown as a process. Its thread 0 shows what the rank does: steps, in them layers, in them collectives and, within a
+blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking collectives while
+they are under way, with further threads where several overlap. Format: "Trace Event Format", Google 2016.
 """
 
 from collections import defaultdict
@@ -12,12 +12,17 @@ from typing import NamedTuple
 
 from parallel.grid.collectives import COLLECTIVES
 
-DOING, FLYING = 0, 1  # threads
+DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 
 
 class Event(NamedTuple):
-    """start, stop: seconds on the clock of rank 0. step: the step of training. category: layer, collective, begin and
-    progress (of collectives that do not block) or flight. The rest is of collectives: see `Tally`; ranks: of the group."""
+    """Something that happened on a rank in a span of time.
+
+    category: "layer" for a pass; "collective" for a blocking collective; for a non-blocking one "begin" and "progress", which
+    are the rank's calls, and "flight", which is the time from its beginning until it was found complete.
+    name: the text shown. start, stop: seconds on the clock of rank 0. step: the training step.
+    Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank.
+    """
 
     category: str
     name: str
@@ -30,9 +35,10 @@ class Event(NamedTuple):
 
 
 def timeline(parts):
-    """The contents of the file.
+    """The contents of the trace file, as a dict to be written as JSON.
 
-    parts: a dict for each rank: its rank, coordinates and host, its events, and the accuracy of their times in seconds.
+    parts: for each rank a dict of its "rank", "coordinates" {axis: coordinate}, "host" (a name), "events" (a list of Events)
+    and "accuracy" (the largest error of their times, in seconds).
     """
     start = min((event.start for part in parts for event in part["events"]), default=0.0)
     waits = waiting({part["rank"]: part["events"] for part in parts})
@@ -46,17 +52,18 @@ def timeline(parts):
         "displayTimeUnit": "ms",
         "otherData": {
             "ranks": len(parts),
-            "clock": "that of rank 0, by ping-pong at both ends, linear in between",
+            "clock": "that of rank 0, compared by ping-pong at both ends, linear in between",
             "clock accuracy in microseconds": round(worst * 1e6, 3),
         },
     }
 
 
 def waiting(events):
-    """{rank: [(event, seconds)]}: how long each collective waited, at its beginning, for the last rank that it needed.
+    """{rank: [(event, seconds)]}: for each collective, how long the rank waited in it for the last rank that it needed.
 
-    events: {rank: Events, those of collectives in the order of their ends}. The i-th call of one name in one group is the
-    same call on all its ranks. Of one that does not block, the event is the call in which it ended.
+    events: {rank: Events}, in which those of collectives are in the order of their ends. The i-th call with one name in one
+    group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it was
+    found complete.
     """
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():
@@ -77,12 +84,18 @@ def waiting(events):
 
 
 def last_needed(kind, entries, place):
-    """When the last rank entered a collective of those that the one at `place` of the group needs to leave it."""
+    """The time at which the last of the ranks that the rank at `place` waits for entered a collective of this kind.
+
+    entries: for each rank of the group, the time at which it entered the collective.
+    """
     return max(entries[COLLECTIVES[kind].needs(place)])
 
 
 def marks(events, waits, rank, zero):
-    """The events of one rank as dicts of the format, ordered so that what encloses others stands before them."""
+    """The events of one rank as dicts of the format, in which an event comes before the events within it.
+
+    waits: the rank's entry in the result of `waiting`. zero: the time, in seconds, that is shown as 0.
+    """
     done = sorted((event for event in events if event.category != "flight"), key=attrgetter("step"))
     found = []
     for step, of_step in groupby(done, key=attrgetter("step")):
@@ -94,27 +107,28 @@ def marks(events, waits, rank, zero):
         found.append(mark(name, event.category, rank, DOING, event.start, event.stop, zero, arguments(event)))
     for event, seconds in waits:
         found.append(mark("waiting", "waiting", rank, DOING, event.start, event.start + seconds, zero))
-    landed = []  # when the last flight on each thread ended
+    busy_until = []  # for each thread of collectives under way, when the last one on it ended
     for event in sorted((event for event in events if event.category == "flight"), key=attrgetter("start")):
-        lane = next((lane for lane, stop in enumerate(landed) if stop <= event.start), len(landed))
-        landed[lane : lane + 1] = [event.stop]
+        lane = next((lane for lane, stop in enumerate(busy_until) if stop <= event.start), len(busy_until))
+        busy_until[lane : lane + 1] = [event.stop]
         found.append(mark(event.name, "flight", rank, FLYING + lane, event.start, event.stop, zero, arguments(event)))
     return sorted(found, key=lambda mark: (mark["tid"], mark["ts"], -mark["dur"]))
 
 
 def mark(name, category, rank, thread, start, stop, zero, arguments=None):
-    """One complete event: microseconds since `zero`, rounded to whole nanoseconds."""
+    """One event of the format, with its times in microseconds since `zero`, rounded to whole nanoseconds."""
     first, last = (round((time - zero) * 1e9) for time in (start, stop))
     found = {"name": name, "cat": category, "ph": "X", "pid": rank, "tid": thread, "ts": first / 1e3}
     return found | {"dur": (last - first) / 1e3} | ({"args": arguments} if arguments else {})
 
 
 def arguments(event):
+    """What the viewer shows beside a collective; None for other events."""
     return {"bytes": event.bytes, "ranks": list(event.ranks)} if event.ranks else None
 
 
 def names(part, threads):
-    """What the process of a rank and its threads are called."""
+    """The events of the format that name the process of a rank and its threads."""
     rank, place = part["rank"], ", ".join(f"{axis}={number}" for axis, number in part["coordinates"].items())
     named = lambda what, thread, **said: {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": said}  # noqa: E731
     return [

@@ -1,4 +1,4 @@
-"""One timeline of what all ranks do in some steps of training."""
+"""A trace of all ranks: what each of them does in some steps of training, on one timeline."""
 
 import platform
 from bisect import bisect_left
@@ -8,29 +8,29 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.grid import clock
-from parallel.observe.spans import Spans
+from parallel.observe.span_observer import SpanObserver
 from parallel.observe.timeline import Event, timeline
 
-STEPS = 20
+STEPS = 20  # how many steps are recorded by default
 
 
-class Trace(Spans):
-    """While it is open, remembers when this rank was in which layer and collective.
+class Trace(SpanObserver):
+    """Records, while it is open, when this rank was in which layer and in which collective.
 
         with Trace(net) as trace:
             ...
         timeline = trace.timeline()  # on rank 0, to be written as JSON
 
-    net: as of Spans. steps: how many to remember; later ones leave no mark. Opened and closed on all ranks
-    together, since their clocks are compared then.
+    net: a ParallelSequential. steps: how many training steps to record; later ones are ignored.
+    Entering and leaving it is collective, since the clocks of the ranks are compared then.
     """
 
     def __init__(self, net, steps=STEPS):
         super().__init__(net)
         self.steps = steps
-        self.spans = []  # of layers, as Spans tells them
-        self.told = []  # of collectives: (category, (group, layer, kind, bytes), start, stop, step)
-        self.tell = self.spans.append
+        self.spans = []  # of passes: the tuples that SpanObserver records
+        self.collectives = []  # (category, (group, layer, kind, bytes), start, stop, step)
+        self.record = self.spans.append
 
     def __enter__(self):
         self.end_step = self.net.step + self.steps
@@ -39,26 +39,29 @@ class Trace(Spans):
 
     def __exit__(self, kind, *exception):
         super().__exit__(kind, *exception)
-        if kind is None:  # else the other ranks may not come
+        if kind is None:  # after an exception the other ranks may not take part
             self.comparisons.append(self.tally.clock.compare(self.net.grid.comm))
 
-    def collective(self, *told):
-        super().collective(*told)
-        self._remember("collective", *told)
+    def collective(self, *call):
+        super().collective(*call)
+        self._record_collective("collective", *call)
 
-    def advanced(self, *told):
-        super().advanced(*told)
-        self._remember("progress", *told)
+    def advanced(self, *call):
+        super().advanced(*call)
+        self._record_collective("progress", *call)
 
-    def flight(self, *told):
-        self._remember("flight", *told)
+    def flight(self, *call):
+        self._record_collective("flight", *call)
 
-    def _remember(self, category, group, layer, kind, bytes_sent, start, stop):
+    def _record_collective(self, category, group, layer, kind, bytes_sent, start, stop):
         if self.net.step < self.end_step:
-            self.told.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
+            self.collectives.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
 
     def timeline(self):
-        """On rank 0 the timeline of all ranks in the format of `parallel/observe/timeline.py`, None elsewhere. Collective."""
+        """The timeline of all ranks, a dict to be written as JSON, on rank 0; None elsewhere. Collective.
+
+        `parallel/observe/timeline.py` describes the format.
+        """
         part = {
             "rank": MPI.COMM_WORLD.rank,
             "coordinates": self.net.grid.coordinates,
@@ -70,27 +73,29 @@ class Trace(Spans):
         return parts and timeline(parts)
 
     def _events(self):
-        """What this rank remembers, as Events on the clock of rank 0; those of layers first."""
-        begun, events = begins(self.told), []
+        """What this rank has recorded: a list of Events on the clock of rank 0, first those of layers, then those of
+        collectives.
+        """
+        begun, events = begins(self.collectives), []
         for what, start, stop, _, step in self.spans:
             events.append(Event("layer", " ".join(what), start, stop, step))
-        for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.told):
+        for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.collectives):
             category = "begin" if number in begun else category
             events.append(Event(category, f"{layer} {kind}", start, stop, step, kind, group.ranks, int(sent)))
         times = np.array([(event.start, event.stop) for event in events]).reshape(-1, 2)
-        times = clock.on_clock_of_first(times, self.comparisons).tolist()
+        times = clock.to_clock_of_rank_0(times, self.comparisons).tolist()
         return [event._replace(start=start, stop=stop) for event, (start, stop) in zip(events, times)]
 
 
-def begins(told):
-    """The positions of those collectives that only began what then went on by itself."""
+def begins(collectives):
+    """The positions, in `Trace.collectives`, of the calls that began a non-blocking collective."""
     calls = defaultdict(list)
-    for number, (category, what, start, *_) in enumerate(told):
+    for number, (category, what, start, *_) in enumerate(collectives):
         if category == "collective":
             calls[what[:3]].append((start, number))
     found = set()
-    for category, what, start, *_ in told:
-        if category == "flight":  # which took off just before its first call
+    for category, what, start, *_ in collectives:
+        if category == "flight":  # its time under way starts just before the call that began it
             mine = calls[what[:3]]
             first = bisect_left(mine, (start,))
             found.update(number for _, number in mine[first : first + 1])

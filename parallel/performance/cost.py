@@ -4,7 +4,7 @@
 from collections import defaultdict
 from functools import cached_property
 
-from parallel.grid.description import Outline
+from parallel.grid.grid_description import GridDescription
 from parallel.performance.workload import Workload
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, weighted
@@ -95,11 +95,11 @@ def local_shape(layout, batch_size, outline):
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):
-    """The Outline of the rank that has the most work on a grid, whose time is the time of a step.
+    """The GridDescription of the rank that has the most work on a grid, whose time is the time of a step.
 
     It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
     on both sides, because it exchanges two halos.
     """
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    return Outline(sizes, place, ranks_per_node)
+    return GridDescription(sizes, place, ranks_per_node)

@@ -17,7 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.observer import Observer
-from parallel.grid.description import Ranks
+from parallel.grid.grid_description import GroupDescription
 from parallel.performance.cost import local_shape
 from parallel.performance.workload import Workload
 from parallel.placement.gathered_linear import GatheredLinear
@@ -35,7 +35,7 @@ class VirtualTime(Observer):
     progresses = False
 
     def __init__(self, net, machine, slow=1.0):
-        if str(net.reduction).split(":")[0] not in ("plain", "overlap") or net.reduction.half:
+        if str(net.reduction).split(":")[0] not in ("plain", "overlap") or net.reduction.float16_gradients:
             raise ValueError(f"reduction {net.reduction} can not be simulated: use plain or overlap:KIB, in float32 or float64")
         if any(isinstance(layer, GatheredLinear) for layer in net.layers):
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
@@ -113,7 +113,7 @@ class VirtualTime(Observer):
     def blocked(self, group, kind, sent):
         self.time = self._after(group, kind, sent, self.time)
 
-    def landed(self, transfer):
+    def completed(self, transfer):
         begun = max(transfer.started, self.link)
         self.link = self._after(transfer.group, transfer.kind, transfer.bytes_sent, begun)
         self.time = max(self.time, self.link)
@@ -130,5 +130,5 @@ class VirtualTime(Observer):
         """The group as the machine file's nodes hold it."""
         if group not in self.groups:
             nodes = Counter(rank // self.machine.node["ranks"] for rank in group.ranks)
-            self.groups[group] = Ranks(group.size, group.rank, min(nodes.values()))  # the same on all of its ranks
+            self.groups[group] = GroupDescription(group.size, group.rank, min(nodes.values()))  # the same on all of its ranks
         return self.groups[group]

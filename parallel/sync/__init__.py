@@ -1,1 +1,1 @@
-"""How the gradients of parameters that several ranks hold are summed, and the parameters updated."""
+"""How the gradients of parameters that several ranks hold are summed, and how these ranks keep the parameters equal."""

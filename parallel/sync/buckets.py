@@ -1,27 +1,30 @@
-"""Buckets: slices of the flat buffers whose gradients a group of ranks sums by one collective.
+"""Buckets: slices of the flat buffers whose gradients a group of ranks sums in one collective.
 
-| bucket      | gradients        | an optimizer updates | parameters afterwards |
-|-------------|------------------|----------------------|-----------------------|
-| `Whole`     | all-reduce       | all of it            | -                     |
-| `Sharded`   | reduce-scatter   | this rank's part     | all-gather            |
+| bucket            | gradients      | the optimizer updates | parameters afterwards |
+|-------------------|----------------|-----------------------|-----------------------|
+| `AllReduceBucket` | all-reduce     | the whole bucket      | -                     |
+| `ShardedBucket`   | reduce-scatter | this rank's shard     | all-gather            |
 
-`Sharded` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): the state of the optimizer takes 1/P of the
-memory, and the update 1/P of the time. Each moves the same bytes. With float16 gradients they travel as `parallel/sync/float16.py`
-says; parameters always travel as they are.
+`ShardedBucket` is the first stage of ZeRO (Rajbhandari et al. 2020, section 5.1): on P ranks the optimizer's state takes 1/P of
+the memory and the update 1/P of the time. Both buckets send the same number of bytes. `Float16Bucket` and
+`Float16ShardedBucket` send gradients in float16 (`parallel/sync/float16_sums.py`); parameters are always sent in their own
+type.
 """
 
 from nn.device import empty
-from parallel.grid.transfer import Nothing
+from parallel.grid.transfer import CompletedTransfer
 from parallel.placement.partition import Partition, size, within
-from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
+from parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
 
-LAYER = "gradients"  # the entry of the tally; that of parameters is "parameters"
+LAYER = "gradients"  # the name under which the tally counts the sums; it counts the all-gathers under "parameters"
 
 
-class Whole:
-    """group: the ranks. where: the slice. params, grads: the flat buffers.
+class AllReduceBucket:
+    """A bucket whose gradients are summed by an all-reduce, and all of whose parameters every rank updates.
 
-    owned: the slice that an optimizer updates on this rank.
+    group: the Group of ranks that hold these parameters. where: the bucket as a slice of the flat buffers.
+    params, grads: the flat buffers. owned: the slice of the flat buffers that the optimizer updates on this rank.
+    All methods are collective over the group.
     """
 
     def __init__(self, group, where, params, grads):
@@ -29,22 +32,24 @@ class Whole:
         self.params, self.grads = params[where], grads[where]
 
     def reduce(self):
-        """Sum the gradients: the owned ones are final then."""
+        """Sum the gradients over the group; afterwards those of the owned slice are final."""
         self.group.all_reduce(self.grads, LAYER)
 
     def start_reduce(self):
-        """Begin it: a Transfer."""
+        """Begin `reduce`; return a Transfer."""
         return self.group.start_all_reduce(self.grads, LAYER)
 
     def gather(self):
-        """Bring the updated parameters to all ranks."""
+        """Send the updated parameters to the ranks that did not update them: here every rank updated all."""
 
     def start_gather(self):
-        """Begin it: a Transfer."""
-        return Nothing()
+        """Begin `gather`; return a Transfer."""
+        return CompletedTransfer()
 
 
-class Sharded(Whole):
+class ShardedBucket(AllReduceBucket):
+    """A bucket whose gradients are summed by a reduce-scatter, and of whose parameters each rank updates an even shard."""
+
     def __init__(self, group, where, params, grads):
         super().__init__(group, where, params, grads)
         parts = Partition.even(size(where), group.size)
@@ -66,20 +71,29 @@ class Sharded(Whole):
         return self.group.start_all_gather_in_place(self.params, self.counts, "parameters")
 
 
-class WholeHalf(Whole):
+class Float16Bucket(AllReduceBucket):
+    """An AllReduceBucket that sends its gradients in float16."""
+
     def reduce(self):
         self.start_reduce().wait()
 
     def start_reduce(self):
-        return start_half_all_reduce(self.group, self.grads, LAYER)
+        return start_float16_all_reduce(self.group, self.grads, LAYER)
 
 
-class ShardedHalf(Sharded):
+class Float16ShardedBucket(ShardedBucket):
+    """A ShardedBucket that sends its gradients in float16."""
+
     def reduce(self):
         self.start_reduce().wait()
 
     def start_reduce(self):
-        return start_half_reduce_scatter(self.group, self.grads, LAYER)
+        return start_float16_reduce_scatter(self.group, self.grads, LAYER)
 
 
-BUCKETS = {(False, False): Whole, (True, False): Sharded, (False, True): WholeHalf, (True, True): ShardedHalf}
+BUCKETS = {  # (sharded, gradients sent in float16): class
+    (False, False): AllReduceBucket,
+    (True, False): ShardedBucket,
+    (False, True): Float16Bucket,
+    (True, True): Float16ShardedBucket,
+}

@@ -1,12 +1,13 @@
-"""How the gradients of parameters that several ranks hold are summed, and the parameters kept alike.
+"""How the gradients of parameters that several ranks hold are summed, and how these ranks keep the parameters equal.
 
-| reduction | when                                                                                               |
-|-----------|----------------------------------------------------------------------------------------------------|
-| `Plain`   | after backward: one blocking collective for each run of parameters that the same ranks hold         |
-| `Overlap` | bucket by bucket while backward goes on                                                            |
-| `Shared`  | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`                     |
+| class                   | when and how gradients are summed                                                              |
+|-------------------------|------------------------------------------------------------------------------------------------|
+| `BlockingReduction`     | after backward, with one blocking collective for each run of parameters (see below)            |
+| `OverlappedReduction`   | bucket by bucket, with non-blocking collectives, while backward computes                       |
+| `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
 
-Each comes with every rank updating all its parameters or, sharded, only its part of them: `parallel/sync/buckets.py`.
+A *run* is a range of consecutive parameters in the flat buffers that the same group of ranks holds. With each class either
+every rank updates all its parameters or, sharded, each rank of the group updates only its shard: `parallel/sync/buckets.py`.
 """
 
 import math
@@ -21,34 +22,37 @@ from parallel.grid.group import MAX_ELEMENTS
 from parallel.placement.partition import Partition, common, size, within
 from parallel.sync.buckets import BUCKETS
 
-EVERY = 0.0005  # seconds between two tests of what is under way
+TEST_INTERVAL = 0.0005  # seconds between two tests of the transfers under way
 
 
 class Reduction:
-    """What all have in common. The network calls, in each step, in this order:
+    """The interface of all reductions, and what they have in common.
 
-    `start` before the backward pass of the last micro-batch, `finish` after it; then for each chunk of the flat buffers
-    that an optimizer updates `complete` before and `changed` after; `updated` at the end.
+    In each step the network calls these methods, in this order: `start` before the backward pass of the last micro-batch and
+    `finish` after it; then, for each slice of the flat buffers that the optimizer updates, `complete` before it reads the
+    gradients and `changed` after it wrote the parameters; at the end `updated`. All are collective over the grid.
 
-    net: a ParallelSequential. sharded: each rank updates only its part. half: gradients travel in float16.
-    sharers: how many ranks hold one copy of the parameters together.
+    net: a ParallelSequential. sharded: whether each rank updates only its shard of the parameters. float16_gradients: whether
+    gradients are sent in float16; ValueError if arrays are on a GPU.
+    sharers: the number of ranks that use one copy of the parameters together, in shared memory.
+    accumulated: the sum of the gradients of earlier micro-batches of this step, shaped as `net.grads`; None before the first.
     """
 
     sharers = 1
 
-    def __init__(self, net, sharded=False, half=False):
-        self.net, self.sharded, self.half = net, sharded, half
-        self.accumulated = None  # the gradients of earlier micro-batches
-        if half and not is_cpu():
-            raise ValueError("gradients in float16 need arrays in the host's memory: leave it out with --device gpu")
+    def __init__(self, net, sharded=False, float16_gradients=False):
+        self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
+        self.accumulated = None
+        if float16_gradients and not is_cpu():
+            raise ValueError("gradients on a GPU can not be sent in float16: use --device cpu, or no --reduce-dtype float16")
 
     def allocate(self, size):
-        """The flat buffers of parameters and gradients."""
+        """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
         return empty(size, self.net.dtype), empty(size, self.net.dtype)
 
     @cached_property
     def runs(self):
-        """(group, slice) of the runs of parameters that are replicated along the same axes."""
+        """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds."""
         runs, start = [], 0
         for axes, run in groupby(self.net.parameters, key=lambda pair: pair[1].layout.replicated):
             stop = start + sum(p.size for _, p in run)
@@ -58,7 +62,7 @@ class Reduction:
 
     @cached_property
     def buckets(self):
-        """The runs, cut where a message would be too long."""
+        """The buckets: one for each run, or several where a message would be too long."""
         return [
             self.bucket(group, part)
             for group, where in self.runs
@@ -66,60 +70,65 @@ class Reduction:
         ]
 
     def bucket(self, group, where):
+        """The bucket for a slice of the flat buffers that `group` holds."""
         sharded = self.sharded and group.size > 1
-        half = self.half and group.size > 1
-        return BUCKETS[sharded, half](group, where, self.net.params, self.net.grads)
+        float16_gradients = self.float16_gradients and group.size > 1
+        return BUCKETS[sharded, float16_gradients](group, where, self.net.params, self.net.grads)
 
     @property
     def owned(self):
+        """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
 
     def accumulate(self):
-        """Keep the gradients of a micro-batch that is not the last one."""
+        """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate."""
         if self.accumulated is None:
             self.accumulated = xp.zeros_like(self.net.grads)
         xp.add(self.accumulated, self.net.grads, out=self.accumulated)
 
     def take_accumulated(self, where):
-        """Add to the gradients of a slice what was kept of it."""
+        """Add the accumulated gradients of a slice of the flat buffers to the gradients, and reset them to zero."""
         if self.accumulated is not None:
             kept = self.accumulated[where]
             xp.add(self.net.grads[where], kept, out=self.net.grads[where])
             kept.fill(0)
 
     def start(self):
-        """Backward of the last micro-batch comes next."""
+        """Called before the backward pass of the last micro-batch."""
 
     def finish(self):
-        """It is over."""
+        """Called after the backward pass of the last micro-batch: sums gradients, or begins to."""
 
     def interrupt(self):
-        """It failed: the other ranks may never come, and nothing that is under way is waited for or tested."""
+        """Called when the backward pass raises. It neither tests nor waits for transfers, which other ranks may have left."""
 
     def complete(self, where):
-        """The gradients of a slice are needed."""
+        """Return when the gradients of the slice `where`, which this rank owns, are final."""
 
     def changed(self, where):
-        """The parameters of a slice were updated."""
+        """Called when the optimizer has updated the parameters of the slice `where`."""
 
     def updated(self):
-        """All were."""
+        """Called when the optimizer has updated all its slices: afterwards all ranks have the new parameters."""
 
     def drain(self):
-        """Leave nothing under way and nothing kept: the step ends without an update."""
+        """End the step without an update: complete every transfer and discard accumulated gradients."""
         if self.accumulated is not None:
             self.accumulated.fill(0)
 
     def clear(self):
-        """Forget what was measured."""
+        """Reset the measurements of `seconds_of_step`."""
 
     def seconds_of_step(self):
-        """(seconds a step that some sum was under way, those of them spent waiting for it), or None if none overlaps."""
+        """(under way, waited), means over the steps since `clear`; None if sums do not overlap with computation.
+
+        under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums.
+        """
         return None
 
 
-class Plain(Reduction):
-    """Blocking collectives after backward."""
+class BlockingReduction(Reduction):
+    """Sums gradients after backward, with blocking collectives."""
 
     def __str__(self):
         return "plain"
@@ -134,21 +143,21 @@ class Plain(Reduction):
             bucket.gather()
 
 
-class Overlap(Reduction, Observer):
-    """The last layers' gradients are under way while backward computes those of the first ones.
+class OverlappedReduction(Reduction, Observer):
+    """Sums the gradients of the last layers while backward computes those of the first ones.
 
-    Runs are cut into buckets of about `kib` KiB. A bucket starts when backward has written all of it. Those under way make
-    progress behind every layer, and within one between the pieces of its work. An optimizer waits for each only when it
-    comes to it, from the last one to the first; sharded, the parameters of a bucket that was updated set out while the
-    next one is.
+    Runs are cut into buckets of about `kib` KiB. The sum of a bucket begins as soon as backward has written all its gradients.
+    The sums under way are advanced after every layer and at the progress points within a layer. The optimizer goes through the
+    buckets from the last one to the first and waits for each sum only when it needs it. If the reduction is sharded, the
+    all-gather of an updated bucket proceeds while the optimizer updates the next one.
     """
 
-    def __init__(self, net, sharded, half, kib):
-        super().__init__(net, sharded, half)
+    def __init__(self, net, sharded, float16_gradients, kib):
+        super().__init__(net, sharded, float16_gradients)
         self.kib = kib
-        self._missing = []  # of each bucket, the layers that have yet to write into it
-        self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they were begun
-        self._flying, self._tested = [], 0.0  # those of the first that may not be done; when they were tested last
+        self._missing = []  # for each bucket, the layers that have not written their gradients yet
+        self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they began
+        self._flying, self._tested = [], 0.0  # the sums that may not be complete yet; when they were last tested
         self._is_backward = False
         self.clear()
         net.observe(self)
@@ -158,7 +167,10 @@ class Overlap(Reduction, Observer):
 
     @cached_property
     def buckets(self):
-        """In the order of the flat buffers: cut from behind between parameters, and within one that is larger."""
+        """The buckets, in the order of the flat buffers.
+
+        Each run is cut between parameters, beginning at its end; a parameter larger than a bucket is cut into several.
+        """
         most = min(max(1, self.kib * 1024 // self.net.dtype.itemsize), MAX_ELEMENTS)
         buckets = []
         for group, run in self.runs:
@@ -172,14 +184,16 @@ class Overlap(Reduction, Observer):
 
     @property
     def clock(self):
+        """The clock of the grid's tally: real or, in a simulation, virtual time."""
         return self.net.grid.tally.clock
 
     @cached_property
     def _starts(self):
+        """Where the owned slice of each bucket begins."""
         return [bucket.owned.start for bucket in self.buckets]
 
     def _number(self, where):
-        """Which bucket owns a slice that an optimizer updates."""
+        """The number of the bucket to which a slice that the optimizer updates belongs."""
         return bisect_right(self._starts, where.start) - 1
 
     @cached_property
@@ -193,17 +207,17 @@ class Overlap(Reduction, Observer):
 
     @cached_property
     def _writers(self):
-        """The layers that write into each bucket, and the buckets into which each layer writes, the last one first."""
+        """(layers that write into each bucket: a list of sets; {layer: numbers of its buckets, the last one first})."""
         layers, numbers = [set() for _ in self.buckets], defaultdict(list)
         for number in reversed(range(len(self.buckets))):
             for leaf, where in self._places:
-                if overlap(where, self.buckets[number].where) and leaf not in layers[number]:
+                if slices_overlap(where, self.buckets[number].where) and leaf not in layers[number]:
                     layers[number].add(leaf)
                     numbers[leaf].append(number)
         return layers, numbers
 
     def start(self):
-        self._land()  # what nobody synchronised
+        self._wait_for_all()  # of an earlier backward pass whose gradients were never used
         self._missing = [set(leaves) for leaves in self._writers[0]]
         self._reducing, self._gathering = {}, {}
         self._is_backward = True
@@ -213,11 +227,11 @@ class Overlap(Reduction, Observer):
 
     @property
     def progress(self):
-        """Within a backward pass, what is under way makes progress between the pieces of a layer's work."""
+        """The function to be called at the progress points of layers: only during the backward pass of the last micro-batch."""
         return self._progress if self._is_backward else None
 
     def written(self, layer):
-        """Backward has written the gradients of a layer; those of earlier micro-batches stay where they are."""
+        """Called when backward has written the gradients of a layer: begins the sum of each bucket that is complete thereby."""
         if self._is_backward:
             for number in self._writers[1][layer]:
                 self._missing[number].discard(layer)
@@ -226,8 +240,8 @@ class Overlap(Reduction, Observer):
             self._progress()
 
     def _progress(self):
-        """Let those under way make progress, if the last time is long enough ago."""
-        if self.clock.now() - self._tested > EVERY:
+        """Test the sums under way, so that the MPI library advances them, if the last test is TEST_INTERVAL ago."""
+        if self.clock.now() - self._tested > TEST_INTERVAL:
             self._flying = [transfer for transfer in self._flying if not transfer.test()]
             self._tested = self.clock.now()
 
@@ -238,6 +252,7 @@ class Overlap(Reduction, Observer):
                 self._start(number)
 
     def _start(self, number):
+        """Begin the sum of a bucket."""
         self.take_accumulated(self.buckets[number].where)
         self._reducing[number] = self.buckets[number].start_reduce()
         self._flying.append(self._reducing[number])
@@ -251,7 +266,11 @@ class Overlap(Reduction, Observer):
             self._exposed += self.clock.now() - start
 
     def changed(self, where):
-        """Sharded parameters set out from the last bucket on: in one order on all ranks, also those that own none of it."""
+        """If sharded and the bucket is updated, begin its all-gather.
+
+        All ranks begin the all-gathers in the same order, from the last bucket to the first, also of buckets in which their
+        own shard is empty.
+        """
         if self.sharded and where.start == self._starts[self._number(where)]:
             self._start_gathering(self._number(where))
 
@@ -263,15 +282,16 @@ class Overlap(Reduction, Observer):
         self._steps += 1
 
     def _start_gathering(self, first):
-        """Of all buckets from number `first` on."""
+        """Begin the all-gathers, not begun yet, of all buckets from the last one down to number `first`."""
         for number in range(len(self.buckets) - 1 - len(self._gathering), first - 1, -1):
             self._gathering[number] = self.buckets[number].start_gather()
 
     def drain(self):
         super().drain()
-        self._land()
+        self._wait_for_all()
 
-    def _land(self):
+    def _wait_for_all(self):
+        """Complete every transfer."""
         self._is_backward, self._flying = False, []
         for transfer in (*self._reducing.values(), *self._gathering.values()):
             transfer.wait()
@@ -285,12 +305,12 @@ class Overlap(Reduction, Observer):
 
 
 def pieces(where, number):
-    """A slice in so many of about the same size, none of them empty."""
+    """A slice cut into `number` slices of about the same size, without those that would be empty."""
     return [within(where, part) for part in Partition.even(size(where), number).parts if size(part)]
 
 
 def seconds_of_union(intervals):
-    """How long at least one of the intervals (start, stop) lasted."""
+    """The length of the union of intervals (start, stop)."""
     total, end = 0.0, -math.inf
     for start, stop in sorted(intervals):
         total += max(stop - max(start, end), 0.0)
@@ -298,6 +318,6 @@ def seconds_of_union(intervals):
     return total
 
 
-def overlap(a, b):
+def slices_overlap(a, b):
     """Whether two slices have an element in common."""
     return size(common(a, b)) > 0

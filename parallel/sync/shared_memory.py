@@ -1,17 +1,17 @@
-"""Sums in memory that the ranks of a node share: gradients stay where backward wrote them, and nothing is sent.
+"""Sums of gradients in memory that the ranks of a node share, without messages within the node.
 
-Each rank of a node sees the flat gradients of all. It adds up its part of each run of parameters over them, a chunk at a
-time, in rank order, and
+Every rank of a node can read the flat gradient buffers of all of them. Each run of parameters (see
+`parallel/sync/reduction.py`) is partitioned over the ranks that hold it. Each rank adds up its part over the buffers of these
+ranks, in rank order, one cache-sized chunk at a time. What then happens to the sum depends on the job:
 
-- sharded, on one node, updates that chunk at once, while it lies in the cache, in the *one* copy of the parameters that the
-  ranks share: two barriers are all that a step costs besides the sum;
-- otherwise writes the sum into the gradients of all (an all-reduce in place).
+- Sharded, on one node: the rank updates the chunk at once, while it is in the cache, in the *one* copy of the parameters that
+  the ranks share. Besides the sum a step costs two barriers.
+- Not sharded, on one node: the rank writes the sum into the gradients of all these ranks, which is an all-reduce in place.
+- On several nodes there are two levels: on each node the sum is formed in the gradients of the first rank, the leader; an
+  all-reduce adds the sums of the leaders; the other ranks copy the result from the leader.
 
-Over several nodes the sum is of two levels: in each node into the gradients of its first rank, its leader; between the
-leaders an all-reduce; and from there to the others of the node.
-
-`mmap` keeps such memory alive for as long as an array in it lives, on any rank; the files behind it have no name any
-more once all have opened them, so that nothing is left behind, however a job ends.
+The memory is mapped from files with `mmap`, which keeps it alive while an array on any rank uses it. The files are deleted as
+soon as all ranks have opened them, so nothing is left behind however the job ends.
 """
 
 import contextlib
@@ -28,21 +28,22 @@ from mpi4py import MPI
 from nn.device import empty
 from nn.workspace import CHUNK
 from parallel.placement.partition import Partition, size, within
-from parallel.sync.reduction import Reduction, overlap
+from parallel.sync.reduction import Reduction, slices_overlap
 
 FOLDER = Path("/dev/shm")
 PREFIX = "gridgrad_"
 
 
 class NoSharedMemory(ValueError):
-    """The ranks of a node can not share memory. All ranks raise it together."""
+    """The ranks of a node can not share memory. All ranks of the call raise it together."""
 
 
 def shared_arrays(comm, size, dtype, everyone=None):
-    """An array of `size` elements (another number on each rank, if wanted) for each rank of `comm`, seen by all: a list.
+    """One array for each rank of `comm`, in memory that all of them share: a list in rank order. Collective.
 
-    everyone: a communicator of more ranks, on other nodes, that call this too. Collective. Raises NoSharedMemory, on all of
-    them, if there is no room for the arrays or the ranks of a node do not see the same files.
+    size: the number of elements of this rank's array; the ranks may give different ones.
+    everyone: a communicator that contains `comm` and the ranks of other nodes, which call this at the same time.
+    Raises NoSharedMemory, on all ranks of `everyone`, if one node lacks the room or its ranks do not see the same files.
     """
     dtype, folder = np.dtype(dtype), _folder()
     name, error, arrays = None, "", []
@@ -53,10 +54,10 @@ def shared_arrays(comm, size, dtype, everyone=None):
             name = file.name
         except OSError as failure:
             error = failure.strerror
-        outlines = comm.allgather((name, size))
-        if all(name for name, _ in outlines):
+        files = comm.allgather((name, size))
+        if all(name for name, _ in files):
             try:
-                arrays = [_mapped(name, size, dtype) for name, size in outlines]
+                arrays = [_mapped(name, size, dtype) for name, size in files]
             except (OSError, ValueError) as failure:
                 error = str(failure)
         errors = (everyone or comm).allgather(error)
@@ -67,7 +68,7 @@ def shared_arrays(comm, size, dtype, everyone=None):
 
 
 def _reserve(file, size):
-    """Have the system give the memory now, or say that it can't; where it does not know how to, later."""
+    """Reserve `size` bytes for a file, so that a lack of memory is an OSError now and not a crash at the first write."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
     else:
@@ -75,37 +76,43 @@ def _reserve(file, size):
 
 
 def has_room(net):
-    """Whether what `Shared` needs for a ParallelSequential fits everywhere. Collective."""
+    """Whether the shared memory that `SharedMemoryReduction` needs for a ParallelSequential fits on every node. Collective."""
     needed = net.grid.node.comm.allreduce(2 * net.size * net.dtype.itemsize)
     folder = os.statvfs(_folder())
     return net.grid.comm.allreduce(needed <= folder.f_bavail * folder.f_frsize, MPI.LAND)
 
 
 def _folder():
+    """The folder of the shared files: in memory if the system has such a one."""
     return FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
 
 
 def _mapped(name, size, dtype):
+    """An array of `size` elements in the memory of a file."""
     with open(name, "r+b") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), max(size * dtype.itemsize, 1)), dtype, size)
 
 
-def add_up(addends, out, scratch):
-    """The sum of equally long pieces, in their order, into `out`, which may be one of them; scratch: one like them."""
-    if len(addends) == 1:
-        if addends[0] is not out:
-            np.copyto(out, addends[0])
+def add_up(terms, out, scratch):
+    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of them.
+
+    scratch: an array of the same length, which is overwritten.
+    """
+    if len(terms) == 1:
+        if terms[0] is not out:
+            np.copyto(out, terms[0])
         return
-    total = out if len(addends) == 2 else scratch  # as `out` may be an addend that is still to come
-    np.add(addends[0], addends[1], out=total)
-    for number, addend in enumerate(addends[2:], start=3):
-        np.add(total, addend, out=out if number == len(addends) else total)
+    total = out if len(terms) == 2 else scratch  # `out` may be a term that was not added yet
+    np.add(terms[0], terms[1], out=total)
+    for number, term in enumerate(terms[2:], start=3):
+        np.add(total, term, out=out if number == len(terms) else total)
 
 
 class SharedRun:
-    """A slice that some ranks of a node have in their gradients, each at a place of its own.
+    """The gradients of one run of parameters on one node, in shared memory.
 
-    gradients: the slice of each of these ranks, in rank order. me: which of them this one is.
+    gradients: for each rank of the node that holds the run, in rank order, its slice of its gradient buffer.
+    me: the position of this rank among them. part: the slice of the run that this rank adds up.
     """
 
     def __init__(self, gradients, me):
@@ -115,20 +122,21 @@ class SharedRun:
 
     @property
     def leader(self):
-        """The gradients of the first of these ranks, if it is another one: a list of them."""
+        """The first rank's gradients as a list of one array; an empty list if this is the first rank."""
         return [self.gradients[0]] if self.me else []
 
     @property
     def others(self):
+        """The gradients of the other ranks."""
         return [gradients for rank, gradients in enumerate(self.gradients) if rank != self.me]
 
     def add_up(self, where):
-        """The sum of the elements `where` into this rank's own."""
+        """Write the sum over the ranks of the elements `where` of the run into this rank's gradients."""
         pieces = [gradients[where] for gradients in self.gradients]
         add_up(pieces, pieces[self.me], self.scratch[: size(where)])
 
     def add_up_part(self, targets):
-        """The sum of this rank's part into its own gradients, and into the slices `targets` of other ranks."""
+        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, those of others."""
         for start in range(self.part.start, self.part.stop, CHUNK):
             where = slice(start, min(start + CHUNK, self.part.stop))
             self.add_up(where)
@@ -136,13 +144,17 @@ class SharedRun:
                 np.copyto(target[where], self.gradients[self.me][where])
 
 
-class Shared(Reduction):
-    """Gradients, and sharded the parameters too, live in memory that the ranks of a node share."""
+class SharedMemoryReduction(Reduction):
+    """Gradients are in memory that the ranks of a node share and are summed there, after backward.
 
-    def __init__(self, net, sharded=True, half=False):
-        super().__init__(net, sharded, half)
-        if half:
-            raise ValueError("in shared memory nothing is sent: float16 is for --reduction plain or overlap")
+    If it is sharded, the ranks of a node that hold the same parameters share one copy of them too.
+    See `Reduction` for the arguments; ValueError for float16_gradients, since within a node nothing is sent.
+    """
+
+    def __init__(self, net, sharded=True, float16_gradients=False):
+        super().__init__(net, sharded, float16_gradients)
+        if float16_gradients:
+            raise ValueError("gradients in shared memory are not sent in float16: use --reduction plain or overlap for that")
 
     def __str__(self):
         return "shared"
@@ -152,7 +164,7 @@ class Shared(Reduction):
         self._gradients = shared_arrays(node.comm, size, dtype, self.net.grid.comm)
         if not self.sharded:
             return empty(size, dtype), self._gradients[node.rank]
-        holder = self.net.grid.on_node(self.net.replicas)[0]  # the first of those that hold the same parameters
+        holder = self.net.grid.on_node(self.net.replicas)[0]  # the first rank with the same parameters
         self._holders = node.comm.allgather(holder)
         self.sharers = self._holders.count(holder)
         self._parameters = shared_arrays(node.comm, size if holder == node.rank else 0, dtype, self.net.grid.comm)
@@ -160,7 +172,7 @@ class Shared(Reduction):
 
     @cached_property
     def _runs(self):
-        """A `_Run` for each run of parameters."""
+        """A `_Run` for each run of parameters. Collective."""
         node = self.net.grid.node
         starts = node.comm.allgather([where.start for _, where in self.runs])
         runs = []
@@ -173,14 +185,18 @@ class Shared(Reduction):
         return runs
 
     def _copies(self, members, places):
-        """A run in the parameters of ranks that hold other ones besides, each copy once."""
+        """The same run in other copies of the parameters, which are to be updated too.
+
+        Ranks that share this run but hold different other parameters do not share one copy of all their parameters.
+        """
         found = {self._holders[m]: place for m, place in zip(members, places)}
         found.pop(self._holders[self.net.grid.node.rank])
         return [self._parameters[holder][place] for holder, place in found.items()]
 
     @cached_property
     def _several_nodes(self):
-        return self.net.grid.comm.allreduce(any(run.goes_on for run in self._runs), MPI.LOR)
+        """Whether any run is held on more than one node. Collective."""
+        return self.net.grid.comm.allreduce(any(run.is_on_several_nodes for run in self._runs), MPI.LOR)
 
     @property
     def owned(self):
@@ -192,7 +208,7 @@ class Shared(Reduction):
         self._barrier()
         with self._measure(sent, calls=1):
             if self.sharded and not several:
-                return  # `complete` adds up, chunk by chunk
+                return  # `complete` adds up each chunk just before it is updated
             for run in self._runs:
                 run.shared.add_up_part(run.shared.leader if several else run.shared.others)
         self._barrier()
@@ -205,7 +221,7 @@ class Shared(Reduction):
                 if run.shared.me:
                     part = slice(None) if not self.sharded else run.shared.part
                     np.copyto(run.shared.gradients[run.shared.me][part], run.shared.gradients[0][part])
-            self._barrier()  # an optimizer overwrites gradients
+            self._barrier()  # only now may the optimizer overwrite a leader's gradients
 
     def complete(self, where):
         if self.sharded and not self._several_nodes:
@@ -222,13 +238,16 @@ class Shared(Reduction):
         self._barrier()
 
     def _run(self, where):
-        return next(run for run in self._runs if overlap(run.where, where))
+        """The `_Run` to which a slice of the flat buffers belongs."""
+        return next(run for run in self._runs if slices_overlap(run.where, where))
 
     def _measure(self, bytes_read, calls):
+        """A `with` block that the tally counts as a sum in shared memory."""
         node = self.net.grid.node
         return node.tally.measure(node, "gradients", "shared sum", bytes_read, calls)
 
     def _barrier(self):
+        """Wait for all ranks of the node."""
         node = self.net.grid.node
         with node.tally.measure(node, "gradients", "barrier", 0):
             node.comm.Barrier()
@@ -236,25 +255,26 @@ class Shared(Reduction):
 
 @dataclass
 class _Run:
-    """A run of parameters on one node.
+    """A run of parameters, seen from one rank.
 
-    shared: the gradients. where: their place in this rank's. leaders: the first ranks of all nodes, if this is one of
-    them. copies: of the parameters, of ranks that hold other ones besides. goes_on: whether on another node.
+    shared: its gradients on this node. where: the run as a slice of this rank's flat buffers. leaders: the Group of the first
+    ranks of the nodes that hold the run, if this rank is one of them, else None. copies: the run in other copies of the
+    parameters on this node. is_on_several_nodes: whether ranks of other nodes hold the run too.
     """
 
     shared: SharedRun
     where: slice
     leaders: object
     copies: list
-    goes_on: bool
+    is_on_several_nodes: bool
 
     @property
     def owned(self):
-        """The slice of the flat buffers that this rank updates where each updates a part."""
+        """The slice of this rank's flat buffers that it updates if the reduction is sharded."""
         return within(self.where, self.shared.part)
 
     @property
     def bytes_read(self):
-        """What this rank reads of the others' gradients."""
+        """How many bytes of the other ranks' gradients this rank reads in a sum."""
         part = size(self.shared.part) * (len(self.shared.gradients) - 1)
         return part * self.shared.gradients[0].itemsize

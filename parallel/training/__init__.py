@@ -1,6 +1,6 @@
-"""The network of one rank, its training steps, and how the samples reach it."""
+"""The network of one rank, its training steps, and how samples reach the ranks."""
 
-from parallel.training.readers import MicroBatches
+from parallel.training.minibatch_readers import MicroBatchReader
 from parallel.training.steps import accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
-__all__ = ["MicroBatches", "accumulated_step", "check_finite", "minibatch_indices", "steps_per_epoch"]
+__all__ = ["MicroBatchReader", "accumulated_step", "check_finite", "minibatch_indices", "steps_per_epoch"]

@@ -1,16 +1,17 @@
-"""Local SGD: replicas of a network that train apart, each on its stripe of the samples, and are averaged now and then.
+"""Local SGD: replicas of a network train independently, each on its stripe of the samples, and are averaged periodically.
 
-Each place along the axis `batch` of a grid holds a replica (itself spread over the other axes), which takes steps of its own
-on minibatches of its own. After every `period` of them the replicas are replaced by their mean, weighted by the samples that
-each has seen since the last time (McMahan et al. 2017, Algorithm 1; Stich 2019 for equal weights): stripes may be uneven or
-empty. With a period of 1 and plain SGD that is a step on the minibatch of all ranks together, `train_step` on a grid, but for
-BatchNorm, whose statistics are a replica's own. With a longer one it is another algorithm with 1/period of the bytes.
+Each coordinate along the axis `batch` of a grid has a replica, which is distributed over the other axes. A replica takes steps
+of its own on minibatches of its own. After every `period` steps all replicas are replaced by their mean, weighted by the
+number of samples that each has seen since the last average (McMahan et al. 2017, Algorithm 1; Stich 2019 for equal weights),
+so stripes may be uneven or empty. With a period of 1 and plain SGD this equals `train_step` on the minibatch of all ranks
+together, except for BatchNorm, whose statistics are of each replica alone. With a longer period it is another algorithm, which
+sends 1/period of the bytes.
 
-Grabaskas 2018 does this in `StochasticGradient:train()`, sample by sample, or means to. It calls TorchMPI's
-`synchronizeGradients` every n samples, which sums the gradients `gradWeight` over the nodes in place. But Torch's
-`accUpdateGradParameters` has added each sample's gradient to the weights directly, with the weights standing in for
-`gradWeight`; nobody writes or reads the sums, and no weights are ever exchanged. So its nodes train alone, on a stripe each:
-whatever n is, Appendix C has the same accuracy, that of a part of the samples. Here the weights are averaged.
+Grabaskas 2018 intends to do this in `StochasticGradient:train()`, sample by sample. Every n samples it calls TorchMPI's
+`synchronizeGradients`, which sums the gradients `gradWeight` over the nodes in place. But Torch's `accUpdateGradParameters` has
+already added each sample's gradient directly to the weights and does not fill `gradWeight`, so the sums are never used and
+weights are never exchanged. Each node therefore trains alone on its stripe. That explains why the accuracy in its Appendix C
+does not depend on n: it is that of training on a part of the samples. Here the weights are averaged.
 """
 
 from math import ceil
@@ -24,10 +25,12 @@ from parallel.training.steps import train_step
 
 
 class Replicas:
-    """The replicas of a network, of which this rank runs `net`, or a part of it.
+    """The replicas of a network on a grid. Making them is collective.
 
-    serial: a Sequential. grid: a ProcessGrid. options: those of `distribute`. All replicas start from the same parameters; their
-    dropout masks differ. `net.grid` is the replica's own.
+    serial: a Sequential. grid: a ProcessGrid. options: those of `distribute`.
+    net: the ParallelSequential of this rank's replica; `net.grid` is the grid of this replica's ranks.
+    group: the ranks along the axis `batch`, one of each replica.
+    All replicas start from the same parameters; their dropout masks differ.
     """
 
     def __init__(self, serial, grid, **options):
@@ -35,13 +38,13 @@ class Replicas:
         sizes = {axis: grid.sizes[axis] for axis in others}
         self.net = distribute(serial, ProcessGrid(grid.group(*others).comm, **sizes), **options)
         self.group = grid.group("batch")
-        self.net.allocate()  # all draw the same values, before the seed changes
+        self.net.allocate()  # draws the initial values before the seed changes, so that all replicas start equal
         self.net.seed += self.group.rank
 
     def average(self, samples):
-        """Replace each replica by the mean of all, weighted by the samples that each has seen. Collective.
+        """Replace the parameters and buffers of all replicas by their means, weighted by `samples`. Collective.
 
-        samples: what this one has seen since the last time. The optimizer's state stays with each.
+        samples: the number of samples that this replica has seen since the last average. Optimizer states are not averaged.
         """
         if self.group.size == 1:
             return
@@ -52,17 +55,18 @@ class Replicas:
         means = [array * array.dtype.type(weight) for array in arrays]
         for mean in means:
             self.group.all_reduce(mean, "replicas")
-        with self.net.exclusive():  # ranks of a replica may share the memory: none writes before all have read
+        with self.net.exclusive():  # ranks of a replica may share memory, and all must have read before one writes
             for array, mean in zip(arrays, means):
                 array[...] = mean
 
     def train(self, loss, optimizer, load, samples, batch_size, period):
-        """Train on each of the global `samples` once: this replica on its stripe of them, in their order. Collective.
+        """Train once on each of `samples`, this replica on its stripe of them and in their order. Collective.
 
-        loss, optimizer: of `net`. load: a reader's, from an array of indices to this rank's (x, y). samples: an array of
-        indices. batch_size: of a replica's minibatches, of which the last may be smaller. period: steps between averages;
-        there is one at the end too.
-        Returns the mean loss over this replica's stripe, before each update; nan if it is empty.
+        loss, optimizer: those of `net`. load: the method of a reader of `net`, which returns this rank's (x, y) for an array of
+        indices. samples: the indices of all samples, an array of the same values on all ranks. batch_size: the samples in a
+        minibatch of one replica; the last minibatch may be smaller. period: the number of steps between two averages; there is
+        also one at the end.
+        Returns the mean loss over this replica's stripe, each sample's taken before the update; nan if the stripe is empty.
         """
         stripes = Partition.even(len(samples), self.group.size)
         mine, total = samples[stripes.part(self.group.rank)], 0.0

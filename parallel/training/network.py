@@ -1,4 +1,4 @@
-"""From the serial network to the one that a rank of a grid runs."""
+"""The parallel network: one rank's part of a serial network that is placed on a process grid."""
 
 from contextlib import contextmanager
 from math import prod
@@ -13,16 +13,17 @@ from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size
 from parallel.placement.place_network import place
-from parallel.sync.reduction import Plain
+from parallel.sync.reduction import BlockingReduction
 from parallel.training.steps import train_step
 
 
-def distribute(net, grid, plan="fewest-bytes", reduction=Plain, shares=None, owners=None):
-    """The network that this rank runs, a ParallelSequential without memory, with values that are taken as they are.
+def distribute(net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None):
+    """Place a serial network on a grid; return this rank's part, a ParallelSequential whose memory is not allocated yet.
 
-    net: a serial Sequential; one that was never used costs no memory, and one that was passes its weights on.
-    grid: a ProcessGrid. plan, shares, owners: see `parallelize`. reduction: a function that makes a Reduction of the network.
-    ValueError where they do not fit together.
+    Unlike `parallelize`, it chooses nothing and measures nothing. If `net` has memory, the result is allocated and gets its
+    values. Collective. net: a serial Sequential; one that was never used costs no memory. grid: a ProcessGrid. plan, shares,
+    owners: see `parallelize_unallocated`. reduction: a function that returns a Reduction for a ParallelSequential.
+    Raises ValueError if the plan, the shares or the owners do not fit the network or the grid.
     """
     parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
     parallel.step = net.step
@@ -32,57 +33,69 @@ def distribute(net, grid, plan="fewest-bytes", reduction=Plain, shares=None, own
 
 
 class ParallelSequential(Sequential):
-    """One rank's part of a network.
+    """One rank's part of a network on a process grid: a Sequential whose layers hold this rank's blocks of the weights.
 
-    placed: what `place` gave. plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`.
-    input, output: the Layouts of what `forward` takes and returns.
-    reduction: how gradients are summed, see `parallel/sync/reduction.py`; `choice` makes it of the network.
+    placed: the result of `place`. grid: the ProcessGrid. seed, dtype: as in Sequential. make_reduction: a function that returns
+    the Reduction for this network.
+    plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`. splits: how each axis
+    splits its dimension. input, output: the Layouts of the minibatch that `forward` takes and of what it returns.
+    reduction: how gradients are summed, see `parallel/sync/reduction.py`.
 
-    It has no memory until `allocate`, which is collective, since ranks may share it.
+    The flat buffers have no memory until `allocate`, which is collective, since ranks may share memory. All passes (`forward`,
+    `backward`, ...) are collective over the grid.
     """
 
-    def __init__(self, placed, grid, seed, dtype, choice=Plain):
+    def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
         self.grid, self.plan, self.splits = grid, placed.plan, placed.splits
         self.input, self.output = placed.input, placed.output
-        self.reduction = choice(self)
+        self.reduction = make_reduction(self)
 
     def arrange(self, layers):
-        """They are in order, under the names of the serial layers that they belong to."""
+        """The layers as they are: placing gave them their order, and the names of the serial layers that they belong to."""
         return sharing(list(layers))
 
     def input_block(self, batch_size):
-        """The index of the part of a global minibatch x that this rank's `forward` takes: x[net.input_block(len(x))]."""
+        """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
+
+        `forward` takes that block.
+        """
         return self.input.of(batch_size).block(self.grid.coordinates)
 
     def output_rows(self, batch_size):
-        """The slice of the global minibatch whose outputs this rank's `forward` returns."""
+        """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
 
     @property
     def is_counted(self):
-        """Whether this rank's outputs count in sums over the grid (otherwise they are copies of another rank's)."""
+        """Whether this rank's outputs count in sums over the grid; otherwise they are copies of another rank's outputs."""
         return self.output.is_counted(self.grid.coordinates)
 
     def output_shape(self, shape):
-        """As of Sequential: of the samples that this network was placed for."""
+        """The shape of one output, as in Sequential. ValueError unless `shape` is that of the samples it was placed for."""
         if tuple(shape) != self.input.sample_shape:
-            raise ValueError(f"the network was made parallel for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
+            raise ValueError(f"the network was placed for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
         return self.output.sample_shape
 
     @property
     def parameters(self):
-        """As of Sequential. RuntimeError before `allocate`: asking communicates never, while ranks may share memory."""
+        """All (layer, parameter) pairs, in the order of the flat buffers.
+
+        Raises RuntimeError before `allocate`. A Sequential would allocate now, but here that is collective, and reading a
+        property never communicates.
+        """
         self._check_allocated()
         return super().parameters
 
     @property
     def params(self):
+        """The flat buffer of this rank's parameters. RuntimeError before `allocate`."""
         self._check_allocated()
         return super().params
 
     @property
     def grads(self):
+        """The flat buffer of this rank's gradients. RuntimeError before `allocate`."""
         self._check_allocated()
         return super().grads
 
@@ -91,40 +104,44 @@ class ParallelSequential(Sequential):
             raise RuntimeError("this network has no memory yet: call allocate(), on all ranks together")
 
     def flat_buffers(self, size):
+        """(parameters, gradients): buffers of `size` elements, which the reduction may place in shared memory. Collective."""
         return self.reduction.allocate(size)
 
     def observe(self, observer):
-        """As of Sequential; an observer that wants to is told of the collectives of the grid as well."""
+        """Register an observer, as in Sequential. If it `hears_collectives`, it is told of those of the grid too."""
         super().observe(observer)
         if observer.hears_collectives:
             self.grid.tally.observe(observer)
 
     def forget(self, observer):
+        """Unregister an observer."""
         super().forget(observer)
         self.grid.tally.forget(observer)
 
     def backward(self, dy, context, input_gradient=False):
-        """As of Sequential. `synchronise` must follow: it makes the gradients of parameters that several ranks hold final.
+        """Backward of the last micro-batch of a step, as in Sequential; `synchronise` must follow. Collective.
 
-        The gradient of the input is that of this rank's block of it, `input_block`, whole on every rank. Collective.
+        It computes this rank's terms of the gradients; `synchronise` and `complete` sum them over the ranks that hold the same
+        parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over
+        the ranks that hold the same block; otherwise None.
         """
         with self._reducing():
             dx = super().backward(dy, context, input_gradient)
             return self._summed(dx) if input_gradient else None
 
     def input_gradients(self, dy, context, input_gradient=False):
-        """As of Sequential; the gradient of the input is as that of `backward`. Collective."""
+        """The half of `backward` that computes input gradients, as in Sequential; returns what `backward` does. Collective."""
         dx = super().input_gradients(dy, context, input_gradient)
         return self._summed(dx) if input_gradient else None
 
     def parameter_gradients(self, context):
-        """As of Sequential; of the last micro-batch, `synchronise` must follow."""
+        """The half of `backward` that computes the gradients of the parameters; `synchronise` must follow. Collective."""
         with self._reducing():
             super().parameter_gradients(context)
 
     @contextmanager
     def _reducing(self):
-        """Around what writes the last gradients of a step."""
+        """A `with` block around the computations that write the last gradients of a step."""
         self.reduction.start()
         try:
             yield
@@ -133,9 +150,9 @@ class ParallelSequential(Sequential):
             raise
 
     def _summed(self, dx):
-        """The gradient of the input block, whose partial sums are on the ranks that hold the same block.
+        """Add up the partial sums of the gradient of the input block, which are on the ranks that hold the same block.
 
-        The algorithm "laugier" alone has added them up at each layer, and so here too.
+        The plan "laugier" needs no sum here: it is the only one that has summed already, at each layer.
         """
         if "laugier" not in self.plan:
             dx = xp.ascontiguousarray(dx)
@@ -143,42 +160,52 @@ class ParallelSequential(Sequential):
         return dx
 
     def learn(self, x, y, loss, optimizer):
-        """As of Sequential: x, y are the whole global minibatch, of which this rank takes its part. Collective."""
+        """One training step; returns the mean loss over the global minibatch. Collective.
+
+        x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
+        """
         x, y = checked_minibatch(self, x, y, loss, optimizer)
         mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
     def accumulate(self, dy, context):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last `backward`."""
+        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last one's `backward`."""
         super().backward(dy, context)
         self.reduction.accumulate()
 
     def accumulate_parameter_gradients(self, context):
-        """`parameter_gradients` of a micro-batch that is not the last one: they are added to those of the last one."""
+        """`parameter_gradients` of a micro-batch that is not the last one, to be added to those of the last one."""
         super().parameter_gradients(context)
         self.reduction.accumulate()
 
     def synchronise(self):
-        """Sum the gradients over the ranks that hold the same parameters: those of a slice are final after `complete`."""
+        """Sum the gradients over the ranks that hold the same parameters. Collective.
+
+        The gradients of a slice of the flat buffers are final after `complete`.
+        """
         self.reduction.finish()
 
     @property
     def owned(self):
+        """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return self.reduction.owned
 
     def complete(self, where):
+        """Called by the optimizer before it reads the slice `where` of `grads`: returns when that is final. Collective."""
         self.reduction.complete(where)
 
     def changed(self, where):
+        """Called by the optimizer when it has written the slice `where` of `params`."""
         if self.observer is not None:
             self.observer.parameters_changed(where)
         self.reduction.changed(where)
 
     def updated(self):
+        """Called by the optimizer when it has written all slices: brings them to all ranks that hold them. Collective."""
         self.reduction.updated()
 
     def load_state_dict(self, state):
-        """As of Sequential. Collective: ranks may share the memory of their parameters, and none may still use the old ones.
+        """Load global arrays, as in Sequential; every rank takes its blocks. Collective.
 
         state: that of rank 0 serves all where others have None, as `state_dict` gives it.
         """
@@ -235,7 +262,7 @@ class ParallelSequential(Sequential):
 
     @contextmanager
     def exclusive(self):
-        """Around what writes `params`: no rank is at work with them. Collective."""
+        """A `with` block in which this rank may write `params`: no other rank that shares them is using them. Collective."""
         self.allocate()
         self.grid.comm.Barrier()
         yield
@@ -243,12 +270,15 @@ class ParallelSequential(Sequential):
 
     @property
     def replicas(self):
-        """The ranks that hold the same parameters as this one, of all layers: a Group."""
+        """The ranks that hold the same blocks of the parameters of all layers as this one: a Group."""
         shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
     def whole(self, parameter, everywhere=False):
-        """The global array of which `parameter` holds a block, on rank 0 or `everywhere`; None on the others. Collective."""
+        """Gather the global array of which `parameter` holds this rank's block. Collective.
+
+        It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
+        """
         layout, coordinates = parameter.layout, self.grid.coordinates
         if not everywhere and not layout.is_counted(coordinates):
             return None

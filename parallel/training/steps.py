@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction of a ParallelSequential: the same on every grid."""
+"""Training steps, evaluation and prediction with a ParallelSequential. The results do not depend on the grid."""
 
 import math
 from functools import lru_cache, partial
@@ -16,40 +16,45 @@ from parallel.job.run import UserError
 
 
 class Diverged(UserError, divergence.Diverged):
-    """Training left the finite numbers. The message names the step and the layer; all ranks raise it together."""
+    """A loss, a parameter or an output became NaN or infinite. The message names the step; all ranks raise it together."""
 
 
 def minibatch_indices(count, batch_size, seed, step):
-    """The samples of the global minibatch of step `step`, and its epoch: (indices, epoch).
+    """(indices, epoch): the samples of the global minibatch of a training step, and the epoch to which it belongs.
 
-    Each epoch visits all `count` samples once in an order of its own; its last minibatch may be smaller.
+    Each epoch visits all `count` samples once, in a random order that depends on `seed` and the epoch alone; its last minibatch
+    may be smaller than `batch_size`. step: counted from 0 at the start of training.
     """
     epoch, position = divmod(step, steps_per_epoch(count, batch_size))
     return _order(seed, epoch, count)[position * batch_size : (position + 1) * batch_size], epoch
 
 
 def steps_per_epoch(count, batch_size):
+    """The number of minibatches in an epoch of `count` samples; the last one may be smaller."""
     return -(-count // batch_size)
 
 
-_order = lru_cache(maxsize=1)(permutation)  # of the current epoch
+_order = lru_cache(maxsize=1)(permutation)  # (seed, epoch, count): the order of samples, kept for the current epoch
 
 
 def train_step(net, loss, optimizer, x, y, batch_size, context=None):
-    """One step on this rank's block of a minibatch; returns the mean loss over the global minibatch.
+    """One training step; returns the mean loss over the global minibatch, before the update. Collective.
 
-    net: a ParallelSequential. x, y: what a reader of `parallel/training/readers.py` loads, on the host or the device. Collective.
-    context: in which to do it, by default the network's own.
+    net: a ParallelSequential. x, y: this rank's part of the minibatch, as a reader of `parallel/training/minibatch_readers.py`
+    loads it, on the host or the device. batch_size: the number of samples in the global minibatch.
+    context: the Context that holds what backward needs; by default the network's own.
     Raises Diverged, on all ranks, if the loss is NaN or infinite.
     """
     return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size, context)
 
 
 def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=None):
-    """One step on a minibatch that comes in micro-batches, whose gradients add up; returns as `train_step` does.
+    """One training step on a minibatch that is computed in micro-batches, whose gradients are added. Collective.
 
-    micro_batches: (x, y, samples) of each, one after another: this rank's block of it and its global size; together
-    `batch_size`. What statistics there are over a batch, as in BatchNorm, are over each micro-batch. Collective.
+    micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global
+    number of samples; these numbers add up to `batch_size`. The statistics of BatchNorm are taken over each micro-batch
+    separately.
+    Returns and raises what `train_step` does.
     """
     check_optimizer(net, optimizer)
     total, first, context = 0.0, 0, net.context if context is None else context
@@ -57,8 +62,8 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=No
     for x, y, samples in micro_batches:
         x, y, last = to_device(x), to_device(y), first + samples == batch_size
         outputs = net.forward(x, context, samples, first, batch_size)
-        addend = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-        finish = net.grid.world.start_sum(addend if net.is_counted else 0.0, "loss")
+        partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
+        finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
         dy = observed(net.observer, loss, "backward", context, context=context)
         (net.backward if last else net.accumulate)(dy, context)
         if last:
@@ -74,25 +79,27 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=No
 
 
 def check_finite(net):
-    """Raise Diverged, on all ranks, if an update left a parameter that is not finite. Collective."""
+    """Raise Diverged, on all ranks, if a parameter is NaN or infinite after an update. Collective."""
     first = _first_not_finite(net.grid, [p.value for _, p in net.parameters])
     if first < len(net.parameters):
         layer, p = net.parameters[first]
-        raise Diverged(f"step {net.step - 1}: its update left {layer.name}.{p.name} not finite; try a lower --lr")
+        raise Diverged(f"step {net.step - 1}: {layer.name}.{p.name} is not finite after the update; try a lower --lr")
 
 
 def _first_not_finite(grid, arrays):
-    """The position of the first array that is not finite on some rank; their number if all are. Collective."""
+    """The position of the first of `arrays` that is not finite on some rank; len(arrays) if all are finite. Collective."""
     finite = [divergence.is_finite(array) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 
 def evaluate(net, part, loss_name, reader, batch_size):
-    """Test a network over the grid: {"loss", "accuracy"} or {"loss", "mse", "rmse"}; the same on every rank.
+    """Evaluate a network on all samples of `part`; returns the same dict on every rank. Collective.
 
-    part: the samples. reader: how they reach the ranks. loss is the mean over all samples of what training minimises,
-    without penalties; accuracy is in percent. mse is in units of the standardised targets, the mean over outputs;
-    rmse, one a output, in the units of the data set. Collective.
+    For classes (loss_name "cross-entropy") it has "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean
+    over all samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over
+    samples and outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of
+    the data set.
+    part: a `datasets.Part`. reader: a reader of `part` for `net`. batch_size: the samples in one global forward pass.
     Raises Diverged, on all ranks, if an output is not finite.
     """
     classes = loss_name == "cross-entropy"
@@ -122,7 +129,10 @@ def evaluate(net, part, loss_name, reader, batch_size):
 
 
 def predict(net, part, reader, batch_size):
-    """The outputs for all samples of `part`, (samples, outputs), on rank 0; None elsewhere. Collective."""
+    """The outputs for all samples of `part`: an array (samples, outputs) on rank 0, None elsewhere. Collective.
+
+    part, reader, batch_size: as in `evaluate`.
+    """
     pieces = []
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))

@@ -11,7 +11,7 @@ from experiments.common.profiled_steps import watched
 from experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
 from experiments.plots.figures import read
 from parallel.job.launch import mpiexec
-from parallel.observe.spans import METHODS
+from parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 

@@ -67,5 +67,5 @@ def test_the_status_of_the_job_is_that_of_launch(tmp_path):
 
 def test_an_open_quotation_mark_in_mpiexec_is_said(monkeypatch):
     monkeypatch.setenv("MPIEXEC", "mpiexec 'x")
-    with pytest.raises(OSError, match="MPIEXEC=mpiexec 'x is no command line: a quotation mark is not closed"):
+    with pytest.raises(OSError, match="MPIEXEC=mpiexec 'x has a quotation mark that is not closed"):
         find_mpiexec()

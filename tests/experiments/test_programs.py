@@ -184,7 +184,7 @@ def test_programs_that_are_no_jobs_say_so_once():
     for name in ("sweep", "plot"):
         finished = mpiexec(3, ["-m", f"experiments.{name}"], 60)
         assert finished.status == 2
-        assert finished.stderr.count(f"{name}: error: not a parallel program: run it without mpiexec") == 1
+        assert finished.stderr.count(f"{name}: error: this is not a parallel program: run it without mpiexec") == 1
 
 
 def test_launch_starts_a_job():

@@ -22,7 +22,7 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm):
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
-                first, second = (str(parallelize(net(), grid, "replicate", question).reduction) for _ in range(2))
+                first, second = (str(parallelize(net(), grid, "replicate", reduction=question).reduction) for _ in range(2))
                 assert first == second and probe.ANSWER.fullmatch(first)
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
@@ -33,14 +33,14 @@ def test_uneven_blocks_do_not_part_the_ranks(comm):
     """The group with the most parameters on one rank need not be that on another."""
     with ProcessGrid(comm, batch=2, model=2) as grid:
         uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
-        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", "auto").reduction))
+        answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", reduction="auto").reduction))
         assert len(set(answers)) == 1
 
 
 @mpi(2)
 def test_where_there_is_no_room_it_is_plain(comm, monkeypatch):
     monkeypatch.setattr(reductions, "has_room", lambda net: False)
-    monkeypatch.setattr(reductions, "fastest", lambda net, question: "shared")
+    monkeypatch.setattr(reductions, "fastest_reduction", lambda net, question: "shared")
     with ProcessGrid(comm, batch=2) as grid:
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "plain"
 
@@ -50,12 +50,12 @@ def test_what_is_remembered_counts(comm):
     with ProcessGrid(comm, batch=2) as grid:
         parallelize(net(), grid, reduction="auto")
         if comm.rank == 0:
-            answers = json.loads(probe.cache().read_text())
-            probe.cache().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
+            answers = json.loads(probe.answers_file().read_text())
+            probe.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
         comm.Barrier()
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
         if comm.rank == 0:
-            probe.cache().unlink()
+            probe.answers_file().unlink()
 
 
 @mpi(4)
@@ -67,20 +67,20 @@ def test_on_several_nodes_it_is_shared_or_overlap(comm):
 @mpi(2)
 def test_where_nothing_is_replicated_nothing_is_measured(comm):
     with ProcessGrid(comm, model=2) as grid:
-        assert str(parallelize(net(), grid, "out", "auto").reduction) == "plain"
+        assert str(parallelize(net(), grid, "out", reduction="auto").reduction) == "plain"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
 def test_a_file_that_is_no_answer_is_ignored(tmp_path, monkeypatch, text):
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    probe.cache().write_text(text)
-    assert probe.remembered() == {}
-    probe.remember("b", "plain")
-    assert probe.remembered() == {"b": "plain"}
+    probe.answers_file().write_text(text)
+    assert probe.stored_answers() == {}
+    probe.store_answer("b", "plain")
+    assert probe.stored_answers() == {"b": "plain"}
 
 
 def test_a_folder_that_can_not_be_written_does_not_matter(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "file"))
-    probe.remember("b", "plain")
-    assert probe.remembered() == {}
+    probe.store_answer("b", "plain")
+    assert probe.stored_answers() == {}

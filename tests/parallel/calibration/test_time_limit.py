@@ -7,7 +7,7 @@ from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
 from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
-from parallel.grid.description import Ranks
+from parallel.grid.grid_description import GroupDescription
 from parallel.performance import machine
 from tests.mpi import mpi
 
@@ -43,12 +43,12 @@ def test_how_much_times_vary():
 
 @mpi(1, 2)
 def test_no_time_at_all_gives_a_whole_machine_file_all_the_same(comm):
-    content = comm.bcast(this_machine.thorough(comm, limit=TimeLimit(comm, -1.0)))
+    content = comm.bcast(this_machine.measure_thoroughly(comm, limit=TimeLimit(comm, -1.0)))
     described = machine.checked(content)
     assert not content["tables"]
     for kind in content["collectives"]:  # the lengths that are always measured
         assert len(content["collectives"][kind]["2"]) >= 2
-    assert described.collective_seconds("all-reduce", Ranks(comm.size, 0, comm.size), comm.size, 1000) >= 0
+    assert described.collective_seconds("all-reduce", GroupDescription(comm.size, 0, comm.size), comm.size, 1000) >= 0
     passes = step_overhead.measured_steps(NormalisedTimer(comm), limit=TimeLimit(comm, -1.0))
     assert passes.shape == (1, len(list(step_overhead.problems(comm.size)))) and (passes > 0).all()
 

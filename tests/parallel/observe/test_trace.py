@@ -12,7 +12,7 @@ from nn.device import to_device, xp
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.grid import clock as clocks
 from parallel.observe.profile import Profile
-from parallel.observe.spans import METHODS, every_layer
+from parallel.observe.span_observer import METHODS, every_layer
 from parallel.observe.timeline import Event, last_needed, waiting
 from parallel.observe.trace import Trace
 from tests.mpi import mpi
@@ -142,7 +142,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
                 if comm.rank:
                     raise KeyError
         except KeyError:
-            clocks.compare(grid.comm)  # the other one left in peace
+            clocks.compare_clocks(grid.comm)  # the other one left in peace
         assert grid.tally.observer is training.net.observer is None
 
 
@@ -152,10 +152,10 @@ def test_evaluation_is_no_part_of_it(comm):
         training = Training(grid)
         with Profile(training.net) as profile, training.trace() as trace:
             training.steps(1)
-            before = len(trace.spans), len(trace.told), dict(profile.seconds)
+            before = len(trace.spans), len(trace.collectives), dict(profile.seconds)
             with grid.tally.set_aside():
                 training.net.forward(training.x, batch_size=BATCH)
-            assert before == (len(trace.spans), len(trace.told), dict(profile.seconds))
+            assert before == (len(trace.spans), len(trace.collectives), dict(profile.seconds))
             assert grid.tally.observer.observers == (profile, trace)
             training.steps(1)
             assert len(trace.spans) == 2 * before[0]
@@ -178,18 +178,18 @@ class Skewed:
     def error(self, at, comparisons):
         """How far a time of this clock is from the true one, once it is on the clock of rank 0."""
         true = self.begin + (at - self.begin - self.ahead) / (1 + self.drift)
-        return abs(float(clocks.on_clock_of_first(np.array(at), comparisons)) - true)
+        return abs(float(clocks.to_clock_of_rank_0(np.array(at), comparisons)) - true)
 
 
 @mpi(1, 3)
 def test_a_skewed_clock_is_found_out(comm):
     own = time.perf_counter = Skewed(5.0 * comm.rank, drift=0.01 * comm.rank)
     try:
-        comparisons = [clocks.compare(comm)]
+        comparisons = [clocks.compare_clocks(comm)]
         time.sleep(0.2)
         between = time.perf_counter()
         time.sleep(0.2)
-        comparisons.append(clocks.compare(comm))
+        comparisons.append(clocks.compare_clocks(comm))
     finally:
         time.perf_counter = own.true
     accuracy = clocks.accuracy(comparisons)
@@ -278,7 +278,13 @@ def test_waiting_of_what_does_not_block_is_where_it_ended():
 
 @pytest.mark.parametrize(
     ("kind", "places"),
-    [("all-gather", [3, 3, 3]), ("broadcast", [2, 2, 2]), ("scatter", [2, 2, 2]), ("gather", [3, 1, 3]), ("exchange", [2, 3, 3])],
+    [
+        ("all-gather", [3, 3, 3]),
+        ("broadcast", [2, 2, 2]),
+        ("scatter", [2, 2, 2]),
+        ("gather", [3, 1, 3]),
+        ("exchange", [2, 3, 3]),
+    ],
 )
 def test_who_is_needed(kind, places):
     assert [last_needed(kind, [2, 1, 3], place) for place in range(3)] == places
@@ -295,7 +301,7 @@ def test_flights_are_shown_apart(comm):
         with training.trace() as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
                 tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
-        trace.told = [(*told[:3], trace.comparisons[0][0] + told[3], told[4]) for told in trace.told]
+        trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
         found = trace.timeline()
     if comm.rank == 0:
         for rank in range(2):

@@ -21,7 +21,7 @@ from nn import (
     network_names,
 )
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.grid.description import Outline
+from parallel.grid.grid_description import GridDescription
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost
 from parallel.performance.machine import names, read
@@ -58,7 +58,7 @@ def counted(net, x, y):
 
 
 def priced(serial, grid, plan, batch_size, rank):
-    return sent_by(Cost(serial, Outline(grid.sizes, grid.coordinates_of(rank)), plan, batch_size, read("cori-haswell")))
+    return sent_by(Cost(serial, GridDescription(grid.sizes, grid.coordinates_of(rank)), plan, batch_size, read("cori-haswell")))
 
 
 def sent_by(cost):
@@ -98,7 +98,7 @@ def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm):
             x = rng.normal(size=(13, 7)).astype(np.float32)
             everyone = counted(parallelize(dense(), grid, "out"), x, np.arange(13) % 3)
             for rank, mine in enumerate(everyone):
-                outline = Outline(grid.sizes, grid.coordinates_of(rank), ranks_per_node=1)
+                outline = GridDescription(grid.sizes, grid.coordinates_of(rank), ranks_per_node=1)
                 assert sent_by(Cost(serial, outline, "out", 13, read("cori-haswell"))) == mine, (sizes, rank)
 
 
@@ -107,8 +107,10 @@ def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm):
 def test_the_operations_of_all_ranks_are_those_of_one(machine, sizes):
     machine, net = read(machine), images()
     places = product(*(range(sizes.get(axis, 1)) for axis in AXES))
-    costs = [Cost(net, Outline(sizes, dict(zip(AXES, place, strict=True))), "fewest-bytes", 12, machine) for place in places]
-    alone = Cost(net, Outline({}), "fewest-bytes", 12, machine)
+    costs = [
+        Cost(net, GridDescription(sizes, dict(zip(AXES, place, strict=True))), "fewest-bytes", 12, machine) for place in places
+    ]
+    alone = Cost(net, GridDescription({}), "fewest-bytes", 12, machine)
     operations = lambda cost: sum(work.flops for work in cost.works if work.phase in ("forward", "backward", "gradients"))  # noqa: E731
     assert sum(map(operations, costs)) == pytest.approx(operations(alone))
 
@@ -116,7 +118,7 @@ def test_the_operations_of_all_ranks_are_those_of_one(machine, sizes):
 def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traffic():
     machine = read("cori-haswell")
     net = network_names.build("cifar-cnn", (32, 32, 3), 10)
-    cost = Cost(net, Outline({}), "out", 128, machine)
+    cost = Cost(net, GridDescription({}), "out", 128, machine)
     for work in cost.works:
         floor = max(work.flops / machine.core["flops"], work.nbytes / machine.bandwidth(1))
         assert cost.seconds_of(work) == pytest.approx(floor + machine.core["call"]), work
@@ -137,7 +139,7 @@ def test_bytes_of_random_networks_are_those_that_are_sent(comm):
         with ProcessGrid(comm, **case.sizes) as grid:
             everyone = counted(parallelize(case.network(), grid, case.plan, **options), x, y)
             for rank, mine in enumerate(everyone):
-                outline = Outline(grid.sizes, grid.coordinates_of(rank))
+                outline = GridDescription(grid.sizes, grid.coordinates_of(rank))
                 cost = Cost(case.network(), outline, case.plan, len(x), read("cori-haswell"), **options)
                 assert sent_by(cost) == mine, f"rank {rank} {case.words}"
 
@@ -146,13 +148,13 @@ def test_bytes_of_random_networks_are_those_that_are_sent(comm):
 def test_a_halo_takes_every_rank_as_long_as_the_one_that_sends_most(ranks):
     machine, net, sent, seconds = read("ethernet-1g"), images(), {}, {}
     for rank in range(ranks):
-        cost = Cost(net, Outline({"height": ranks}, {"height": rank}), "fewest-bytes", 12, machine)
+        cost = Cost(net, GridDescription({"height": ranks}, {"height": rank}), "fewest-bytes", 12, machine)
         halos = [work for work in cost.works if work.name == "exchange"]
         for number, work in enumerate(halos):  # the same ones, in the same order, on all ranks
             sent.setdefault(number, []).append(work.nbytes)
             seconds.setdefault(number, []).append(cost.seconds_of(work))
     assert len(sent) >= 4 and any(len(set(nbytes)) > 1 for nbytes in sent.values())
     for number, nbytes in sent.items():
-        group = Outline({"height": ranks}).group("height")
+        group = GridDescription({"height": ranks}).group("height")
         assert len(set(seconds[number])) == 1
         assert seconds[number][0] >= machine.collective_seconds("exchange", group, ranks, max(nbytes))

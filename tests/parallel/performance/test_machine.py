@@ -8,7 +8,7 @@ from nn import Conv2d, Sequential
 from parallel.auto import this_machine
 from parallel.calibration import measure, step_overhead
 from parallel.calibration.core_speed import NormalisedTimer
-from parallel.grid.description import Outline, Ranks
+from parallel.grid.grid_description import GridDescription, GroupDescription
 from parallel.performance import machine
 from parallel.performance.cost import Cost
 from parallel.performance.machine import Table, checked, interpolated, names, read
@@ -44,10 +44,10 @@ def test_constants_where_nothing_was_measured():
         2 + 1e-6
     )  # four share 2e10 bytes a second
     assert one.operation_seconds("product", (0,), 1.0, 9, 9, 4, 1) == 1e-6
-    inside, across = Ranks(4, 0, 4), Ranks(4, 0, 1)
+    inside, across = GroupDescription(4, 0, 4), GroupDescription(4, 0, 1)
     assert one.collective_seconds("all-reduce", inside, 16, 1000) == pytest.approx(4 * 1e-6 + 1e-6)
     assert one.collective_seconds("all-gather", across, 16, 1000) == pytest.approx(2 * 1e-5 + 4 * 1e-5)  # 4 groups share a link
-    assert one.collective_seconds("all-gather", Ranks(1, 0, 1), 16, 1000) == 0
+    assert one.collective_seconds("all-gather", GroupDescription(1, 0, 1), 16, 1000) == 0
 
 
 def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_kernel():
@@ -59,29 +59,31 @@ def test_an_input_gradient_takes_what_backward_takes_beyond_the_gradient_of_the_
         "conv5.backward": {"axes": axes, "seconds": [[[[6e-3] * 2] * 2] * 2] * 2},
     }
     net = Sequential([Conv2d(6, 6, 1), Conv2d(6, 16, 5)], input_shape=(14, 14, 6))
-    cost = Cost(net, Outline({}), "out", 10, checked(GOOD | {"tables": tables}))
+    cost = Cost(net, GridDescription({}), "out", 10, checked(GOOD | {"tables": tables}))
     found = {work.phase: cost.seconds_of(work) for work in cost.works if work.name.startswith("conv5")}
     assert found == pytest.approx({"forward": 1e-3, "gradients": 1e-3, "backward": 1.96 * 5e-3})
 
 
 def test_a_collective_over_nodes_takes_no_less_than_what_its_ranks_on_a_node_send_each_other():
     one = checked(GOOD | {"links": {"node": {"alpha": 1e-6, "beta": 1e-8}, "network": {"alpha": 1e-5, "beta": 1e-9}}})
-    assert one.collective_seconds("all-gather", Ranks(16, 0, 4), 16, 1000) == pytest.approx(4 * 1e-5 + 1e-5)
-    assert one.collective_seconds("all-gather", Ranks(4, 0, 1), 16, 1000) == pytest.approx(2 * 1e-5 + 4e-6)  # all are elsewhere
+    assert one.collective_seconds("all-gather", GroupDescription(16, 0, 4), 16, 1000) == pytest.approx(4 * 1e-5 + 1e-5)
+    assert one.collective_seconds("all-gather", GroupDescription(4, 0, 1), 16, 1000) == pytest.approx(
+        2 * 1e-5 + 4e-6
+    )  # all are elsewhere
 
 
 def test_a_collective_of_more_ranks_than_were_measured_has_more_rounds():
     one = checked(GOOD | {"collectives": {"all-reduce": {"2": [[8, 1e-5], [8e6, 1e-2]]}}})
-    two, four = (one.collective_seconds("all-reduce", Ranks(p, 0, 1), 4, 8e6) for p in (2, 4))
+    two, four = (one.collective_seconds("all-reduce", GroupDescription(p, 0, 1), 4, 8e6) for p in (2, 4))
     assert two == pytest.approx(1e-2) and four == pytest.approx(1e-2 + 1e-5)
 
 
 def test_groups_of_an_outline():
-    outline = Outline({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
-    assert outline.group("model") == Ranks(3, 2, 3)
-    assert outline.group("height", "model") == Ranks(6, 5, 6)
-    assert outline.group("batch") == Ranks(4, 2, 1) and outline.spans_nodes("batch")
-    assert outline.group("batch", "height", "model") == Ranks(24, 17, 6) and not outline.spans_nodes("model")
+    outline = GridDescription({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
+    assert outline.group("model") == GroupDescription(3, 2, 3)
+    assert outline.group("height", "model") == GroupDescription(6, 5, 6)
+    assert outline.group("batch") == GroupDescription(4, 2, 1) and outline.spans_nodes("batch")
+    assert outline.group("batch", "height", "model") == GroupDescription(24, 17, 6) and not outline.spans_nodes("model")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +163,13 @@ def shorten(monkeypatch, module, **settings):
 @mpi(1, 2, 3)
 def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
-    first = this_machine.here(comm)
-    assert this_machine.place(comm).is_file() and first.node["ranks"] == comm.size
-    assert machine.checked(json.loads(this_machine.place(comm).read_text())).core == first.core == this_machine.here(comm).core
+    first = this_machine.machine_of_job(comm)
+    assert this_machine.machine_file(comm).is_file() and first.node["ranks"] == comm.size
+    assert (
+        machine.checked(json.loads(this_machine.machine_file(comm).read_text())).core
+        == first.core
+        == this_machine.machine_of_job(comm).core
+    )
     if comm.size > 1:
         assert set(first.collectives) == set(measure.TRIALS)
 
@@ -172,13 +178,13 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monk
 def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1)
     shorten(monkeypatch, step_overhead, STEPS=1, ROUNDS=1, PASSES=2)
-    first = this_machine.here(comm)
+    first = this_machine.machine_of_job(comm)
     found = step_overhead.beyond(NormalisedTimer(comm), first)
-    again = machine.checked(json.loads(this_machine.place(comm).read_text()) | {"core": first.core | found})
+    again = machine.checked(json.loads(this_machine.machine_file(comm).read_text()) | {"core": first.core | found})
     assert found["step"] > 0 and found["wait"] > 0
     assert comm.allgather(found) == [found] * comm.size
     net = step_overhead.dense(64)
-    costs = [Cost(net, Outline({"batch": comm.size}), "out", 16, one) for one in (first, again)]
+    costs = [Cost(net, GridDescription({"batch": comm.size}), "out", 16, one) for one in (first, again)]
     assert costs[1].parts["compute"] == pytest.approx(found["step"] + costs[0].parts["compute"])
 
 
@@ -186,7 +192,7 @@ def test_what_steps_take_beyond_their_parts(comm, monkeypatch):
 def test_all_tables_of_a_calibration(comm, monkeypatch):
     shorten(monkeypatch, measure, SAMPLE=1e-6, RUNS=1, PASSES=1, ELEMENTS=[128, 4096], LONGEST=64)
     shorten(monkeypatch, measure, LINEAR=([1, 4], [8, 16], [8, 16]), CONVOLUTION=([1, 2], [16], [1, 3], [8]))
-    described = machine.checked(this_machine.thorough(comm))
+    described = machine.checked(this_machine.measure_thoroughly(comm))
     assert described.operation_seconds("linear.forward", (4, 16, 16), 1.0, 0, 0, 4, 1) > 0
     assert {"conv3.backward", "conv5.gradients", "tanh.backward", "update", "loss", "copy.forward"} <= set(described.tables)
     assert described.peak >= described.core["flops"]

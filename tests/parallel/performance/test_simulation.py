@@ -5,7 +5,7 @@ import pytest
 
 from nn import SGD, Context, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from parallel import ProcessGrid, Trace, parallelize, train_step
-from parallel.grid.description import Outline
+from parallel.grid.grid_description import GridDescription
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
 from parallel.performance.simulation import VirtualTime
@@ -39,7 +39,7 @@ def test_a_step_without_stragglers_takes_what_the_model_says(comm):
         for plan in ("out", "in", "fewest-bytes", "replicate", "laugier"):
             with ProcessGrid(comm, **sizes) as grid:
                 seconds, _ = step_seconds(wide(), grid, 24, plan=plan)
-                expected = Cost(wide(), Outline(sizes), plan, 24, MACHINE).seconds
+                expected = Cost(wide(), GridDescription(sizes), plan, 24, MACHINE).seconds
                 assert abs(seconds / expected - 1) < 1e-9, (sizes, plan, seconds, expected)
 
 
@@ -49,7 +49,7 @@ def test_awkward_sizes_take_no_less_than_any_rank_alone(comm):
         for sizes in grids(comm.size, axes):
             with ProcessGrid(comm, **sizes) as grid:
                 seconds, _ = step_seconds(make(), grid, 7)
-                alone = Cost(make(), Outline(sizes, grid.coordinates), "fewest-bytes", 7, MACHINE)
+                alone = Cost(make(), GridDescription(sizes, grid.coordinates), "fewest-bytes", 7, MACHINE)
                 compute = sum(alone.seconds_of(work) for work in alone.works if work.group is None)
                 assert compute * (1 - 1e-9) <= seconds <= 3 * alone.seconds, (sizes, seconds, compute)
 
@@ -59,7 +59,7 @@ def test_all_wait_for_a_straggler(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         even, _ = step_seconds(wide(), grid, 24)
         slow, _ = step_seconds(wide(), grid, 24, slow=3.0 if comm.rank == 1 else 1.0)
-    cost = Cost(wide(), Outline({"batch": comm.size}), "out", 24, MACHINE)
+    cost = Cost(wide(), GridDescription({"batch": comm.size}), "out", 24, MACHINE)
     compute = cost.parts["compute"] + cost.parts["update"]
     assert abs((slow - even) - 2 * compute) < 0.35 * compute  # they wait where they meet, and the update is behind that
     assert comm.allgather(slow) == pytest.approx([slow] * comm.size, rel=1e-9)  # from one meeting to the next
@@ -70,7 +70,7 @@ def test_overlap_hides_sums_of_gradients_and_changes_no_number(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         plain, one = step_seconds(wide(), grid, 2048)
         hidden, two = step_seconds(wide(), grid, 2048, reduction="overlap:64")
-        cost = Cost(wide(), Outline({"batch": comm.size}), "out", 2048, MACHINE)
+        cost = Cost(wide(), GridDescription({"batch": comm.size}), "out", 2048, MACHINE)
         assert cost.overlapped_seconds * (1 - 1e-9) <= hidden < plain
         assert error(two.state_dict(everywhere=True), one.state_dict(everywhere=True)) < 1e-6
 
@@ -108,13 +108,13 @@ def test_a_trace_is_in_virtual_time(comm):
         timeline = trace.timeline()
         if comm.rank == 0:
             last = max(event["ts"] + event["dur"] for event in timeline["traceEvents"] if "dur" in event)
-            expected = 1e6 * Cost(wide(), Outline({"batch": 2}), "out", 24, MACHINE).seconds
+            expected = 1e6 * Cost(wide(), GridDescription({"batch": 2}), "out", 24, MACHINE).seconds
             assert abs(last / expected - 1) < 0.05, (last, expected)
 
 
 @mpi(2)
 def test_what_can_not_be_simulated_is_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
-        for options in ({"reduction": "shared"}, {"half": True}):
+        for options in ({"reduction": "shared"}, {"float16_gradients": True}):
             with pytest.raises(ValueError, match="can not be simulated"):
                 VirtualTime(parallelize(wide(), grid, **options), MACHINE)

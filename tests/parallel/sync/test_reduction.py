@@ -17,7 +17,7 @@ from parallel.grid.transfer import Transfer
 from parallel.placement import volume
 from parallel.placement.partition import Partition
 from parallel.sync import reduction, shared_memory
-from parallel.sync.float16 import start_half_all_reduce, start_half_reduce_scatter
+from parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
 from parallel.sync.reduction import seconds_of_union
 from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
 from parallel.training.steps import Diverged, accumulated_step
@@ -115,9 +115,12 @@ def test_micro_batches_add_up(comm):
 
 @mpi(2, 3, 4)
 def test_every_reduction_repeats_bit_by_bit(comm):
-    half = {"half, overlap": {"reduction": "overlap:1", "half": True}, "plain, micro-batches": {"micro_batches": 3}}
+    narrow = {
+        "float16, overlap": {"reduction": "overlap:1", "float16_gradients": True},
+        "plain, micro-batches": {"micro_batches": 3},
+    }
     more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
-    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | half | more).items()):
+    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | narrow | more).items()):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
@@ -160,8 +163,8 @@ def test_half_sums_are_as_exact_as_they_say(comm):
         lost = comm.size * 2**-39 * max((np.abs(a).max() for a in everyone if n), default=0.0)
         with ProcessGrid(comm, batch=comm.size) as grid:
             reduced, scattered = own.copy(), own.copy()
-            start_half_all_reduce(grid.world, reduced, "gradients").wait()
-            start_half_reduce_scatter(grid.world, scattered, "gradients").wait()
+            start_float16_all_reduce(grid.world, reduced, "gradients").wait()
+            start_float16_reduce_scatter(grid.world, scattered, "gradients").wait()
         rounding = 2**-22 * size_of_all  # of float32
         assert (np.abs(reduced - exact) <= 2**-11 * (size_of_all + np.abs(exact)) * 1.001 + lost + rounding).all()
         part = Partition.even(n, comm.size).part(comm.rank)
@@ -174,7 +177,7 @@ def test_half_sums_pass_on_what_is_not_finite(comm):
     array = np.ones(7, np.float32)
     array[0], array[6] = np.inf if comm.rank == 1 else 1, np.nan if comm.rank == 2 else 1
     with np.errstate(invalid="ignore", over="ignore"), ProcessGrid(comm, batch=comm.size) as grid:
-        start_half_all_reduce(grid.world, array, "gradients").wait()
+        start_float16_all_reduce(grid.world, array, "gradients").wait()
     assert not np.isfinite(array[0]) and np.isnan(array[6])
 
 
@@ -183,7 +186,7 @@ def test_half_gradients_train_as_well(comm):
     losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
     for way, sharded in product(("plain", "overlap:1"), (False, True)):
         with ProcessGrid(comm, batch=comm.size) as grid:
-            options = {"reduction": way, "sharded": sharded, "half": True}
+            options = {"reduction": way, "sharded": sharded, "float16_gradients": True}
             found, state = parallel(mlp_net(), grid, "fewest-bytes", sgd, "mse", batches((7,)), **options)
         assert 0 < error(state, expected) < 2**-10, (way, sharded, error(state, expected))
         assert np.allclose(found, losses, rtol=1e-2)
@@ -192,9 +195,9 @@ def test_half_gradients_train_as_well(comm):
 @mpi(2)
 def test_half_gradients_are_half_the_bytes(comm):
     sent = []
-    for half in (False, True):
+    for float16_gradients in (False, True):
         with ProcessGrid(comm, batch=2) as grid:
-            net = parallelize(mlp_net(np.float32), grid, half=half)
+            net = parallelize(mlp_net(np.float32), grid, float16_gradients=float16_gradients)
             net.synchronise()
             sent.append(grid.tally.records["gradients", "all-reduce"].bytes)
     assert sent[0] == 2 * sent[1]
@@ -251,7 +254,7 @@ def test_on_a_device_all_but_plain_is_refused(comm, monkeypatch):
             try:
                 parallelize(mlp_net(), grid, reduction=name)
             except ValueError as failure:
-                assert f"--reduction {name} needs arrays in the host's memory" in str(failure)
+                assert f"--reduction {name} can not sum arrays on a GPU" in str(failure)
             else:
                 raise AssertionError(name)
 
@@ -260,7 +263,7 @@ def test_on_a_device_all_but_plain_is_refused(comm, monkeypatch):
 def test_unknown_reductions_are_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
         for options in ({"reduction": "ring"}, {"reduction": "overlap:0"}, {"reduction": "overlap:x"},
-                        {"reduction": "shared", "half": True}):  # fmt: skip
+                        {"reduction": "shared", "float16_gradients": True}):  # fmt: skip
             try:
                 parallelize(mlp_net(), grid, **options)
             except ValueError as failure:
@@ -291,14 +294,14 @@ def test_sums_are_right_before_they_are_timed(comm):
         for elements in (1, CHUNK + 3):
             sums, own = bench_sums.ways(grid, elements)
             bench_sums.check(sums, own, comm.size)
-            assert all(bench_sums.seconds(grid, action) > 0 for action in sums.values())
+            assert all(bench_sums.median_seconds(grid, action) > 0 for action in sums.values())
 
 
 @mpi(2, 3)
 def test_products_in_pieces_equal_serial(comm, monkeypatch):
     """Every product is cut, and what is under way is tested after each piece and each layer."""
     monkeypatch.setattr(gemm, "LONG", 1)
-    monkeypatch.setattr(reduction, "EVERY", 0.0)
+    monkeypatch.setattr(reduction, "TEST_INTERVAL", 0.0)
     tests, test = [], Transfer.test
     monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
     losses, expected = serial(mlp_net(), adam, "mse", batches((7,)))

@@ -6,7 +6,7 @@ import pytest
 from nn import LOSSES, SGD, BatchNorm, Linear, Sequential, Tanh
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.placement.partition import Partition
-from parallel.sync.shared_memory import Shared
+from parallel.sync.shared_memory import SharedMemoryReduction
 from parallel.training.local_sgd import Replicas
 from tests.mpi import mpi
 from tests.parallel.equality import block, error
@@ -72,7 +72,7 @@ def test_replicas_are_those_of_a_serial_simulation(comm):
 def test_a_replica_may_itself_be_spread(comm):
     for count in SIZES:
         assert error(*trained(comm, {"batch": 2, "model": 2}, count, 2, 2)) < 1e-12
-        assert error(*trained(comm, {"batch": 2, "height": 2}, count, 3, 2, reduction=Shared)) < 1e-12
+        assert error(*trained(comm, {"batch": 2, "height": 2}, count, 3, 2, reduction=SharedMemoryReduction)) < 1e-12
 
 
 @mpi(3)

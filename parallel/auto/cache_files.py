@@ -1,4 +1,4 @@
-"""Where what was measured on this machine is remembered: a folder of the user's, or GRIDGRAD_CACHE."""
+"""The files in which measurements of this machine are stored, in a cache folder."""
 
 import os
 import tempfile
@@ -7,13 +7,13 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 
-def place(name):
-    """The path of a file there, which need not exist."""
+def cache_path(name):
+    """The path of the file `name` in the cache folder: GRIDGRAD_CACHE if that is set, else the user's cache directory."""
     return Path(os.environ.get("GRIDGRAD_CACHE") or user_cache_path("gridgrad")) / name
 
 
-def write(path, text):
-    """Write a file whole or not at all. OSError where that is not possible."""
+def write_whole(path, text):
+    """Write a text file completely or, if that fails, not at all. Raises OSError if it can not be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
         beside.write(text)

@@ -5,7 +5,7 @@ import pytest
 
 from nn import Linear, Sequential
 from parallel import ProcessGrid, parallelize
-from parallel.observe.measured import Measured
+from parallel.observe.step_timer import StepTimer
 from tests.mpi import mpi
 
 
@@ -23,7 +23,7 @@ def test_steps_are_measured_from_where_it_begins(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         net, reader = parallelize(Sequential([Linear(3, 2)]), grid, reduction="overlap:1"), Reader()
         grid.world.all_reduce(np.ones(3), "before")
-        measured = Measured(net, reader)
+        measured = StepTimer(net, reader)
         assert reader.seconds == 0 and not grid.tally.records
         for samples in (5, 7):
             with measured.step(samples):

@@ -1,14 +1,18 @@
-"""How the samples of a global minibatch reach the ranks: three ways, none with a pickle.
+"""Readers: three ways in which the samples of a global minibatch reach the ranks. They send buffers, never pickles.
 
-- `EachReads`: every rank reads its own rows (and columns) of the data set. Nothing is sent.
-- `Scatter`: rank 0 reads for all and sends each rank what it needs (the paper's first method: one scatter, but
-  model ranks that need the same rows get a copy each).
-- `ScatterBroadcast`: rank 0 scatters the batch blocks to the first rank of each, which broadcasts its block
-  (the second method: two latencies, fewer bytes from rank 0).
+- `EachRankReads`: every rank reads its own rows (and columns) of the data set, and nothing is sent.
+- `ScatterReader`: rank 0 reads the minibatch and sends each rank what it needs, in one scatter. Model ranks that need the same
+  rows get a copy each. This is method 1 of Laugier et al. 2018, section 7.
+- `ScatterBroadcastReader`: rank 0 scatters the blocks of the axis `batch`, one to the first rank of each block, which
+  broadcasts it to the others of that block. This is method 2: two latencies, but fewer bytes from rank 0.
 
-Laugier et al. 2018, section 7. With latency alpha, seconds a byte beta, and `data` bytes in one block, method one
-costs alpha + n_b n_m data beta and method two 2 alpha + max(n_b, n_m) data beta. So method one is the faster one
-while data < alpha / (beta (n_b n_m - max(n_b, n_m))), small blocks: the paper's ">" is a slip.
+With a latency of alpha seconds, beta seconds a byte, a grid of n_b x n_m ranks and `data` bytes in one block, method 1 takes
+alpha + n_b n_m data beta and method 2 takes 2 alpha + max(n_b, n_m) data beta. So method 1 is faster for small blocks, while
+data < alpha / (beta (n_b n_m - max(n_b, n_m))). The paper has ">" in the place of "<", which is a mistake.
+
+Every reader has a method `load(indices)`, which is collective. indices: the samples of a global minibatch, an array of the same
+values on all ranks. It returns (x, y) of this rank, host arrays: its block of the inputs (`net.input_block`), and the targets
+of the samples whose outputs its `forward` returns (`net.output_rows`).
 """
 
 from math import prod
@@ -20,21 +24,21 @@ from parallel.grid.process_grid import AXES
 from parallel.placement.partition import Partition, positions, size
 
 
-class EachReads:
-    """net: a ParallelSequential. part: the samples, a `datasets.Part`."""
+class EachRankReads:
+    """Every rank reads what it needs. net: a ParallelSequential. part: the samples, a `datasets.Part`."""
 
     def __init__(self, net, part):
         self.net, self.part = net, part
 
     def load(self, indices):
-        """(x, y) of this rank for the global minibatch `indices`: the block of inputs, and the targets of its outputs."""
+        """(x, y) of this rank for a global minibatch, as described above; this reader does not communicate."""
         rows, *block = self.net.input_block(len(indices))
         targets = indices[self.net.output_rows(len(indices))]
         return self.part.inputs(indices[rows], tuple(block)), self.part.targets(targets)
 
 
-class Scatter:
-    """One scatter over the whole grid."""
+class ScatterReader:
+    """Rank 0 reads for all and scatters over the whole grid. net, part: as in EachRankReads."""
 
     def __init__(self, net, part):
         self.net, self.part, self.world = net, part, net.grid.world
@@ -60,8 +64,8 @@ class Scatter:
         return out
 
 
-class ScatterBroadcast:
-    """A scatter along the axis `batch`, then a broadcast along the others."""
+class ScatterBroadcastReader:
+    """Rank 0 reads for all, scatters along the axis `batch` and broadcasts along the others. net, part: as in EachRankReads."""
 
     def __init__(self, net, part):
         self.net, self.part = net, part
@@ -89,29 +93,33 @@ class ScatterBroadcast:
         return out
 
 
-class MicroBatches:
-    """The minibatches of a reader, in parts, and how long it takes.
+class MicroBatchReader:
+    """Loads global minibatches in micro-batches, and measures how long that takes.
 
-    reader: one of those above. seconds: of loading since `clear`, without the communication within.
+    reader: one of those above. seconds: the time spent in loading since `clear`, without the communication.
     """
 
-    name = "reader"  # under which an observer reports it
+    name = "reader"  # the name that observers see
 
     def __init__(self, reader):
         self.reader, self.tally = reader, reader.net.grid.tally
         self.clear()
 
     def clear(self):
-        """Forget what was measured."""
+        """Set `seconds` to zero."""
         self.seconds = 0.0
 
     def parts(self, indices, number):
-        """(x, y, samples) of each of `number` parts of the global minibatch `indices` that is not empty, loaded in turn."""
+        """Split a global minibatch into `number` micro-batches and load them, one at a time: a generator. Collective.
+
+        It yields (x, y, samples) for each micro-batch that is not empty: what `load` returns, and its global size.
+        """
         for part in Partition.even(len(indices), number).parts:
             if size(part):
                 yield *observed(self.reader.net.observer, self, "load", indices[part]), size(part)
 
     def load(self, indices):
+        """What the reader's `load` returns for the global minibatch `indices`; the time is added to `seconds`. Collective."""
         start, sent = self.tally.clock.now(), self.tally.seconds
         block = self.reader.load(indices)
         self.seconds += self.tally.clock.now() - start - (self.tally.seconds - sent)
@@ -122,4 +130,4 @@ def _whole(shape):
     return tuple(slice(0, length) for length in shape)
 
 
-READERS = {"each": EachReads, "scatter": Scatter, "scatter-broadcast": ScatterBroadcast}
+READERS = {"each": EachRankReads, "scatter": ScatterReader, "scatter-broadcast": ScatterBroadcastReader}

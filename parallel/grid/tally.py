@@ -1,0 +1,79 @@
+"""The tally of a grid: how often this rank communicated, how many bytes it sent and how many seconds that took."""
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nn import device
+from nn.observer import Observed
+from parallel.grid.clock import WallClock
+
+
+@dataclass
+class Record:
+    """What one entry of a tally has counted: calls, bytes sent by this rank, and seconds that this rank spent in the calls."""
+
+    calls: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Tally(Observed):
+    """Counts this rank's communication: `records` maps (layer, kind of collective) to a Record.
+
+    clock: measures the seconds, a `WallClock` unless a simulation installs another one (`parallel/performance/simulation.py`).
+    Observers that are registered here are told of every collective: see the communication methods in `nn/observer.py`.
+    """
+
+    def __init__(self):
+        self.clock = WallClock()
+        self.records = defaultdict(Record)
+
+    @contextmanager
+    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True):
+        """A `with` block around one collective, or around one call that advances a collective that does not block.
+
+        group: the Group that communicates. layer, kind: the entry of `records`. bytes_sent: by this rank.
+        calls: 1 for the call that runs or begins a collective, 0 for a later call that tests it or waits for it.
+        blocks: whether the collective is complete when the block ends.
+        The device is synchronised first: otherwise the end of its earlier computations would be counted as communication.
+        """
+        device.synchronise()
+        start = self.clock.now()
+        yield
+        if blocks:
+            self.clock.blocked(group, kind, bytes_sent)
+        stop = self.clock.now()
+        record = self.records[layer, kind]
+        record.calls += calls
+        record.bytes += int(bytes_sent)
+        record.seconds += stop - start
+        self._report_call(calls, group, layer, kind, bytes_sent, start, stop)
+
+    def _report_call(self, calls, *call):
+        """Tell the observer, if there is one, of a collective (`calls` is 1) or of progress on one that does not block (0)."""
+        if self.observer:
+            (self.observer.collective if calls else self.observer.advanced)(*call)
+
+    def report_flight(self, group, layer, kind, bytes_sent, start, stop):
+        """Tell the observer, if there is one, that a collective that does not block was under way from `start` to `stop`."""
+        if self.observer:
+            self.observer.flight(group, layer, kind, bytes_sent, start, stop)
+
+    def clear(self):
+        """Set all counts to zero."""
+        self.records.clear()
+
+    @contextmanager
+    def set_aside(self):
+        """A `with` block whose communication is neither counted nor reported to observers, such as that of an evaluation."""
+        before, self.records, self.observer = (self.records, self.observer), defaultdict(Record), None
+        try:
+            yield
+        finally:
+            self.records, self.observer = before
+
+    @property
+    def seconds(self):
+        """The seconds that this rank has spent in communication, over all entries."""
+        return sum(record.seconds for record in self.records.values())

@@ -1,0 +1,68 @@
+"""The spans of time in which a rank is busy with passes and collectives: the common base of traces and profiles."""
+
+import math
+
+from nn import device
+from nn.observer import Observer
+
+METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of a layer's passes
+
+
+class SpanObserver(Observer):
+    """A context manager that records every pass of a network on this rank, while it is open, as a span of time.
+
+    net: a ParallelSequential. Its passes are those of its layers, the loss, the optimizer and the reader; `nn/observer.py`
+    defines them. Spans may lie within others. On a GPU each pass waits for the computations that it started, so that the
+    spans are right; a step then takes a little longer.
+
+    A subclass provides `record`, which is called at the end of each span with a tuple (what, start, stop, inner, step). what: a
+    tuple (name, kind, phase), such as ("0", "Conv2d", "forward"). start, stop: seconds on the clock of the grid's tally.
+    inner: the seconds of it that were spent in spans and collectives within it. step: the training step.
+    A subclass may set `end_step`, the first step that is not recorded any more. If it overrides `collective` or `advanced`, it
+    must call the methods of this class too.
+    """
+
+    end_step = math.inf
+    hears_collectives = True
+
+    def __init__(self, net):
+        self.net, self.tally = net, net.grid.tally
+        self._open = []  # for each span under way: its start, and what `_inner` was in the span around it
+        self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
+
+    def __enter__(self):
+        self.clock = self.tally.clock.now
+        self.net.observe(self)
+        return self
+
+    def __exit__(self, *exception):
+        self.net.forget(self)
+        self._open.clear()
+        self._inner = 0.0
+
+    def begin(self, thing, phase, context):
+        self._open.append((self.clock(), self._inner))
+        self._inner = 0.0
+
+    def end(self, thing, phase, context, share=1.0):
+        device.synchronise()
+        stop = self.clock()
+        start, around = self._open.pop()
+        step = self.net.step
+        if step < self.end_step:
+            self.record(((thing.name, type(thing).__name__, phase), start, stop, self._inner, step))
+        self._inner = around + stop - start
+
+    def collective(self, group, layer, kind, bytes_sent, start, stop):
+        self._inner += stop - start
+
+    def advanced(self, group, layer, kind, bytes_sent, start, stop):
+        self._inner += stop - start
+
+
+def every_layer(layers):
+    """All layers, including those in branches, which follow the layer that they belong to."""
+    for layer in layers:
+        yield layer
+        for branch in layer.children:
+            yield from every_layer(branch)

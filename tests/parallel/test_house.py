@@ -1,0 +1,141 @@
+"""The direction of imports: from experiments to parallel to nn, and within parallel from one folder down to the next.
+
+Imports are read from the syntax trees of all files, those inside functions included, so nothing is executed.
+"""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = "nn", "parallel", "datasets", "experiments"
+FOLDERS = "auto", "calibration", "training", "observe", "performance", "sync", "placement", "grid", "job"  # from top to bottom
+
+MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
+    "nn": ("nn",),
+    "parallel": ("parallel", "nn"),
+    "datasets": ("datasets", "nn.random"),  # the order of samples and their augmentation are functions of the global seed
+    "experiments": ("experiments", "datasets", "parallel", "nn"),
+}
+
+MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
+    # these start the programs, or call them in turn
+    "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_serial", "benchmarks.bench_sums"),
+    "experiments.papers.laugier2018": ("laugier2018_predicted", "plot", "sweep"),
+    # these time the cases of another benchmark, and so need its list of them
+    "experiments.benchmarks.bench_pydtnn": ("benchmarks.bench_serial",),
+    "experiments.benchmarks.bench_ranks": ("benchmarks.bench_serial",),
+    "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
+    # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
+    "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
+    "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
+    # these evaluate what another program measures or predicts
+    "experiments.predictions_table": ("predictions",),
+    "experiments.thresholds": ("laugier2018_predicted",),
+}
+
+
+def module_of(path):
+    """The dotted name of the module in a file."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+TREES = {module: ast.parse(path.read_text(), path) for module, path in MODULES.items()}
+
+
+def imports(module, tree):
+    """The modules of this repository that a module imports."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import in line {node.lineno}: name the whole module"
+            for alias in node.names:  # either a module in a package or a name in a module
+                inside = f"{node.module}.{alias.name}"
+                found.add(inside if inside in MODULES else node.module)
+    return {name for name in found if name.split(".")[0] in PACKAGES}
+
+
+IMPORTS = {module: imports(module, tree) for module, tree in TREES.items()}
+
+
+def is_program(tree):
+    """Whether a module runs something when it is started: whether it compares `__name__` at its top level."""
+    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+    return any(isinstance(test, ast.Compare) and ast.unparse(test.left) == "__name__" for test in tests)
+
+
+PROGRAMS = {module for module, tree in TREES.items() if is_program(tree)}
+
+
+def circle(graph):
+    """The nodes of one circle in a graph {node: nodes that it points to}; an empty list if there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def test_the_files_and_their_imports_are_found():
+    assert {"nn.sequential", "parallel.grid.group", "datasets.part", "experiments.train"} <= IMPORTS.keys()
+    assert "parallel.grid.transfer" in IMPORTS["parallel.grid.group"]
+    assert {"experiments.train", "experiments.sweep"} <= PROGRAMS and "experiments.common.report" not in PROGRAMS
+
+
+def test_what_is_forbidden_is_seen():
+    tree = ast.parse("import nn.conv\ndef f():\n    from parallel.grid import group\n    from numpy import ones\n")
+    assert imports("some.module", tree) == {"nn.conv", "parallel.grid.group"}
+    with pytest.raises(AssertionError, match="relative import in line 1"):
+        imports("some.module", ast.parse("from . import conv"))
+    assert circle({"a": {"b"}, "b": {"c"}}) == []
+    assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"b"}})) == {"b", "c"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_are_imported_in_one_direction(package):
+    for module, found in IMPORTS.items():
+        if module.split(".")[0] == package:
+            for name in found:
+                allowed = any(name == other or name.startswith(f"{other}.") for other in MAY_IMPORT[package])
+                assert allowed, f"{module} imports {name}, but {package} may import only {', '.join(MAY_IMPORT[package])}"
+
+
+def test_folders_of_parallel_are_imported_downwards():
+    assert {path.name for path in (ROOT / "parallel").iterdir() if path.is_dir() and path.name != "__pycache__"} == set(FOLDERS)
+    for module, found in IMPORTS.items():
+        package, _, inside = module.partition(".")
+        if package != "parallel" or not inside:  # `parallel` itself collects what users import
+            continue
+        folder = inside.split(".")[0]
+        for name in found:
+            if name == "parallel":
+                raise AssertionError(f"{module} imports the whole package parallel: import the module that it needs")
+            if name.startswith("parallel."):
+                other = name.split(".")[1]
+                assert FOLDERS.index(folder) <= FOLDERS.index(other), f"{module} imports {name}, but {other} is above {folder}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_files_import_each_other_in_a_circle(package):
+    """A package's own file, which only collects names for its users, is left out."""
+    graph = {
+        module: {name for name in found if name in MODULES and MODULES[name].stem != "__init__"}
+        for module, found in IMPORTS.items()
+        if module.split(".")[0] == package and MODULES[module].stem != "__init__"
+    }
+    assert circle(graph) == []
+
+
+def test_programs_are_not_imported():
+    """What programs share is in modules that are none; exceptions are listed above, and each of them is still needed."""
+    found = {}
+    for module, names in IMPORTS.items():
+        programs = sorted(name.removeprefix("experiments.") for name in names & PROGRAMS)
+        if programs:
+            found[module] = tuple(programs)
+    assert found == MAY_IMPORT_PROGRAMS
