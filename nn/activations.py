@@ -14,7 +14,7 @@ from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
 from nn.window import take
-from nn.workspace import pieces, scratch
+from nn.workspace import flat_pieces, scratch
 
 
 class Activation(Layer):
@@ -29,12 +29,12 @@ class Activation(Layer):
     def forward(self, x, context):
         kept = context[self]
         kept.y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
-        for some_x, some_y in pieces(x, kept.y, progress=context.progress):
+        for some_x, some_y in flat_pieces(x, kept.y, progress=context.progress):
             self.activate(some_x, some_y)
         return kept.y
 
     def input_gradient(self, dy, context):
-        for some_y, some_dy in pieces(context[self].y, dy, progress=context.progress):
+        for some_y, some_dy in flat_pieces(context[self].y, dy, progress=context.progress):
             slope = scratch("slope", some_y.shape, dy.dtype)
             self.slope(some_y, slope)
             xp.multiply(some_dy, slope, out=some_dy)

@@ -13,7 +13,7 @@ def whole_number(value, what, least=1):
     return int(value)
 
 
-def weight_of_penalty(value, name):
+def penalty_weight(value, name):
     """`value` if it is a finite number of at least 0; ValueError otherwise."""
     if not isinstance(value, Real) or not isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
@@ -38,7 +38,7 @@ def network_dtype(value):
     return dtype.newbyteorder("=")
 
 
-def shape_of_sample(value):
+def sample_shape(value):
     """The shape of a sample as a tuple of ints: of one number, that many features. None stays None, for not known."""
     if value is None:
         return None

@@ -21,9 +21,9 @@ class Conv2d(Layer):
     rows, columns: the block of w held, as slices or index arrays of the global inputs and outputs. bias_block: as of `Linear`.
     """
 
-    output_is_free = takes_images = True
+    output_may_be_overwritten = takes_images = True
     kind = "conv"
-    fused = True
+    has_fused_backward = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
         inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
@@ -43,7 +43,9 @@ class Conv2d(Layer):
     def block(self, rows, columns, bias):
         """A new layer that holds a block of this one: see `rows`, `columns` and `bias_block` above."""
         window = self.window
-        return Conv2d(self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias)
+        return Conv2d(
+            self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias
+        )
 
     def forward(self, x, context):
         y = self.takes(x, context)

@@ -28,7 +28,7 @@ import numpy as np
 
 from nn import device
 from nn.device import xp
-from nn.gemm import SMALL, column_sums, divisor, matmul, product_over_rows
+from nn.gemm import SMALL_PRODUCT, column_sums, divisor, matmul, product_over_rows
 from nn.window import Window, span
 from nn.workspace import blocks, scratch
 
@@ -36,7 +36,10 @@ FEW_CHANNELS = 4  # up to so many input channels the patches are unrolled channe
 WINOGRAD_CHANNELS = 24  # in and out, from which fewer products outweigh the transforms
 WINOGRAD_BYTES = 1 << 21  # of each buffer of a block
 FEWEST_TILES = 112
-ADDITION, RUN = 100, 1500  # scattering gradients: operations of a product in the time of an addition, and of a run of them
+ADDITION_COST, RUN_COST = (
+    100,
+    1500,
+)  # scattering gradients: operations of a product in the time of an addition, and of a run of them
 
 
 def algorithm(window, channels, filters, rows, columns, dtype):
@@ -49,8 +52,10 @@ def algorithm(window, channels, filters, rows, columns, dtype):
     can = kh == kw and kh in (3, 5) and window.stride == (1, 1) and dtype == np.float32
     if can and device.is_cpu() and min(channels, filters) >= WINOGRAD_CHANNELS:
         # Outputs are computed in whole tiles: the size of which the least is cut off.
-        best = min((Winograd(window, m) for m in (4, 3)), key=lambda one: one.tiles(rows, columns) * one.n**2)
-        if 2 * best.tiles(rows, columns) * best.n**2 <= rows * columns * kh * kw:  # else the transforms cost more than is won
+        best = min((Winograd(window, m) for m in (4, 3)), key=lambda one: one.tile_count(rows, columns) * one.n**2)
+        if (
+            2 * best.tile_count(rows, columns) * best.n**2 <= rows * columns * kh * kw
+        ):  # else the transforms cost more than is won
             return best
     return Patches(window)
 
@@ -128,32 +133,32 @@ class Patches:
 
     def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input."""
-        window = self._turned(*dx.shape[1:3], *w.shape[2:])
+        window = self._rotated_window(*dx.shape[1:3], *w.shape[2:])
         if window:
-            turned = scratch("turned", (*window.kernel, w.shape[3], w.shape[2]), w.dtype)
-            turned[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
-            Patches(window).forward(dy, turned, w[0, 0, 0, :0], dx, progress)
+            rotated = scratch("rotated", (*window.kernel, w.shape[3], w.shape[2]), w.dtype)
+            rotated[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
+            Patches(window).forward(dy, rotated, w[0, 0, 0, :0], dx, progress)
         else:
             dx.fill(0)
             self._scatter(dy, w.reshape(-1, w.shape[3]), dx, progress)
 
-    def _turned(self, height, width, channels, filters):
-        """The window of the correlation of the output's gradient with the kernel turned by half a turn, inputs and outputs
+    def _rotated_window(self, height, width, channels, filters):
+        """The window of the correlation of the output's gradient with the kernel rotated by half a turn, inputs and outputs
         exchanged: that is the gradient of an input of this size. None where there is none, or scattering takes less."""
         (kh, kw), (ph, pw), outputs = self.window.kernel, self.window.padding, self.window.output(height, width)
         (top, bottom), (left, right) = [[k - 1 - p for p in pair] for k, pair in zip((kh, kw), (ph, pw))]
         window = Window((kh, kw), (1, 1), ((top, bottom), (left, right)))
         if self.window.stride != (1, 1) or min(top, bottom, left, right) < 0 or window.output(*outputs) != (height, width):
             return None
-        if device.is_cpu() and prod(outputs) * scattering(channels, filters) < height * width:
+        if device.is_cpu() and prod(outputs) * scattering_cost(channels, filters) < height * width:
             return None
         return window
 
     def input_gradient_cost(self, height, width, channels, filters):
         """Of an input of this size, in units of the forward pass."""
-        if self._turned(height, width, channels, filters):
+        if self._rotated_window(height, width, channels, filters):
             return height * width / max(1, prod(self.window.output(height, width)))
-        return scattering(channels, filters)
+        return scattering_cost(channels, filters)
 
     def _scatter(self, dy, kernel, dx, progress):
         """Add each window's share of the gradient to the pixels under it."""
@@ -205,9 +210,9 @@ class Patches:
         return unrolled
 
 
-def scattering(channels, filters):
+def scattering_cost(channels, filters):
     """What it costs to add each window's share of the gradient to the pixels under it, in units of the forward pass."""
-    return 1 + (RUN + ADDITION * channels) / max(1, 2 * channels * filters)
+    return 1 + (RUN_COST + ADDITION_COST * channels) / max(1, 2 * channels * filters)
 
 
 POINTS = (0, 1, -1, 2, -2, Fraction(1, 2), Fraction(-1, 2))
@@ -274,14 +279,14 @@ class Winograd:
         self.window, self.m, self.r = window, m, window.kernel[0]
         self.n = m + self.r - 1
 
-    def tiles(self, rows, columns):
+    def tile_count(self, rows, columns):
         """Of an output of so many pixels."""
         return -(-rows // self.m) * -(-columns // self.m)
 
     def pixels_computed(self, rows, columns):
         """What stands for the work on an output of this size in the cost model: as many pixels as take its products in tiles of
         4 x 4 pixels, of which the model's tables are."""
-        return self.tiles(rows, columns) * 16 * (self.n / (3 + self.r)) ** 2
+        return self.tile_count(rows, columns) * 16 * (self.n / (3 + self.r)) ** 2
 
     def input_gradient_cost(self, height, width, channels, filters):
         """Of an input of this size, in units of the forward pass: the same products again."""
@@ -345,7 +350,7 @@ class Winograd:
         dx.fill(0)
         for images, rows in self._blocks(dx, dy, progress):
             products = self._product_gradients(out, dy, images, rows)
-            shape = (images.stop - images.start, *self._tiles(rows, dy.shape[2]))
+            shape = (images.stop - images.start, *self._tile_grid(rows, dy.shape[2]))
             self._to_pixels(products, kernel, into, shape, images, rows, dx)
 
     def _to_pixels(self, products, kernel, into, shape, images, rows, dx):
@@ -367,14 +372,14 @@ class Winograd:
         most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
         return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m) * tile // self.m, self.m, most, progress)
 
-    def _tiles(self, rows, columns):
+    def _tile_grid(self, rows, columns):
         """How many (rows, columns) of tiles cover the slice `rows` of the outputs."""
         return -(-(rows.stop - rows.start) // self.m), -(-columns // self.m)
 
     def _image_tiles(self, x, images, rows, columns):
         """The tiles of n x n pixels that a block of outputs needs: (n, n, images, tile rows, tile columns, C)."""
         (top, _), (left, _) = self.window.padding
-        down, across = self._tiles(rows, columns)
+        down, across = self._tile_grid(rows, columns)
         first = rows.start - top
         right = max(0, across * self.m + self.r - 1 - left - x.shape[2])
         block = padded(x, images, first, first + down * self.m + self.r - 1, left, right, "padded")
@@ -395,7 +400,7 @@ class Winograd:
 
     def _product_gradients(self, out, dy, images, rows):
         """The gradients of the products of a block: (n^2, tiles, F)."""
-        down, across = self._tiles(rows, dy.shape[2])
+        down, across = self._tile_grid(rows, dy.shape[2])
         stop = rows.start + down * self.m
         block = padded(dy, images, rows.start, stop, 0, across * self.m - dy.shape[2], "padded gradient")
         b, r, q, c = block.strides
@@ -422,7 +427,7 @@ def transform(matrix, data, out):
 
     On a CPU cut into groups of 32 to 512 columns, for which OpenBLAS need not pack: see `nn/gemm.py`.
     """
-    width = divisor(data.shape[1], min(512, SMALL // matrix.size)) if device.is_cpu() else 0
+    width = divisor(data.shape[1], min(512, SMALL_PRODUCT // matrix.size)) if device.is_cpu() else 0
     if width < 32:
         xp.matmul(matrix, data, out=out)
         return

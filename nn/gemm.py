@@ -19,8 +19,8 @@ from nn import device
 from nn.device import xp
 from nn.workspace import scratch
 
-SMALL = 10**6  # m n k up to which OpenBLAS does not pack
-LONG = 1 << 27  # m n k of a piece of work, a millisecond or two, where there is something to do in between
+SMALL_PRODUCT = 10**6  # m n k up to which OpenBLAS does not pack
+LONG_PRODUCT = 1 << 27  # m n k of a piece of work, a millisecond or two, where there is something to do in between
 
 
 def _tiles_pay():
@@ -46,7 +46,7 @@ def tile(m, k, n, a_transposed, b_transposed):
     the three products of a layer, and each has the widths that suit it: measured, see the module's text.
     """
     if n <= 64 and n % 16 == 0:  # few columns: all of them, and as many rows as fit
-        rows = divisor(m, SMALL // (k * n))
+        rows = divisor(m, SMALL_PRODUCT // (k * n))
         if rows >= 16:
             return rows, n
     if a_transposed:  # weight gradient: x.T @ dy, k is the batch
@@ -58,7 +58,7 @@ def tile(m, k, n, a_transposed, b_transposed):
     else:  # forward: x @ W
         candidates = [(rows, 64) for rows in (16, 32, 20, 24)] + [(rows, 32) for rows in (50, 48, 32)]
     for rows, columns in candidates:
-        if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL:
+        if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL_PRODUCT:
             return rows, columns
     return None
 
@@ -82,7 +82,7 @@ def product_over_rows(a, b, out, progress=None):
     Cut into groups of rows for which OpenBLAS need not pack, whose products are summed.
     """
     (rows, m), n = a.shape, b.shape[1]
-    group = divisor(rows, SMALL // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
+    group = divisor(rows, SMALL_PRODUCT // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
     # The sum goes over m n elements a group, a product over 2 m n times its rows.
     if group < 48 or group == rows:
         return matmul(a.T, b, out, progress)
@@ -103,8 +103,8 @@ def matmul(a, b, out, progress=None):
     progress: where it is given, a long product is cut into pieces, behind each of which it is called.
     """
     (m, k), n = a.shape, b.shape[1]
-    if progress and m * n * k > LONG:
-        rows = -(-LONG // (n * k)) if n * k < LONG else 1
+    if progress and m * n * k > LONG_PRODUCT:
+        rows = -(-LONG_PRODUCT // (n * k)) if n * k < LONG_PRODUCT else 1
         rows = -(-rows // 64) * 64  # which the tiles divide
         for start in range(0, m, rows):
             _matmul(a[start : start + rows], b, out[start : start + rows])
@@ -115,7 +115,7 @@ def matmul(a, b, out, progress=None):
 
 def _matmul(a, b, out):
     (m, k), n = a.shape, b.shape[1]
-    if not TILES or m * n * k <= SMALL or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+    if not TILES or m * n * k <= SMALL_PRODUCT or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):

@@ -20,7 +20,7 @@ class Linear(Layer):
     rows of the same columns and their products are summed later, all of it on one rank and none on the others.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
     kind = "linear"
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):

@@ -29,14 +29,14 @@ def build(spec, shape, outputs, seed=0, dtype=np.float32):
     if name in ZOO:
         layers, takes_images = ZOO[name]
         shape = shape if takes_images else (prod(shape),)
-        layers = published(spec, layers, takes_images, rest, shape, outputs)
+        layers = zoo_layers(spec, layers, takes_images, rest, shape, outputs)
     else:
         shape = (prod(shape),)
-        layers = mlp(spec, *shape, outputs)
+        layers = mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
-def published(spec, layers, takes_images, rest, shape, outputs):
+def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
     """The layers of a network of the zoo. rest: what follows its name, nothing or another probability of its dropout."""
     size = "x".join(map(str, shape))
     if takes_images and len(shape) != 3:
@@ -55,7 +55,7 @@ def published(spec, layers, takes_images, rest, shape, outputs):
     return layers
 
 
-def mlp(spec, features, outputs):
+def mlp_layers(spec, features, outputs):
     """The layers of a spec such as "mlp:64,64,tanh"."""
     kind, _, body = spec.partition(":")
     if kind != "mlp" or not body:

@@ -25,7 +25,7 @@ class BatchNorm(Layer):
     channels: their global number. columns: those held here, a slice or an index array.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
 
     def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
         channels = whole_number(channels, "BatchNorm: channels")
@@ -39,7 +39,7 @@ class BatchNorm(Layer):
         self.variance = Buffer("running_var", (channels,), index=index, fill=1.0)
         self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
 
-    def total(self, sums):
+    def sum_over_ranks(self, sums):
         """Add up `sums`, in place, over the ranks that hold other samples or pixels: here there are none."""
         return sums
 
@@ -57,15 +57,15 @@ class BatchNorm(Layer):
         sums = xp.zeros(channels + 1, xp.float64)  # the last one counts
         sums[:channels] = column_sums(flat, xp.empty(channels, x.dtype))
         sums[channels] = len(flat)
-        self.total(sums)
+        self.sum_over_ranks(sums)
         kept.count = max(float(sums[channels]), 1.0)
         mean = (sums[:channels] / kept.count).astype(x.dtype)
         kept.normal = kept.workspace("normal", flat.shape, x.dtype)
         xp.subtract(flat, mean, out=kept.normal)
         xp.multiply(kept.normal, kept.normal, out=out)
-        squares = self.total(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
+        squares = self.sum_over_ranks(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
         variance = squares / kept.count
-        self._remember(mean, squares / max(kept.count - 1, 1.0))
+        self._update_running(mean, squares / max(kept.count - 1, 1.0))
         inverse = (1 / xp.sqrt(variance + self.eps)).astype(x.dtype)
         xp.multiply(kept.normal, inverse, out=kept.normal)
         kept.scale = self.gamma.value * inverse
@@ -73,14 +73,14 @@ class BatchNorm(Layer):
         xp.add(out, self.beta.value, out=out)
         return y
 
-    def _remember(self, mean, variance):
+    def _update_running(self, mean, variance):
         for buffer, newest in ((self.mean, mean), (self.variance, variance)):
             kept = buffer.value * (1 - self.momentum)
             buffer.value[...] = kept + self.momentum * newest.astype(kept.dtype)
 
     def gradients(self, dy, context):
         kept = context[self]
-        sums = kept.take("for_gradients")
+        sums = kept.pop("for_gradients")
         if sums is None:
             kept.for_input_gradient = sums = self._sums(dy, kept)
         xp.copyto(self.beta.grad, sums[0])
@@ -100,12 +100,12 @@ class BatchNorm(Layer):
 
     def input_gradient(self, dy, context):
         kept = context[self]
-        sums = kept.take("for_input_gradient")
+        sums = kept.pop("for_input_gradient")
         if sums is None:
             kept.for_gradients = sums = self._sums(dy, kept)
         flat = rows_of_channels(dy)
         channels = flat.shape[1]
-        means = (self.total(sums.astype(xp.float64).reshape(-1)) / kept.count).astype(dy.dtype)
+        means = (self.sum_over_ranks(sums.astype(xp.float64).reshape(-1)) / kept.count).astype(dy.dtype)
         dx = context.gradient_space(dy.shape, dy)
         out = dx.reshape(flat.shape)
         xp.multiply(kept.normal, means[channels:], out=out)
@@ -132,7 +132,7 @@ class LocalResponseNorm(Layer):
     before, after: how many of the first and last channels of x are neighbours only, whose outputs are another rank's.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
         size = whole_number(size, "LocalResponseNorm: size")
@@ -148,7 +148,7 @@ class LocalResponseNorm(Layer):
         xp.multiply(x, x, out=squares)
         kept.base = base = kept.workspace("base", own.shape, x.dtype)
         base.fill(0)
-        for outputs, inputs in self._meetings(x):
+        for outputs, inputs in self._matching_slices(x):
             xp.add(base[..., outputs], squares[..., inputs], out=base[..., outputs])
         xp.multiply(base, x.dtype.type(self.alpha / self.size), out=base)
         xp.add(base, x.dtype.type(self.k), out=base)
@@ -166,7 +166,7 @@ class LocalResponseNorm(Layer):
         xp.multiply(shared, kept.factor, out=shared)
         xp.divide(shared, kept.base, out=shared)
         dx.fill(0)
-        for outputs, inputs in self._meetings(dx):
+        for outputs, inputs in self._matching_slices(dx):
             xp.add(dx[..., inputs], shared[..., outputs], out=dx[..., inputs])
         xp.multiply(dx, kept.x, out=dx)
         xp.multiply(dx, dy.dtype.type(-2 * self.alpha * self.beta / self.size), out=dx)
@@ -182,7 +182,7 @@ class LocalResponseNorm(Layer):
     def _own(self, x):
         return x[..., self.before : x.shape[-1] - self.after]
 
-    def _meetings(self, x):
+    def _matching_slices(self, x):
         """Slices (outputs, inputs) of channels that meet, for each place in the window."""
         channels = x.shape[-1]
         own = channels - self.before - self.after

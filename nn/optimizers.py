@@ -3,7 +3,7 @@
 import math
 import zlib
 
-from nn.arguments import weight_of_penalty
+from nn.arguments import penalty_weight
 from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
 from nn.workspace import CHUNK
@@ -25,7 +25,7 @@ class Optimizer:
     state_names = ()  # of arrays like the parameters, zero at first
 
     def __init__(self, net, lr, l2=0.0, l1=0.0):
-        self.net, self.l2, self.l1 = net, weight_of_penalty(l2, "l2"), weight_of_penalty(l1, "l1")
+        self.net, self.l2, self.l1 = net, penalty_weight(l2, "l2"), penalty_weight(l1, "l1")
         self.lr = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.rate()
         net.allocate()

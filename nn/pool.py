@@ -19,7 +19,7 @@ class Pool2d(Layer):
     the padding is more than half the kernel: then a window could lie in it as a whole.
     """
 
-    output_is_free = takes_images = True
+    output_may_be_overwritten = takes_images = True
 
     def __init__(self, kernel, stride=None, padding=0):
         self.window = make_window(kernel, kernel if stride is None else stride, padding, self)
@@ -76,7 +76,7 @@ class MaxPool2d(Pool2d):
     Which one it was follows from one bit a value: whether it is larger than all before it in its window.
     """
 
-    takes_largest = True
+    is_max_pooling = True
 
     def prepare(self, halfway, output, context):
         kept = context[self]

@@ -35,7 +35,7 @@ class Workspace:
 scratch = Workspace()  # of the whole process: arrays that live within one call of one layer
 
 
-def pieces(*arrays, progress=None):
+def flat_pieces(*arrays, progress=None):
     """The arrays, all of one size, side by side in flat pieces of CHUNK elements; whole if one is not contiguous.
 
     progress: called behind each piece.

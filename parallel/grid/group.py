@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn import device
-from nn.observer import Observed
+from nn.observer import Observable
 from parallel.grid.clock import WallClock
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.staging import staging
@@ -28,7 +28,7 @@ class Record:
     seconds: float = 0.0
 
 
-class Tally(Observed):
+class Tally(Observable):
     """Calls, bytes sent and seconds of this rank's communication, by (layer, kind).
 
     Its observers (those of a network are) are told of every collective: see `nn/observer.py`.

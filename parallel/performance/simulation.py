@@ -89,7 +89,7 @@ class VirtualTime(Observer):
             for name in ("forward", "gradients", "backward")
         )
         # What is noted as "backward" is both halves of a layer that has parameters and computes them at once.
-        half = backward / 2 if thing.fused and thing.parameters else 0.0
+        half = backward / 2 if thing.has_fused_backward and thing.parameters else 0.0
         return {
             "forward": forward,
             "gradients": gradients + half,

@@ -13,7 +13,7 @@ import numpy as np
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
-from nn.conv_pool import LARGE
+from nn.conv_pool import MIN_FUSED_BYTES
 from nn.convolution import algorithm
 from nn.pool import Pool2d
 from nn.sequence import leaves
@@ -164,7 +164,7 @@ class Walk:
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
         phases = "forward", "gradients" if self.first else "backward"
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
-        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= LARGE
+        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= MIN_FUSED_BYTES
         pixels = chosen.pixels_computed(rows, columns)
         works = []
         for phase in phases:

@@ -14,8 +14,8 @@ class HaloConv2d(Layer):
     rank's rows. rows: how many rows of the output are this rank's.
     """
 
-    output_is_free = True
-    fused = True
+    output_may_be_overwritten = True
+    has_fused_backward = True
 
     def __init__(self, conv, halo, rows):
         self.conv, self.halo, self.parameters = conv, halo, conv.parameters

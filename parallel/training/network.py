@@ -7,7 +7,7 @@ import numpy as np
 
 from nn.device import empty, xp
 from nn.minibatch_checks import checked_minibatch
-from nn.sequence import sharing
+from nn.sequence import mark_in_place
 from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size
@@ -48,7 +48,7 @@ class ParallelSequential(Sequential):
 
     def arrange(self, layers):
         """They are in order, under the names of the serial layers that they belong to."""
-        return sharing(list(layers))
+        return mark_in_place(list(layers))
 
     def input_block(self, batch_size):
         """The index of the part of a global minibatch x that this rank's `forward` takes: x[net.input_block(len(x))]."""
@@ -195,7 +195,7 @@ class ParallelSequential(Sequential):
         shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
-    def whole(self, parameter, everywhere=False):
+    def global_value(self, parameter, everywhere=False):
         """The global array of which `parameter` holds a block, on rank 0 or `everywhere`; None on the others. Collective."""
         layout, coordinates = parameter.layout, self.grid.coordinates
         if not everywhere and not layout.is_counted(coordinates):
