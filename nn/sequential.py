@@ -109,7 +109,7 @@ class Sequential(Observable):
 
     @property
     def owned(self):
-        """The slices of the flat buffers that an optimizer of this process updates, in ascending order: here one, everything."""
+        """The slices of the flat buffers that this process's optimizer updates, in ascending order: here one, everything."""
         return [slice(0, self.params.size)]
 
     def complete(self, where):
@@ -247,7 +247,7 @@ class Sequential(Observable):
             yield f"{layer.name}.{p.name}", array
 
     def global_value(self, parameter, everywhere=False):
-        """The global array of a Parameter or Buffer, or None on a rank that does not get it. Collective in a parallel network."""
+        """The global array of a Parameter or Buffer; None on a rank that does not get it. Collective in a parallel network."""
         return parameter.value
 
     def load_state_dict(self, state):
