@@ -63,7 +63,7 @@ class Optimizer:
         self.net.updated()
 
     def rate(self):
-        """The learning rate of the next update. Raises ValueError if the schedule does not give a finite number of at least 0."""
+        """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""
         lr = self.lr(self.net.step)
         if not 0 <= lr < math.inf:
             raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")

@@ -30,7 +30,7 @@ def cosine(lr, steps):
 
 
 def warmup(schedule, steps):
-    """`schedule`, multiplied in the first `steps` steps by a factor that rises linearly to 1 (Goyal et al. 2017, section 2.2)."""
+    """`schedule` times a factor that rises linearly to 1 in the first `steps` steps (Goyal et al. 2017, section 2.2)."""
     if steps < 0:
         raise ValueError(f"warm-up: the number of steps must be at least 0, not {steps}")
     return lambda step: schedule(step) * min((step + 1) / (steps + 1), 1)

@@ -29,7 +29,10 @@ class Row:
 
 
 def rows(net, shape):
-    """A Row for each layer, for input samples of `shape`; a branching layer follows its branches. ValueError if it does not fit."""
+    """A Row for each layer, for input samples of `shape`; a branching layer follows the layers in its branches.
+
+    Raises ValueError if the network cannot take samples of this shape.
+    """
     return [
         Row(layer.name, type(layer).__name__ if layer.children else repr(layer), after,
             sum(p.size for p in layer.parameters), flops(layer, after))

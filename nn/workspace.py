@@ -16,7 +16,10 @@ class Workspace:
         self._spaces = {}
 
     def __call__(self, name, shape, dtype):
-        """The array called `name`, with this shape and dtype. Its elements are undefined; a previous array `name` is invalid."""
+        """The array called `name`, with this shape and dtype and undefined elements.
+
+        It may share its memory with the array that an earlier call returned for the same name.
+        """
         view, flat = self._spaces.get(name, (None, None))
         if view is not None and view.shape == shape and view.dtype == dtype:
             return view
