@@ -43,7 +43,7 @@ class Conv2d(Layer):
         self.parameters = (self.weight, self.bias) if bias else (self.weight,)
 
     def block(self, rows, columns, bias):
-        """A new layer that holds a block of this one. rows, columns, bias: as `rows`, `columns` and `bias_block` of the class."""
+        """A new layer that holds a block of this one. rows, columns, bias: `rows`, `columns`, `bias_block` of the class."""
         window = self.window
         return Conv2d(
             self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias

@@ -76,7 +76,7 @@ def _pair(value, least, what):
 
 
 def image_output(window, shape, layer):
-    """(rows, columns) of the output for samples of `shape`, (H, W, C). Raises ValueError, naming the layer, if there are none."""
+    """(rows, columns) of the output for samples of `shape`, (H, W, C). ValueError names the layer if there are none."""
     if len(shape) != 3:
         raise ValueError(
             f"layer {layer.name} {layer!r} takes images (height, width, channels) but gets samples of shape {shape}"
