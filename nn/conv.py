@@ -5,7 +5,7 @@ import math
 from nn.arguments import whole_number
 from nn.convolution import algorithm
 from nn.layer import Layer, Parameter
-from nn.window import image_output, make_window
+from nn.window import image_output_size, make_window
 
 
 class Conv2d(Layer):
@@ -50,12 +50,12 @@ class Conv2d(Layer):
         )
 
     def forward(self, x, context):
-        y = self.takes(x, context)
+        y = self.begin_forward(x, context)
         self.compute(y, slice(0, y.shape[1]), context)
         return y
 
-    def takes(self, x, context):
-        """Make x the input of what follows; returns the array for the output, yet to be computed."""
+    def begin_forward(self, x, context):
+        """Store x for the backward pass; returns the uninitialised array for the output, which `compute` then fills."""
         if x.ndim != 4:
             raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
         kept = context[self]
@@ -119,7 +119,7 @@ class Conv2d(Layer):
         return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype)
 
     def output_shape(self, shape):
-        rows, columns = image_output(self.window, shape, self)
+        rows, columns = image_output_size(self.window, shape, self)
         if shape[2] != self.inputs:
             raise ValueError(f"layer {self.name} {self!r} takes {self.inputs} channels but gets {shape[2]}")
         return rows, columns, self.outputs

@@ -51,7 +51,7 @@ class PooledConv2d(Layer):
         if not context[self].in_blocks:
             return context.run(self.pool, "forward", self.conv.forward(x, context))
         context[self.conv].x = x
-        y = self.pool.takes(shape, x.dtype, context)
+        y = self.pool.begin_forward(shape, x.dtype, context)
         for images in self._blocks(x):
             part = scratch("convolved", self._conv_output_shape(x[images]), x.dtype)
             weight, bias = self.conv.weight.value, self.conv.bias_value

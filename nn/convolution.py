@@ -32,7 +32,7 @@ import numpy as np
 from nn import device
 from nn.device import xp
 from nn.gemm import SMALL_PRODUCT, column_sums, divisor, matmul, product_over_rows
-from nn.window import Window, span
+from nn.window import Window, matching_slices
 from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
@@ -176,9 +176,9 @@ class Patches:
             pixel_gradients = scratch("unrolled", (*g.shape[:3], kh, kw, channels), dx.dtype)
             matmul(g.reshape(-1, g.shape[3]), kernel.T, pixel_gradients.reshape(-1, kernel.shape[0]), progress)
             for i in range(kh):
-                p, r = span(i - top, sh, g.shape[1], height, rows.start)
+                p, r = matching_slices(i - top, sh, g.shape[1], height, rows.start)
                 for j in range(kw):
-                    q, c = span(j - left, sw, g.shape[2], width)
+                    q, c = matching_slices(j - left, sw, g.shape[2], width)
                     target = dx[images, r, c]
                     xp.add(target, pixel_gradients[:, p, q, i, j], out=target)
 
@@ -440,9 +440,9 @@ class Winograd:
         """Add the gradients of tiles, which overlap, to the pixels of dx."""
         (top, _), (left, _) = self.window.padding
         for i in range(self.n):
-            p, r = span(i - top, self.m, tiles.shape[3], dx.shape[1], rows.start // self.m)
+            p, r = matching_slices(i - top, self.m, tiles.shape[3], dx.shape[1], rows.start // self.m)
             for j in range(self.n):
-                q, c = span(j - left, self.m, tiles.shape[4], dx.shape[2])
+                q, c = matching_slices(j - left, self.m, tiles.shape[4], dx.shape[2])
                 target = dx[images, r, c]
                 xp.add(target, tiles[i, j, :, p, q], out=target)
 

@@ -6,7 +6,7 @@ from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
-from nn.window import span
+from nn.window import matching_slices
 from nn.workspace import scratch
 
 
@@ -203,7 +203,7 @@ class LocalResponseNorm(Layer):
         channels = x.shape[-1]
         own = channels - self.before - self.after
         places = range(-(self.size // 2), (self.size - 1) // 2 + 1)
-        return [span(self.before + place, 1, own, channels) for place in places]
+        return [matching_slices(self.before + place, 1, own, channels) for place in places]
 
     def __repr__(self):
         return f"LocalResponseNorm({self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k})"

@@ -6,7 +6,7 @@ once, and a k x k window takes 2 k passes over arrays of decreasing size instead
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import along, image_output, make_window, span
+from nn.window import along, image_output_size, make_window, matching_slices
 from nn.workspace import blocks, scratch
 
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
@@ -27,13 +27,13 @@ class Pool2d(Layer):
             raise ValueError(f"{self!r}: the padding must be at most half the kernel")
 
     def forward(self, x, context):
-        y = self.takes(x.shape, x.dtype, context)
+        y = self.begin_forward(x.shape, x.dtype, context)
         n, height, width, channels = x.shape
         for images, _ in blocks(n, height, width * channels * x.itemsize, progress=context.progress):
             self.forward_block(x[images], y[images], images, context)
         return y
 
-    def takes(self, shape, dtype, context):
+    def begin_forward(self, shape, dtype, context):
         """Prepare a forward pass for inputs of this shape; returns the uninitialised array for the output.
 
         The caller then calls `forward_block` for each block of images.
@@ -41,7 +41,7 @@ class Pool2d(Layer):
         kept = context[self]
         kept.shape = shape
         (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
-        self.prepare((n, p, width, channels), (n, p, q, channels), context)
+        self.prepare_backward((n, p, width, channels), (n, p, q, channels), context)
         return kept.workspace("y", (n, p, q, channels), dtype)
 
     def input_gradient(self, dy, context):
@@ -55,8 +55,8 @@ class Pool2d(Layer):
         """(kernel, stride, padding before) along ROWS or COLUMNS."""
         return self.window.kernel[axis - 1], self.window.stride[axis - 1], self.window.padding[axis - 1][0]
 
-    def prepare(self, halfway, output, context):
-        """Make what backward needs: shapes after the rows, and after the columns as well."""
+    def prepare_backward(self, halfway, output, context):
+        """Allocate what the backward pass needs. halfway: the shape after pooling the rows. output: that of the output."""
 
     def forward_block(self, x, y, images, context):
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
@@ -67,7 +67,7 @@ class Pool2d(Layer):
         raise NotImplementedError
 
     def output_shape(self, shape):
-        return (*image_output(self.window, shape, self), shape[2])
+        return (*image_output_size(self.window, shape, self), shape[2])
 
     def __repr__(self):
         return f"{type(self).__name__}({self.window})"
@@ -83,7 +83,7 @@ class MaxPool2d(Pool2d):
 
     is_max_pooling = True
 
-    def prepare(self, halfway, output, context):
+    def prepare_backward(self, halfway, output, context):
         kept = context[self]
         kept.larger = None
         if context.training:
@@ -115,7 +115,7 @@ class MaxPool2d(Pool2d):
         k, stride, before = self.along(axis)
         held = y  # the array with the maximum so far; the first place itself as long as nothing was written to y
         for i in range(k):
-            outputs, inputs = (along(axis, part) for part in span(i - before, stride, y.shape[axis], x.shape[axis]))
+            outputs, inputs = (along(axis, part) for part in matching_slices(i - before, stride, y.shape[axis], x.shape[axis]))
             place = x[inputs]
             if i == 0 and place.shape == y.shape:
                 held = place
@@ -149,7 +149,9 @@ class MaxPool2d(Pool2d):
         for i in reversed(range(k)):
             chosen, later = self._chosen(larger[:, i - 1] if i else None, later, dy.shape)
             xp.copyto(share, chosen)
-            outputs, inputs = (along(axis, part) for part in span(i - before, stride, dy.shape[axis], dx.shape[axis]))
+            outputs, inputs = (
+                along(axis, part) for part in matching_slices(i - before, stride, dy.shape[axis], dx.shape[axis])
+            )
             if k <= stride:
                 xp.multiply(share[outputs], dy[outputs], out=dx[inputs])
             else:
@@ -188,18 +190,22 @@ class AvgPool2d(Pool2d):
         xp.multiply(dx, self._weight(dx), out=dx)
 
     def _weight(self, array):
+        """1 / (number of pixels in a window), in the dtype of the array."""
         return array.dtype.type(1 / (self.window.kernel[0] * self.window.kernel[1]))
 
     def _sum(self, x, y, axis):
+        """Write the sums over the windows along `axis` to y."""
         y.fill(0)
-        for outputs, inputs in self._meetings(y.shape[axis], x.shape[axis], axis):
+        for outputs, inputs in self._matching_slices(y.shape[axis], x.shape[axis], axis):
             xp.add(y[outputs], x[inputs], out=y[outputs])
 
     def _spread(self, dy, dx, axis):
+        """Write the sum of the gradients of the windows that contain a pixel, along `axis`, to dx: the adjoint of `_sum`."""
         dx.fill(0)
-        for outputs, inputs in self._meetings(dy.shape[axis], dx.shape[axis], axis):
+        for outputs, inputs in self._matching_slices(dy.shape[axis], dx.shape[axis], axis):
             xp.add(dx[inputs], dy[outputs], out=dx[inputs])
 
-    def _meetings(self, outputs, length, axis):
+    def _matching_slices(self, outputs, length, axis):
+        """The indices (of outputs, of inputs) that correspond, for each place in the window along `axis`."""
         k, stride, before = self.along(axis)
-        return [[along(axis, part) for part in span(i - before, stride, outputs, length)] for i in range(k)]
+        return [[along(axis, part) for part in matching_slices(i - before, stride, outputs, length)] for i in range(k)]

@@ -27,7 +27,7 @@ class Window:
         return f"{kh}x{kw}{stride}{padding}"
 
     def output(self, height, width):
-        """How many (rows, columns) come out; none where the window does not fit."""
+        """The (rows, columns) of the output for an image of this size in pixels; 0 if the window does not fit."""
         return tuple(
             max(0, (length + sum(pads) - k) // s + 1)
             for length, k, s, pads in zip((height, width), self.kernel, self.stride, self.padding)
@@ -75,7 +75,7 @@ def _pair(value, least, what):
     return tuple(map(int, pair))
 
 
-def image_output(window, shape, layer):
+def image_output_size(window, shape, layer):
     """(rows, columns) of the output for samples of `shape`, (H, W, C). ValueError names the layer if there are none."""
     if len(shape) != 3:
         raise ValueError(
@@ -108,7 +108,7 @@ def put(array, index, block):
     array[tuple(index)] = block
 
 
-def span(offset, stride, outputs, length, first=0):
+def matching_slices(offset, stride, outputs, length, first=0):
     """(slice of outputs, slice of inputs) such that output p corresponds to input p stride + offset, inside the image.
 
     This is one place in a sliding window, in one dimension; the outputs left out have this place in the padding.

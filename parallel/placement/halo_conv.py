@@ -30,7 +30,7 @@ class HaloConv2d(Layer):
         extended = space("out", step.there, x.dtype)
         step.move.keep(step, x, extended)
         transfer = step.move.start(step, x, space, self.name)
-        y = self.conv.takes(extended, context)
+        y = self.conv.begin_forward(extended, context)
         self.conv.compute(y, self.inner, context)
         context.worked(self, "forward", size(self.inner) / max(1, y.shape[1]))
         step.move.finish(step, transfer, extended)

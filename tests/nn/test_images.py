@@ -21,7 +21,7 @@ from nn import (
 )
 from nn.convolution import Patches, Winograd, algorithm, transforms
 from nn.device import is_cpu, to_device, to_host
-from nn.window import Window, span
+from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
 LAYERS = [
@@ -167,7 +167,7 @@ def test_a_span_is_where_windows_and_pixels_meet():
             for outputs in range(5):
                 for length in range(6):
                     pairs = [(p, p * stride + offset) for p in range(outputs) if 0 <= p * stride + offset < length]
-                    outer, inner = span(offset, stride, outputs, length)
+                    outer, inner = matching_slices(offset, stride, outputs, length)
                     assert list(zip(range(outputs)[outer], range(length)[inner], strict=True)) == pairs
                     assert len(range(outputs)[outer]) == len(range(length)[inner])
 
