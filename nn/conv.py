@@ -5,7 +5,7 @@ import math
 from nn.arguments import whole_number
 from nn.convolution import algorithm
 from nn.layer import Layer, Parameter
-from nn.window import image_output_size, make_window
+from nn.window import image_output, make_window
 
 
 class Conv2d(Layer):
@@ -119,7 +119,7 @@ class Conv2d(Layer):
         return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype)
 
     def output_shape(self, shape):
-        rows, columns = image_output_size(self.window, shape, self)
+        rows, columns = image_output(self.window, shape, self)
         if shape[2] != self.inputs:
             raise ValueError(f"layer {self.name} {self!r} takes {self.inputs} channels but gets {shape[2]}")
         return rows, columns, self.outputs

@@ -6,7 +6,7 @@ once, and a k x k window takes 2 k passes over arrays of decreasing size instead
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import along, image_output_size, make_window, matching_slices
+from nn.window import along, image_output, make_window, matching_slices
 from nn.workspace import blocks, scratch
 
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a pooling goes along
@@ -67,7 +67,7 @@ class Pool2d(Layer):
         raise NotImplementedError
 
     def output_shape(self, shape):
-        return (*image_output_size(self.window, shape, self), shape[2])
+        return (*image_output(self.window, shape, self), shape[2])
 
     def __repr__(self):
         return f"{type(self).__name__}({self.window})"

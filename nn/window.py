@@ -27,7 +27,7 @@ class Window:
         return f"{kh}x{kw}{stride}{padding}"
 
     def output(self, height, width):
-        """The (rows, columns) of the output for an image of this size in pixels; 0 if the window does not fit."""
+        """How many (rows, columns) come out; none where the window does not fit."""
         return tuple(
             max(0, (length + sum(pads) - k) // s + 1)
             for length, k, s, pads in zip((height, width), self.kernel, self.stride, self.padding)
@@ -75,7 +75,7 @@ def _pair(value, least, what):
     return tuple(map(int, pair))
 
 
-def image_output_size(window, shape, layer):
+def image_output(window, shape, layer):
     """(rows, columns) of the output for samples of `shape`, (H, W, C). ValueError names the layer if there are none."""
     if len(shape) != 3:
         raise ValueError(
