@@ -1,8 +1,8 @@
 """Elementwise layers: activations and dropout.
 
-Each is a few whole-array calls into workspaces. What NumPy does slowly is avoided: `np.where`, boolean
-indexing and `copyto(where=)` cost 10 to 25 times a plain pass, and `np.maximum` with the scalar 0 three
-times the same call with an array of zeros.
+Each is a few whole-array operations that write to workspaces. Slow operations of NumPy are avoided: `np.where`, boolean
+indexing and `copyto(where=)` take 10 to 25 times as long as a plain pass over the array, and `np.maximum` with the scalar 0
+takes three times as long as with an array of zeros.
 """
 
 from math import prod
@@ -14,14 +14,14 @@ from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
 from nn.window import take
-from nn.workspace import pieces, scratch
+from nn.workspace import flat_pieces, scratch
 
 
 class Activation(Layer):
-    """An elementwise function that never decreases, whose derivative follows from its output y.
+    """An elementwise function that never decreases and whose derivative can be computed from its output y.
 
-    It goes through its arrays in pieces that stay in the cache, so that the passes over a piece cost little and what
-    they need besides is small. y takes the place of x where nobody needs x again, dx that of dy.
+    x, y: arrays of any one shape. The arrays are processed in pieces that stay in the cache, so that several passes over a
+    piece cost little and the temporary arrays are small. y overwrites x if `in_place`, and dx always overwrites dy.
     """
 
     is_monotone = True
@@ -29,28 +29,28 @@ class Activation(Layer):
     def forward(self, x, context):
         kept = context[self]
         kept.y = x if self.in_place else kept.workspace("y", x.shape, x.dtype)
-        for some_x, some_y in pieces(x, kept.y, progress=context.progress):
-            self.activate(some_x, some_y)
+        for x_piece, y_piece in flat_pieces(x, kept.y, progress=context.progress):
+            self.activate(x_piece, y_piece)
         return kept.y
 
     def input_gradient(self, dy, context):
-        for some_y, some_dy in pieces(context[self].y, dy, progress=context.progress):
-            slope = scratch("slope", some_y.shape, dy.dtype)
-            self.slope(some_y, slope)
-            xp.multiply(some_dy, slope, out=some_dy)
+        for y_piece, dy_piece in flat_pieces(context[self].y, dy, progress=context.progress):
+            slope = scratch("slope", y_piece.shape, dy.dtype)
+            self.slope(y_piece, slope)
+            xp.multiply(dy_piece, slope, out=dy_piece)
         return dy
 
     def activate(self, x, y):
-        """Write the function of x into y, which may be x."""
+        """Write the function of x to y, which may be the same array."""
         raise NotImplementedError
 
     def slope(self, y, out):
-        """Write the derivative at the output y into `out`."""
+        """Write the derivative, as a function of the output y, to `out`."""
         raise NotImplementedError
 
 
 def zeros(shape, dtype):
-    """Zeros that nobody writes to: of that shape on a CPU, where one number for all would be slow, else a single one."""
+    """Read-only zeros: of `shape` on a CPU, where broadcasting a single one would be slow; on a GPU a single one."""
     shape = shape if device.is_cpu() else (1,)
     key = dtype, prod(shape)
     if key not in _zeros:
@@ -62,6 +62,7 @@ _zeros = {}
 
 
 def is_positive(y):
+    """Where y > 0, as a boolean array in scratch memory."""
     return xp.greater(y, zeros(y.shape, y.dtype), out=scratch("positive", y.shape, np.bool_))
 
 
@@ -76,7 +77,7 @@ class ReLU(Activation):
 
 
 class LeakyReLU(Activation):
-    """max(x, slope x) with 0 <= negative_slope < 1; the derivative at 0 is the negative slope."""
+    """max(x, negative_slope x) with 0 <= negative_slope < 1, else ValueError. The derivative at 0 is negative_slope."""
 
     def __init__(self, negative_slope=0.01):
         if not 0 <= negative_slope < 1:
@@ -84,9 +85,9 @@ class LeakyReLU(Activation):
         self.negative_slope = negative_slope
 
     def activate(self, x, y):
-        less = scratch("less", x.shape, x.dtype)
-        xp.multiply(x, x.dtype.type(self.negative_slope), out=less)
-        xp.maximum(x, less, out=y)
+        scaled = scratch("scaled", x.shape, x.dtype)
+        xp.multiply(x, x.dtype.type(self.negative_slope), out=scaled)
+        xp.maximum(x, scaled, out=y)
 
     def slope(self, y, out):
         xp.multiply(is_positive(y), out.dtype.type(1 - self.negative_slope), out=out)
@@ -108,7 +109,7 @@ class Tanh(Activation):
 
 
 class Sigmoid(Activation):
-    """1 / (1 + exp(-x)), as (1 + tanh(x / 2)) / 2: NumPy's tanh is vectorised, and cannot overflow."""
+    """1 / (1 + exp(-x)), computed as (1 + tanh(x / 2)) / 2, because NumPy's tanh is vectorised and cannot overflow."""
 
     def activate(self, x, y):
         xp.multiply(x, x.dtype.type(0.5), out=y)
@@ -122,14 +123,15 @@ class Sigmoid(Activation):
 
 
 class Dropout(Layer):
-    """While training, zero each activation with probability p and scale the others so that the mean stays.
+    """In training, set each activation to zero with probability p, and scale the others by 1 / (1 - p) to keep the mean.
 
-    The mask is a function of the seed, the step, the layer, the row in the global minibatch and the global
-    feature, so it is the same on every grid. 16 random bits decide an element: p is rounded to a multiple of
-    2^-16, and the scale uses the rounded value.
+    The mask is a function of the seed, the step, the layer's name, the row in the global minibatch and the global feature,
+    so it is the same on every grid. 16 random bits decide about each element: p is rounded to a multiple of 2^-16, and the
+    scale uses the rounded value.
 
-    shape: the global shape of a sample (by default what comes in). block: the part of it held here, one slice or index array for each dimension.
-    rows: from the global batch size, the slice of samples held here.
+    p: in [0, 1), else ValueError. shape: the global shape of a sample; by default that of the input's samples.
+    block: the part of each sample that this process holds, one slice or index array for each dimension; by default all.
+    rows: a function from the global batch size to the slice of samples that this process holds; by default all.
     """
 
     def __init__(self, p=0.5, shape=None, block=None, rows=None):
@@ -144,15 +146,15 @@ class Dropout(Layer):
             kept.mask = None
             return x
         shape = self.shape or x.shape[1:]
-        rows, whole = self.rows(context.batch_size), slice(0, prod(shape))
+        rows, features = self.rows(context.batch_size), slice(0, prod(shape))
         rows = slice(context.first + rows.start, context.first + rows.stop)
         threshold = min(round(self.p * 2**16), 2**16 - 1)
-        bits = random_block(context.seed, f"dropout {self.name}", whole.stop, rows, whole, np.uint16, context.step)
+        bits = random_block(context.seed, f"dropout {self.name}", features.stop, rows, features, np.uint16, context.step)
         if self.block is not None:
             bits = take(bits.reshape(-1, *shape), (slice(None), *self.block))
         kept.mask = kept.workspace("mask", x.shape, x.dtype)
-        remains = to_device(bits.reshape(x.shape)) >= threshold
-        xp.multiply(remains, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
+        is_kept = to_device(bits.reshape(x.shape)) >= threshold
+        xp.multiply(is_kept, x.dtype.type(2**16 / (2**16 - threshold)), out=kept.mask)
         return xp.multiply(x, kept.mask, out=kept.workspace("y", x.shape, x.dtype))
 
     def input_gradient(self, dy, context):

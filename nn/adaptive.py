@@ -1,8 +1,8 @@
-"""Optimizers that give every parameter a step size of its own; each update is PyTorch's.
+"""Optimizers that adapt the step size of every parameter: Adam, Adagrad, Adadelta. Each update is the same as PyTorch's.
 
-g is the gradient with its penalties, grad + l2 p + l1 sign(p), throughout. Where a paper keeps a running mean, (1 - beta)
-times the sum of beta^i g_(t-i), the sum alone is kept here: one pass over the arrays less, and the factor goes into
-the constants of the step.
+In the formulas, g is the gradient with the penalties: grad + l2 p + l1 sign(p). Where a paper uses the running mean
+(1 - beta) sum_i beta^i g_(t-i), the state array holds the sum without the factor (1 - beta). This saves one pass over the
+array; the factor is part of the constants of the step.
 """
 
 import math
@@ -12,16 +12,16 @@ from nn.optimizers import SGD, Optimizer
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, ICLR 2015); with `decoupled` AdamW (Loshchilov and Hutter, ICLR 2019).
+    """Adam (Kingma and Ba, ICLR 2015) or, if `decoupled`, AdamW (Loshchilov and Hutter, ICLR 2019).
 
     m <- beta1 m + (1 - beta1) g;  v <- beta2 v + (1 - beta2) g^2;
     p <- p - lr m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps),  t = 1, 2, ...
 
-    net, lr, l2, l1: as of Optimizer. betas: (beta1, beta2), each in [0, 1). eps: above 0.
-    decoupled: l2 shrinks the parameters, p <- (1 - lr l2) p, and is no part of g.
+    net, lr, l2, l1: as for Optimizer. betas: (beta1, beta2), each in [0, 1). eps: above 0.
+    decoupled: whether l2 shrinks the parameters directly, p <- (1 - lr l2) p, instead of being part of g.
     Raises ValueError for values out of range.
 
-    `gradients` is m / (1 - beta1) and `squares` v / (1 - beta2).
+    The state arrays are `gradients`, m / (1 - beta1), and `squares`, v / (1 - beta2).
     """
 
     state_names = ("gradients", "squares")
@@ -35,15 +35,15 @@ class Adam(Optimizer):
 
     def constants(self, lr):
         beta1, beta2 = self.betas
-        mean = (1 - beta1) / (1 - beta1**self.updates)  # what makes m, bias corrected, of `gradients`
-        root = math.sqrt((1 - beta2) / (1 - beta2**self.updates))  # and sqrt(v) of the root of `squares`
+        mean = (1 - beta1) / (1 - beta1**self.updates)  # times `gradients`: the bias-corrected m
+        root = math.sqrt((1 - beta2) / (1 - beta2**self.updates))  # times sqrt(`squares`): the root of the bias-corrected v
         return beta1, beta2, lr * mean / root, self.eps / root, 1 - lr * self.decay
 
     def update(self, p, g, state, constants):
-        beta1, beta2, lr, eps, kept = constants
+        beta1, beta2, lr, eps, shrinkage = constants
         gradients, squares = state
         if self.decay:
-            xp.multiply(p, kept, out=p)
+            xp.multiply(p, shrinkage, out=p)
         xp.multiply(gradients, beta1, out=gradients)
         xp.add(gradients, g, out=gradients)
         xp.multiply(g, g, out=g)
@@ -57,7 +57,7 @@ class Adagrad(Optimizer):
 
     s <- s + g^2;  p <- p - lr g / (sqrt(s) + eps).
 
-    net, lr, l2, l1: as of Optimizer. eps: above 0. Raises ValueError for values out of range.
+    net, lr, l2, l1: as for Optimizer. eps: above 0. Raises ValueError for values out of range.
     """
 
     state_names = ("squares",)
@@ -83,9 +83,9 @@ class Adadelta(Optimizer):
 
     s <- rho s + (1 - rho) g^2;  d <- sqrt(u + eps) / sqrt(s + eps) g;  u <- rho u + (1 - rho) d^2;  p <- p - lr d.
 
-    net, lr, l2, l1: as of Optimizer. rho: in [0, 1). eps: above 0. Raises ValueError for values out of range.
+    net, lr, l2, l1: as for Optimizer. rho: in [0, 1). eps: above 0. Raises ValueError for values out of range.
 
-    `squares` is s / (1 - rho) and `changes` u / (1 - rho).
+    The state arrays are `squares`, s / (1 - rho), and `changes`, u / (1 - rho).
     """
 
     state_names = ("squares", "changes")

@@ -1,4 +1,4 @@
-"""What users pass to constructors: converted where the meaning is plain, refused in one sentence where it is not."""
+"""Checks and conversions of arguments of constructors. All raise ValueError with a sentence that says what is accepted."""
 
 from math import isfinite
 from numbers import Integral, Real
@@ -7,28 +7,28 @@ import numpy as np
 
 
 def whole_number(value, what, least=1):
-    """`value` as an int, also where it is one of NumPy's; ValueError if it is no whole number of at least `least`."""
+    """`value`, a whole number of at least `least`, as an int. NumPy's integers are accepted. what: its name in the message."""
     if not isinstance(value, Integral) or value < least:
         raise ValueError(f"{what} must be a whole number of at least {least}, not {value!r}")
     return int(value)
 
 
-def weight_of_penalty(value, name):
-    """`value` if it is a finite number of at least 0; ValueError otherwise."""
+def penalty_weight(value, name):
+    """`value`, the weight of an l1 or l2 penalty: a finite number of at least 0. name: its name in the message."""
     if not isinstance(value, Real) or not isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
     return value
 
 
 def seed_number(value):
-    """A seed as an int: the random numbers take 64 bits of it."""
+    """A seed, a whole number in [0, 2^64), as an int."""
     if not isinstance(value, Integral) or not 0 <= value < 2**64:
         raise ValueError(f"seed must be a whole number of at least 0 and below 2^64, not {value!r}")
     return int(value)
 
 
 def network_dtype(value):
-    """float32 or float64 as NumPy's dtype."""
+    """`value`, which means float32 or float64, as a NumPy dtype of native byte order."""
     try:
         dtype = None if value is None else np.dtype(value)
     except TypeError:
@@ -38,8 +38,8 @@ def network_dtype(value):
     return dtype.newbyteorder("=")
 
 
-def shape_of_sample(value):
-    """The shape of a sample as a tuple of ints: of one number, that many features. None stays None, for not known."""
+def sample_shape(value):
+    """The shape of a sample as a tuple of ints. One number n means (n,); None, for an unknown shape, stays None."""
     if value is None:
         return None
     lengths = tuple(value) if isinstance(value, tuple | list) else (value,)

@@ -1,14 +1,17 @@
-"""Layers that hold no parameters of their own: from images to features, and networks that branch."""
+"""Layers without parameters that change the structure: `Flatten`, and the branching layers `Residual` and `Concat`."""
 
 from math import prod
 
 from nn.device import xp
 from nn.layer import Layer
-from nn.sequence import arranged, backward, forward, input_gradients, output_shape, parameter_gradients
+from nn.sequence import backward, forward, input_gradients, name_and_order, output_shape, parameter_gradients
 
 
 class Flatten(Layer):
-    """(n, H, W, C) -> (n, C H W), the channels outermost: PyTorch's order, so weights of a Linear behind fit both ways."""
+    """(n, H, W, C) -> (n, C H W); an input (n, features) is returned as it is.
+
+    The channels vary slowest, as in PyTorch, so the weights of a Linear layer that follows can be exchanged with PyTorch.
+    """
 
     takes_images = True
 
@@ -36,21 +39,21 @@ class Flatten(Layer):
 
 
 class Branching(Layer):
-    """A layer whose work is done by the layers of its branches.
+    """A layer that consists of several branches, which are lists of layers.
 
-    The gradients of their parameters need the gradients of their outputs. So where `gradients` comes before
-    `input_gradient` it does both halves of the branches, and leaves the input's gradient for the other to return.
+    The gradients of the parameters inside need the gradients of the outputs of the layers inside. So if `gradients` runs
+    before `input_gradient`, it computes both halves for the branches and stores the input's gradient for `input_gradient`.
     """
 
-    output_is_free = True
-    fused = True
+    output_may_be_overwritten = True
+    has_fused_backward = True
 
     def backward(self, dy, context):
-        return self.back(dy, context, backward)
+        return self._through_branches(dy, context, backward)
 
     def gradients(self, dy, context):
         kept = context[self]
-        if kept.take("for_gradients"):
+        if kept.pop("for_gradients"):
             for branch in reversed(self.children):
                 parameter_gradients(branch, context)
         else:
@@ -58,21 +61,24 @@ class Branching(Layer):
 
     def input_gradient(self, dy, context):
         kept = context[self]
-        dx = kept.take("for_input_gradient")
+        dx = kept.pop("for_input_gradient")
         if dx is None:
             kept.for_gradients = True
-            dx = self.back(dy, context, input_gradients)
+            dx = self._through_branches(dy, context, input_gradients)
         return dx
 
-    def back(self, dy, context, through):
-        """The gradient of the input; `through(layers, dy, context)` goes back through one branch."""
+    def _through_branches(self, dy, context, branch_backward):
+        """The gradient of the input.
+
+        branch_backward: the function that computes it for one branch, `backward` or `input_gradients` of `nn/sequence.py`.
+        """
         raise NotImplementedError
 
 
 class Residual(Branching):
     """y = branch(x) + shortcut(x) (He et al. 2016).
 
-    branch, shortcut: lists of layers; an empty shortcut is the identity. Both must end in the same shape.
+    branch, shortcut: lists of layers; an empty list is the identity. Both outputs must have the same shape.
     """
 
     def __init__(self, branch, shortcut=()):
@@ -84,8 +90,8 @@ class Residual(Branching):
 
     def give_name(self, name):
         self.name = name
-        self.branch = arranged(self.branch, f"{name}.branch.")
-        self.shortcut = arranged(self.shortcut, f"{name}.shortcut.")
+        self.branch = name_and_order(self.branch, f"{name}.branch.")
+        self.shortcut = name_and_order(self.shortcut, f"{name}.shortcut.")
 
     def forward(self, x, context):
         kept = context[self]
@@ -93,14 +99,14 @@ class Residual(Branching):
         a, b = forward(self.branch, x, context), forward(self.shortcut, x, context)
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
-    def back(self, dy, context, through):
+    def _through_branches(self, dy, context, branch_backward):
         workspace = context[self].workspace
-        copied = workspace("dy", dy.shape, dy.dtype)
+        copied = workspace("dy", dy.shape, dy.dtype)  # the branch may overwrite dy before the shortcut reads it
         xp.copyto(copied, dy)
-        of_branch = through(self.branch, dy, context)
-        dx = workspace("dx", of_branch.shape, of_branch.dtype)
-        xp.copyto(dx, of_branch)
-        return xp.add(dx, through(self.shortcut, copied, context), out=dx)
+        branch_gradient = branch_backward(self.branch, dy, context)
+        dx = workspace("dx", branch_gradient.shape, branch_gradient.dtype)
+        xp.copyto(dx, branch_gradient)
+        return xp.add(dx, branch_backward(self.shortcut, copied, context), out=dx)
 
     def output_shape(self, shape):
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
@@ -115,7 +121,7 @@ class Residual(Branching):
 class Concat(Branching):
     """The channels of several branches one after another, as in an inception module (Szegedy et al. 2015).
 
-    branches: lists of layers, of which an empty one is the identity; all must end in the same height and width.
+    branches: at least one list of layers; an empty list is the identity. All outputs must have the same height and width.
     """
 
     def __init__(self, *branches):
@@ -129,7 +135,7 @@ class Concat(Branching):
 
     def give_name(self, name):
         self.name = name
-        self.branches = [arranged(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
+        self.branches = [name_and_order(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
 
     def forward(self, x, context):
         kept = context[self]
@@ -141,7 +147,7 @@ class Concat(Branching):
             y[..., part] = piece
         return y
 
-    def back(self, dy, context, through):
+    def _through_branches(self, dy, context, branch_backward):
         kept, blocks = context[self], []
         for number, part in enumerate(parts(kept.widths)):
             block = kept.workspace(f"dy {number}", (*dy.shape[:-1], kept.widths[number]), dy.dtype)
@@ -149,7 +155,7 @@ class Concat(Branching):
             blocks.append(block)
         dx = None
         for branch, block in zip(self.branches, blocks):
-            piece = through(branch, block, context)
+            piece = branch_backward(branch, block, context)
             if dx is None:
                 dx = kept.workspace("dx", piece.shape, piece.dtype)
                 xp.copyto(dx, piece)
@@ -168,6 +174,6 @@ class Concat(Branching):
 
 
 def parts(widths):
-    """The slices of so many channels each, one behind the other."""
+    """Consecutive slices whose lengths are `widths`; the first starts at 0."""
     stops = [sum(widths[: number + 1]) for number in range(len(widths))]
     return [slice(stop - width, stop) for stop, width in zip(stops, widths)]

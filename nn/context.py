@@ -1,36 +1,37 @@
-"""What one minibatch, or one micro-batch, leaves behind on its way through a network: the context of its passes.
+"""What layers store between the forward and the backward pass of one minibatch or micro-batch.
 
-A layer keeps nothing of a minibatch in itself. What its backward pass needs, and the arrays in which it works, belong to a
-`Context`, which the caller owns. So several micro-batches can be under way through one network at once, each in a context of
-its own, with their passes in any order.
+A layer stores nothing about a minibatch in itself. What its backward pass needs, and the arrays in which it works, belong to
+a `Context`, which the caller owns. So several micro-batches can be in flight in one network, each with its own context,
+and their passes may come in any order.
 """
 
 from nn.device import xp
 from nn.workspace import Workspace
 
 
-class Kept:
-    """What one layer keeps in one context: whatever attributes it sets, and its workspaces.
+class LayerContext:
+    """What one layer stores in one context: the attributes that the layer sets, and its workspaces.
 
-    The two halves of a layer's backward pass come in either order. Where they share work, the first one leaves for the other
-    what it needs: `for_gradients` or `for_input_gradient`, which the other takes away.
+    The two halves of a layer's backward pass may run in either order. If they share work, the half that runs first stores
+    the shared result in `for_gradients` or `for_input_gradient`, named after the half that still has to run, and that half
+    removes it with `pop`.
     """
 
     for_gradients = for_input_gradient = None
-    dy = None  # the gradient of the output, where the parameters' gradients are computed later
+    dy = None  # the gradient of the output, stored if the gradients of the parameters are computed later
 
     def __init__(self):
-        self.workspace = Workspace()  # workspace(name, shape, dtype): an uninitialised array that lives as long as the context
+        self.workspace = Workspace()  # arrays that live as long as the context
 
-    def take(self, name):
-        """The value of an attribute, None from now on."""
+    def pop(self, name):
+        """Return the value of an attribute and set the attribute to None."""
         value = getattr(self, name)
         if value is not None:
             setattr(self, name, None)
         return value
 
     def arrays(self):
-        """All arrays here that hold memory of their own."""
+        """All stored arrays that own their memory; views are left out."""
         yield from self.workspace.arrays()
         for value in vars(self).values():
             for array in value if isinstance(value, list | tuple) else [value]:
@@ -39,17 +40,21 @@ class Kept:
 
 
 class Context(dict):
-    """The context of one minibatch, or one micro-batch: `context[layer]` is the `Kept` of a layer (or of a loss).
+    """The context of one minibatch, or one micro-batch: `context[layer]` is the `LayerContext` of a layer or a loss.
 
-    training: whether this is training; otherwise nothing is kept for a backward pass that costs anything.
-    seed, step: of the network: random numbers depend on them. batch_size: samples of the global minibatch, or of the global
-    micro-batch, which begins at sample `first` of the minibatch. minibatch_size: samples of the whole minibatch, over which
-    losses take the mean. A network writes them down here at the beginning of a forward pass.
+    training: whether a backward pass will follow. If not, layers store nothing that costs time or memory.
 
-    observer: told of the passes of the layers, see `nn/observer.py`. progress: called between the pieces of the work of a
-    layer, where there is something to be done meanwhile; otherwise None, and the work is not cut into pieces for it.
+    The network sets the following at the start of each forward pass:
+    seed, step: those of the network; random numbers such as dropout masks depend on them.
+    batch_size: the number of samples of the global minibatch or, if it is split, of the global micro-batch.
+    first: the index in the global minibatch of the micro-batch's first sample.
+    minibatch_size: the number of samples of the whole global minibatch, over which losses take the mean.
 
-    A context serves one minibatch after another; its arrays are allocated once.
+    observer: is told about the passes of the layers, see `nn/observer.py`; None if nobody observes.
+    progress: a function that layers call at progress points within long computations, such as one that lets non-blocking
+    communication advance. If it is None, layers do not split their work to make progress points.
+
+    A context can be used for one minibatch after another; its arrays are allocated once.
     """
 
     observer = progress = None
@@ -61,19 +66,19 @@ class Context(dict):
         self._gradients = Workspace(), Workspace()
 
     def begin(self, seed, step, batch_size, first=0, minibatch_size=None):
-        """The next minibatch begins: this is what the layers may ask about it."""
+        """Start the next minibatch or micro-batch: see the class for the arguments. minibatch_size: batch_size by default."""
         self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
         self.minibatch_size = batch_size if minibatch_size is None else minibatch_size
 
     def __missing__(self, layer):
-        kept = self[layer] = Kept()
+        kept = self[layer] = LayerContext()
         return kept
 
     def gradient_space(self, shape, dy):
-        """An array for the gradient of an input, computed from that of the output, `dy`.
+        """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
-        Two buffers serve all layers by turns, since a gradient is of no use once the layer before has its own: whoever
-        needs one for longer copies it.
+        All layers share two buffers in turn, because a gradient is no longer needed once the preceding layer has computed
+        its own. A layer that needs a gradient for longer must copy it.
         """
         for buffer in self._gradients:
             space = buffer("gradient", shape, dy.dtype)
@@ -83,42 +88,45 @@ class Context(dict):
 
     @property
     def nbytes(self):
-        """Bytes of all arrays that live here: workspaces, and others that a layer keeps, each once."""
+        """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
         arrays = [array for buffer in self._gradients for array in buffer.arrays()]
         arrays += [array for kept in self.values() for array in kept.arrays()]
         return sum({id(array): array.nbytes for array in arrays}.values())
 
-    # ----- passes of layers: all go through `run`, or between `begin_pass` and `end_pass`
+    # ----- every pass of a layer is a call of `run`, or lies between `begin_pass` and `end_pass`, so that observers see it
 
     def run(self, layer, phase, array):
-        """One pass of a layer: call its method `phase`, of which the observer is told if there is one."""
+        """Run one pass of a layer, and tell the observer, if there is one. Returns what the layer's method returns.
+
+        phase: the name of the method: "forward", "gradients", "input_gradient" or "backward". array: its argument.
+        """
         if self.observer is None:
             return getattr(layer, phase)(array, self)
-        reported = layer.reported
-        self.observer.begin(reported, phase, self)
+        observed = layer.observed_as
+        self.observer.begin(observed, phase, self)
         result = getattr(layer, phase)(array, self)
-        self.observer.end(reported, phase, self)
+        self.observer.end(observed, phase, self)
         return result
 
     def begin_pass(self, layer, phase):
-        """A pass that is no call of `run` begins, such as that of a pooling over a block of images."""
+        """Tell the observer that a pass begins which is not a call of `run`, such as a pooling of one block of images."""
         if self.observer is not None:
             self.observer.begin(layer, phase, self)
 
     def end_pass(self, layer, phase, share=1.0):
-        """It ends. share: of the work of the phase, where there are several such passes."""
+        """Tell the observer that this pass ends. share: its part of the work of the phase, if that has several such passes."""
         if self.observer is not None:
             self.observer.end(layer, phase, self, share)
 
     def worked(self, layer, phase, share):
-        """Within a pass, this share of its work is done: told before the layer waits for communication."""
+        """Tell the observer, before a layer waits for communication, which share of the work of this pass is done."""
         if self.observer is not None:
             self.observer.worked(layer, phase, self, share)
 
     def written(self, layer):
-        """The gradients of a layer's parameters are final."""
+        """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None:
-            self.observer.written(layer.reported)
+            self.observer.written(layer.observed_as)
 
     def __repr__(self):
         kind = "training" if self.training else "evaluation"

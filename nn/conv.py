@@ -9,21 +9,23 @@ from nn.window import ROWS, along, image_output, make_window
 
 
 class Conv2d(Layer):
-    """y = x * w + b (a correlation, as everywhere in deep learning), or the block of it that one rank holds.
+    """y = x * w + b, or the block of it that one rank computes. The operation is a correlation, as usual in deep learning.
 
-    x: (n, H, W, inputs), y: (n, P, Q, outputs); see `nn/convolution.py`. w is kept as (kh, kw, inputs, outputs),
-    `state_dict` turns it into PyTorch's (outputs, inputs, kh, kw). Initial weights and biases are uniform in
-    +-1/sqrt(inputs kh kw), PyTorch's default.
+    x: (n, H, W, inputs), y: (n, P, Q, outputs); the formula is in `nn/convolution.py`. w is stored as
+    (kh, kw, inputs, outputs); `state_dict` transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases
+    are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch.
 
-    kernel, stride: a number, or (rows, columns). padding: pixels of zeros on each side, likewise; or
-    ((top, bottom), (left, right)). bias: whether there is one.
+    inputs, outputs: the global numbers of channels. kernel, stride: in pixels, a number or (rows, columns). padding: the
+    pixels of zeros on each side, a number, (rows, columns) or ((top, bottom), (left, right)). bias: whether there is one.
+    Raises ValueError for values out of range.
 
-    rows, columns: the block of w held, as slices or index arrays of the global inputs and outputs. bias_block: as of `Linear`.
+    rows, columns: the block of w that this process holds, as slices or index arrays of the global inputs and outputs.
+    bias_block: the slice of the global bias that this process holds and adds, as `bias` of `Linear`.
     """
 
-    output_is_free = takes_images = True
+    output_may_be_overwritten = takes_images = True
     kind = "conv"
-    fused = True
+    has_fused_backward = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
         inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
@@ -41,17 +43,19 @@ class Conv2d(Layer):
         self.parameters = (self.weight, self.bias) if bias else (self.weight,)
 
     def block(self, rows, columns, bias):
-        """A new layer that holds a block of this one: see `rows`, `columns` and `bias_block` above."""
+        """A new layer that holds a block of this one. rows, columns, bias: `rows`, `columns`, `bias_block` of the class."""
         window = self.window
-        return Conv2d(self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias)
+        return Conv2d(
+            self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias
+        )
 
     def forward(self, x, context):
-        y = self.takes(x, context)
+        y = self.begin_forward(x, context)
         self.compute(y, ROWS, slice(0, y.shape[ROWS]), context)
         return y
 
-    def takes(self, x, context):
-        """Make x the input of what follows; returns the array for the output, yet to be computed."""
+    def begin_forward(self, x, context):
+        """Store x for the backward pass; returns the uninitialised array for the output, which `compute` then fills."""
         if x.ndim != 4:
             raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
         kept = context[self]
@@ -83,13 +87,14 @@ class Conv2d(Layer):
         return dx
 
     def backward(self, dy, context):
-        """Both halves at once, which share work."""
+        """Both halves at once, because they share the unrolled input."""
         dx = context.gradient_space(context[self].x.shape, dy)
         self._backward(dy, dx, context)
         context.written(self)
         return dx
 
     def _backward(self, dy, dx, context):
+        """Write the gradients of the kernel and the bias and, unless dx is None, that of the input."""
         dw, db = self.gradient_arrays
         if dy.size and dw.size:
             self.algorithm_of(dy.shape).backward(context[self].x, self.weight.value, dy, dw, db, dx, context.progress)
@@ -100,12 +105,12 @@ class Conv2d(Layer):
 
     @property
     def bias_value(self):
-        """The bias; without one an array of no elements."""
+        """The bias; an empty array if there is none."""
         return self.bias.value if self.has_bias else self.weight.value.reshape(-1)[:0]
 
     @property
     def gradient_arrays(self):
-        """Where the gradients of the kernel and of the bias belong; without a bias that is an array of no elements."""
+        """The arrays for the gradients of the kernel and of the bias; the latter is empty if there is no bias."""
         return self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
 
     def algorithm_of(self, shape, window=None):

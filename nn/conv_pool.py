@@ -1,8 +1,9 @@
-"""A convolution and the max-pooling behind it, a few images at a time.
+"""A convolution fused with the max-pooling that follows it, computed for one block of images at a time.
 
-What the convolution gives is the largest array of many networks, and nobody needs it once it is pooled: the pooling remembers
-by itself which place under a window was the largest. So it is made and used up one block of images after the other and
-never leaves the cache, and so is its gradient: less to move for one core, and no wait for memory that several cores share.
+The output of the convolution is the largest array of many networks, and nobody needs it after the pooling, which stores
+itself which pixel of each window had the maximum. So the output, and in the backward pass its gradient, are computed and
+consumed one block of images after another and never leave the cache. That saves memory traffic, for which the cores of a
+machine compete.
 """
 
 from itertools import groupby
@@ -13,11 +14,11 @@ from nn.layer import Layer
 from nn.pool import MaxPool2d
 from nn.workspace import scratch
 
-LARGE = 1 << 22  # bytes from which an array is not taken for one that stays in the cache
+MIN_FUSED_BYTES = 1 << 22  # the size of the convolution's output from which it is too large to stay in the cache
 
 
-def pooled(layers):
-    """The layers, each Conv2d and the MaxPool2d right behind it as one."""
+def fuse_max_pooling(layers):
+    """The layers, with each Conv2d that a MaxPool2d follows directly replaced, together with it, by one PooledConv2d."""
     joined = []
     for layer in layers:
         if joined and type(layer) is MaxPool2d and type(joined[-1]) is Conv2d:
@@ -27,28 +28,32 @@ def pooled(layers):
 
 
 class PooledConv2d(Layer):
-    """conv: a Conv2d. pool: a MaxPool2d. Both keep their names, and each what it needs in the context."""
+    """A Conv2d followed by a MaxPool2d: (n, H, W, inputs) -> (n, P, Q, outputs).
 
-    output_is_free = True
-    fused = True
+    The two layers keep their names, and each has its own entry in the context. If the convolution's output is small, or its
+    algorithm does not work in blocks, they run one after the other (`in_blocks` of the context's entry is false).
+    """
+
+    output_may_be_overwritten = True
+    has_fused_backward = True
 
     def __init__(self, conv, pool):
         self.conv, self.pool, self.name, self.parameters = conv, pool, conv.name, conv.parameters
 
     @property
-    def reported(self):
-        """The convolution; the pooling is reported within its passes."""
+    def observed_as(self):
+        """The convolution. The passes of the pooling are reported as nested in those of the convolution."""
         return self.conv
 
     def forward(self, x, context):
-        shape = self._shape(x)
-        context[self].in_blocks = self._pays(shape, x)
+        shape = self._conv_output_shape(x)
+        context[self].in_blocks = self._blocks_pay(shape, x)
         if not context[self].in_blocks:
             return context.run(self.pool, "forward", self.conv.forward(x, context))
         context[self.conv].x = x
-        y = self.pool.takes(shape, x.dtype, context)
+        y = self.pool.begin_forward(shape, x.dtype, context)
         for images in self._blocks(x):
-            part = scratch("convolved", self._shape(x[images]), x.dtype)
+            part = scratch("convolved", self._conv_output_shape(x[images]), x.dtype)
             weight, bias = self.conv.weight.value, self.conv.bias_value
             self.conv.algorithm_of(part.shape).forward(x[images], weight, bias, part, context.progress)
             context.begin_pass(self.pool, "forward")
@@ -66,7 +71,7 @@ class PooledConv2d(Layer):
         if not context[self].in_blocks:
             return self.conv.input_gradient(context.run(self.pool, "input_gradient", dy), context)
         dx = context.gradient_space(context[self.conv].x.shape, dy)
-        for images, part in self._gradients_behind_convolution(dy, context):
+        for images, part in self._convolution_output_gradients(dy, context):
             self.conv.algorithm_of(part.shape).input_gradient(part, self.conv.weight.value, dx[images], context.progress)
         return dx
 
@@ -79,40 +84,42 @@ class PooledConv2d(Layer):
         return dx
 
     def _backward(self, dy, dx, context):
+        """Write the gradients of the kernel and the bias and, unless dx is None, that of the input, block by block."""
         x, gradients, weight = context[self.conv].x, self.conv.gradient_arrays, self.conv.weight.value
         for gradient in gradients:
             gradient.fill(0)
-        terms = [scratch(f"gradient term {i}", gradient.shape, gradient.dtype) for i, gradient in enumerate(gradients)]
-        for images, part in self._gradients_behind_convolution(dy, context):
-            towards = None if dx is None else dx[images]
+        partial_sums = [scratch(f"partial gradient {i}", g.shape, g.dtype) for i, g in enumerate(gradients)]
+        for images, part in self._convolution_output_gradients(dy, context):
+            dx_block = None if dx is None else dx[images]
             chosen = self.conv.algorithm_of(part.shape)
-            chosen.backward(x[images], weight, part, *terms, towards, context.progress)
-            for gradient, term in zip(gradients, terms):
-                xp.add(gradient, term, out=gradient)
+            chosen.backward(x[images], weight, part, *partial_sums, dx_block, context.progress)
+            for gradient, partial_sum in zip(gradients, partial_sums):
+                xp.add(gradient, partial_sum, out=gradient)
 
-    def _gradients_behind_convolution(self, dy, context):
-        """(images, gradient of what the convolution gave) of each block."""
+    def _convolution_output_gradients(self, dy, context):
+        """Yield (slice of images, gradient of the convolution's output for them) for each block."""
         x = context[self.conv].x
         for images in self._blocks(x):
-            part = scratch("convolved", self._shape(x[images]), x.dtype)
+            part = scratch("convolved", self._conv_output_shape(x[images]), x.dtype)
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
             context.end_pass(self.pool, "input_gradient", len(part) / len(x))
             yield images, part
 
-    def _shape(self, x):
-        """Of what the convolution gives."""
+    def _conv_output_shape(self, x):
+        """The shape of the convolution's output for the input x."""
         return (len(x), *self.conv.window.output(*x.shape[1:3]), self.conv.weight.block_shape[3])
 
-    def _pays(self, shape, x):
+    def _blocks_pay(self, shape, x):
+        """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
-        large = size * x.itemsize >= LARGE and filters > 0
+        large = size * x.itemsize >= MIN_FUSED_BYTES and filters > 0
         return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x):
-        """Slices of images, those of the blocks in which the convolution works."""
-        found = self.conv.algorithm_of(self._shape(x)).blocks(x, self._shape(x))
-        return [images for images, _ in groupby(images for images, _ in found)]
+        """The slices of images of the blocks in which the convolution works."""
+        blocks = self.conv.algorithm_of(self._conv_output_shape(x)).blocks(x, self._conv_output_shape(x))
+        return [images for images, _ in groupby(images for images, _ in blocks)]  # one image may be cut into several blocks
 
     def __repr__(self):
         return f"{self.conv!r}, {self.pool!r}"

@@ -1,24 +1,27 @@
-"""The array library in use: NumPy, or CuPy on a GPU. It is chosen here; layers write `xp` and never ask which it is.
+"""The array library of this process: NumPy, or CuPy on a GPU. Layers use it as `xp`, whichever it is.
 
     from nn.device import xp
 
-Every process starts on NumPy. `use` goes first, before any network is made. `nn` and `parallel` keep to what both
-libraries have, in forms that mean the same: no `where=`, no methods of ufuncs, `out=` of the type of the result.
+Every process starts with NumPy; call `use` to change that before any network is made. `nn` and `parallel` use only what
+means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result.
 """
 
 import os
 
 import numpy as np
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
 
 
 class ArrayLibrary:
-    """What `xp` is: an object with the attributes of the library in use, copied, so that one costs what `np.add` does."""
+    """The type of `xp`. `use` copies the attributes of the chosen library into it.
+
+    They are copied because looking up `xp.add` then costs no more than looking up `np.add`.
+    """
 
 
 class Cpu:
-    """NumPy, in the host's memory."""
+    """NumPy, with arrays in the host's memory."""
 
     library, is_cpu = np, True
 
@@ -48,12 +51,12 @@ class Cpu:
 
 
 class Gpu:
-    """CuPy, in the memory of one GPU."""
+    """CuPy, with arrays in the memory of one GPU."""
 
     is_cpu = False
 
     def __init__(self, local_rank=0, tf32=False):
-        os.environ["CUPY_TF32"] = str(int(tf32))  # read before the first product
+        os.environ["CUPY_TF32"] = str(int(tf32))  # CuPy reads it before the first matrix product
         try:
             import cupy
             import cupyx
@@ -62,13 +65,13 @@ class Gpu:
             self.number = local_rank % max(cupy.cuda.runtime.getDeviceCount(), 1)
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
-            (probe @ probe).get()  # needs the compiler and cuBLAS, which a CuPy without a toolkit lacks
+            (probe @ probe).get()  # fails if the compiler or cuBLAS is missing, as in a CuPy without a toolkit
         except ModuleNotFoundError as error:
             missing = "CuPy" if error.name in ("cupy", "cupyx") else f"CuPy's {error.name}"
             raise ValueError(
                 f'--device gpu: {missing} is not installed: pip install "cupy-cuda13x[ctk]", or use --device cpu'
             ) from None
-        except Exception as error:  # of the driver, the runtime, the compiler or cuBLAS: each has its own
+        except Exception as error:  # the driver, the runtime, the compiler and cuBLAS each raise a type of their own
             words = " ".join(str(error).split())[:200]
             raise ValueError(f"--device gpu: CuPy can not use a GPU here ({words}): use --device cpu") from None
 
@@ -99,9 +102,10 @@ xp = ArrayLibrary()
 def use(name, local_rank=0, tf32=False):
     """Choose the array library of this process.
 
-    name: "cpu", "gpu", or "auto" for a GPU if there is one. local_rank: the place of this process among those of its
-    machine; they take the GPUs in turn. tf32: let a GPU round the factors of float32 products to 10 bits.
-    Raises ValueError if there is no such device, or CuPy or what it needs is missing.
+    name: "cpu", "gpu", or "auto" for a GPU if there is one and the CPU otherwise. local_rank: the number of this process
+    among the processes of its machine, to which the GPUs are assigned in turn. tf32: whether a GPU may round the factors of
+    float32 products to 10 bits of mantissa (TensorFloat-32).
+    Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
     """
     global _device
     if name == "auto":
@@ -115,47 +119,53 @@ def use(name, local_rank=0, tf32=False):
 
 
 def gpus():
-    """How many GPUs CuPy sees; 0 where there is no CuPy."""
+    """The number of GPUs that CuPy finds; 0 if CuPy is not installed."""
     try:
         import cupy
 
         return cupy.cuda.runtime.getDeviceCount()
-    except (ImportError, RuntimeError):  # the latter without a driver
+    except (ImportError, RuntimeError):  # RuntimeError if there is no driver
         return 0
 
 
 def is_cpu():
-    """Whether the library is NumPy: for the choice of an algorithm, never for what it computes."""
+    """Whether the library is NumPy. Use it only to choose between algorithms that compute the same."""
     return _device.is_cpu
 
 
 def empty(size, dtype):
-    """An uninitialised 1-D array of `size` elements that starts on a cache line."""
+    """An uninitialised 1-D array of `size` elements; on a CPU it starts at a multiple of ALIGNMENT bytes."""
     return _device.empty(size, dtype)
 
 
 def to_device(array, out=None):
-    """A host array as one of the library, or its elements copied into the device's `out` (maybe still under way)."""
+    """Copy a host array to the device: returns an array of the library, on a CPU the same one.
+
+    out: an array on the device to copy to instead; the copy may still be in progress when the call returns.
+    """
     return _device.to_device(array, out)
 
 
 def to_host(array, out=None):
-    """An array of the library as one of NumPy, or its elements copied into the host's `out`. Waits for the device."""
+    """Copy an array from the device: waits for the device and returns a NumPy array, on a CPU the same one.
+
+    out: a NumPy array to copy to instead.
+    """
     return _device.to_host(array, out)
 
 
 def pinned_empty(size, dtype):
-    """An uninitialised 1-D NumPy array that a GPU copies from and to at full speed."""
+    """An uninitialised 1-D NumPy array in page-locked memory, from and to which a GPU copies at full speed."""
     return _device.pinned_empty(size, dtype)
 
 
 def synchronise():
-    """Wait until the device has finished all it was told to do; nothing on a CPU, which never lags behind."""
+    """Wait until the device has finished all operations. On a CPU there is nothing to wait for."""
     _device.synchronise()
 
 
 def describe():
-    """The device in words, for reports."""
+    """A description of the device for reports: "cpu", or the GPU's name and CuPy's version."""
     return str(_device)
 
 

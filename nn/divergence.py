@@ -1,4 +1,4 @@
-"""Training that left the finite numbers: the error, and where they were left, in the same words on one rank and on a grid."""
+"""The error for a loss that is NaN or infinite, and the search for the first value that is not finite."""
 
 from nn.device import xp
 from nn.minibatch_checks import as_input
@@ -6,36 +6,38 @@ from nn.sequence import leaves
 
 
 class Diverged(ArithmeticError):
-    """Training left the finite numbers. The message names the step, and the input, the parameter or the layer."""
+    """The loss is NaN or infinite. The message names the step and where the first value that is not finite was found."""
 
 
-def explained(net, loss, x, context, first_not_finite=None):
-    """What is to be said of a loss that is not finite: where a value first stops being finite, and what to do.
+def explain_divergence(net, loss, x, context, first_not_finite=None):
+    """The message for a loss that is not finite: where the first value that is not finite is found, and what to do about it.
 
-    x: the input. context: that of the forward pass. first_not_finite: from a list of arrays to the position of the first that is not
-    finite, their number if all are: on a grid, over all ranks, and this is collective.
+    The forward pass is run again, and the input, the parameters and the output of each layer are inspected in that order.
+    x: the input. context: that of the forward pass. first_not_finite: a function that returns the position of the first
+    array of a list that is not finite, or the length of the list if all are. A parallel network passes one that asks all
+    ranks; then this function is collective. By default the arrays of this process decide.
     """
-    culprits = [("the input", x)]
+    suspects = [("the input", x)]
     x = as_input(x, net.dtype)
     for layer in net.layers:
         for leaf in leaves([layer]):
-            culprits += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
+            suspects += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
         x = layer.forward(x, context)
         kind = type(layer).__name__ if layer.children else repr(layer)
-        culprits.append((f"the output of layer {layer.name} ({kind})", x.copy()))
-    position = (first_not_finite or _first_not_finite)([array for _, array in culprits])
-    if position == len(culprits):
+        suspects.append((f"the output of layer {layer.name} ({kind})", x.copy()))
+    position = (first_not_finite or _first_not_finite)([array for _, array in suspects])
+    if position == len(suspects):
         where, advice = "the outputs are finite, the loss of them is not", "look at the targets, or try a lower learning rate"
     else:
-        where = f"first not finite: {culprits[position][0]}"
+        where = f"first not finite: {suspects[position][0]}"
         advice = "take NaN and infinity out of the data" if position == 0 else "try a lower learning rate"
     return f"step {net.step}: the loss is {loss}: {where}; {advice}"
 
 
-def is_finite(array):
-    """Whether every element is."""
+def all_finite(array):
+    """Whether no element of the array is NaN or infinite."""
     return bool(xp.isfinite(array).all())
 
 
 def _first_not_finite(arrays):
-    return next((position for position, array in enumerate(arrays) if not is_finite(array)), len(arrays))
+    return next((position for position, array in enumerate(arrays) if not all_finite(array)), len(arrays))

@@ -1,16 +1,16 @@
-"""When to stop training: once a validation loss has not improved for some epochs (Prechelt 1998)."""
+"""Early stopping: end the training when a validation loss has not improved for some epochs (Prechelt 1998)."""
 
 import math
 
 
 class EarlyStopping:
-    """Watches one value an epoch, of which lower is better.
+    """Follows one value per epoch, where lower is better.
 
-    patience: epochs without an improvement after which to stop, at least 1. least: an improvement is a fall below the
-    best value by more than this. Raises ValueError for values out of range.
+    patience: the number of epochs without an improvement after which to stop, at least 1. least: a value is an improvement
+    if it is below the best one by more than this. Raises ValueError for values out of range.
 
-    epochs: how many values there have been. best, best_epoch: the lowest value, and its epoch, counted from 1
-    (infinity and 0 before there is one). improved: whether the last value is an improvement. NaN never is.
+    epochs: the number of values so far. best, best_epoch: the value of the last improvement and its epoch, counted from 1;
+    infinity and 0 before the first one. improved: whether the last value was an improvement; NaN never is.
     """
 
     def __init__(self, patience, least=0.0):
@@ -22,7 +22,7 @@ class EarlyStopping:
         self.epochs, self.best, self.best_epoch, self.improved = 0, math.inf, 0, False
 
     def see(self, value):
-        """Take the value of the next epoch; returns whether it is an improvement."""
+        """Record the value of the next epoch. Returns whether it is an improvement."""
         self.epochs += 1
         self.improved = value < self.best - self.least  # false for NaN
         if self.improved:
@@ -31,5 +31,5 @@ class EarlyStopping:
 
     @property
     def stop(self):
-        """Whether patience has run out."""
+        """Whether there has been no improvement for `patience` epochs."""
         return self.epochs - self.best_epoch >= self.patience

@@ -1,12 +1,12 @@
-"""Matrix products: one call of the library, on a CPU cut into tiles where that is faster.
+"""Matrix products: one call of the library or, on a CPU where that is faster, many products of small tiles.
 
-OpenBLAS on AVX-512 has kernels for small products (m n k <= 10^6, float32) that read the operands where they
-lie, instead of packing them first. `np.matmul` on 4-D strided views runs a large product as many such small
-ones in one call. Measured on one Zen 4 core against the plain call: 1.05 to 1.4 times the speed while the
-batch is in the hundreds, nothing lost beyond. On other instruction sets the tiles are slower, and not used.
+With AVX-512, OpenBLAS has kernels for small products (m n k <= 10^6, float32) that read the operands in place instead of
+packing them first. `np.matmul` on 4-D strided views computes a large product as many such small ones in one call. Measured
+on one Zen 4 core, this is 1.05 to 1.4 times as fast as the plain call for batches of some hundred samples, and not slower
+for larger ones. With other instruction sets tiles are slower, and are not used.
 
-The tile is a function of the shapes alone, never of a measurement, so results repeat bit by bit.
-GRIDGRAD_TILES=0 turns tiles off, so that machines with and without AVX-512 sum in the same order.
+The tile depends on the shapes only, never on a measurement, so results are bitwise reproducible. GRIDGRAD_TILES=0 turns
+tiles off, so that machines with and without AVX-512 sum in the same order.
 """
 
 import os
@@ -19,12 +19,12 @@ from nn import device
 from nn.device import xp
 from nn.workspace import scratch
 
-SMALL = 10**6  # m n k up to which OpenBLAS does not pack
-LONG = 1 << 27  # m n k of a piece of work, a millisecond or two, where there is something to do in between
+SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
+LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
 
 
 def _tiles_pay():
-    """Whether NumPy's BLAS is an OpenBLAS of one thread with the AVX-512 kernels."""
+    """Whether NumPy uses OpenBLAS with AVX-512 kernels and one thread, and the user has not turned tiles off."""
     blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
     return (
         os.environ.get("GRIDGRAD_TILES", "1") != "0"
@@ -40,13 +40,13 @@ TILES = _tiles_pay()
 
 @lru_cache(maxsize=4096)
 def tile(m, k, n, a_transposed, b_transposed):
-    """The tile (rows, columns) of an (m, k) x (k, n) product, or None for the plain call.
+    """The tile (rows, columns) for an (m, k) x (k, n) product, or None if the plain call is better.
 
-    a_transposed, b_transposed: whether the operand is the transpose of a row-major array. The three cases are
-    the three products of a layer, and each has the widths that suit it: measured, see the module's text.
+    a_transposed, b_transposed: whether the operand is the transpose of a row-major array. These cases are the three products
+    of a layer (forward and the two halves of backward); the fastest tiles of each were found by measurement.
     """
-    if n <= 64 and n % 16 == 0:  # few columns: all of them, and as many rows as fit
-        rows = divisor(m, SMALL // (k * n))
+    if n <= 64 and n % 16 == 0:  # few columns: the tile has all of them, and as many rows as fit
+        rows = divisor(m, SMALL_PRODUCT // (k * n))
         if rows >= 16:
             return rows, n
     if a_transposed:  # weight gradient: x.T @ dy, k is the batch
@@ -58,7 +58,7 @@ def tile(m, k, n, a_transposed, b_transposed):
     else:  # forward: x @ W
         candidates = [(rows, 64) for rows in (16, 32, 20, 24)] + [(rows, 32) for rows in (50, 48, 32)]
     for rows, columns in candidates:
-        if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL:
+        if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL_PRODUCT:
             return rows, columns
     return None
 
@@ -70,20 +70,21 @@ def divisor(n, most):
 
 
 def column_sums(a, out):
-    """The sums over the rows of a (rows, columns) into `out`, which is returned."""
+    """Write the sums of the columns of a, (rows, columns), to `out`, (columns,), and return it."""
     ones = scratch("ones", (len(a),), a.dtype)
     ones.fill(1)
     return xp.dot(ones, a, out=out)  # three times as fast as sum(axis=0)
 
 
 def product_over_rows(a, b, out, progress=None):
-    """a.T @ b into `out`, which is returned, for matrices of many rows: a (rows, m), b (rows, n), out (m, n).
+    """Write a.T @ b to `out` and return it, for matrices with many rows. a: (rows, m), b: (rows, n), out: (m, n).
 
-    Cut into groups of rows for which OpenBLAS need not pack, whose products are summed.
+    The rows are divided into groups that are small enough for OpenBLAS not to pack, and the groups' products are summed.
+    progress: as for `matmul`.
     """
     (rows, m), n = a.shape, b.shape[1]
-    group = divisor(rows, SMALL // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
-    # The sum goes over m n elements a group, a product over 2 m n times its rows.
+    group = divisor(rows, SMALL_PRODUCT // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
+    # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
     if group < 48 or group == rows:
         return matmul(a.T, b, out, progress)
     groups = rows // group
@@ -98,14 +99,14 @@ def product_over_rows(a, b, out, progress=None):
 
 
 def matmul(a, b, out, progress=None):
-    """a @ b into `out`, which is returned. a: (m, k), b: (k, n), out: (m, n) row-major.
+    """Write a @ b to `out` and return it. a: (m, k), b: (k, n), out: (m, n), row-major.
 
-    progress: where it is given, a long product is cut into pieces, behind each of which it is called.
+    progress: a function to call at progress points: a long product is computed in several pieces, with a call after each.
     """
     (m, k), n = a.shape, b.shape[1]
-    if progress and m * n * k > LONG:
-        rows = -(-LONG // (n * k)) if n * k < LONG else 1
-        rows = -(-rows // 64) * 64  # which the tiles divide
+    if progress and m * n * k > LONG_PRODUCT:
+        rows = -(-LONG_PRODUCT // (n * k)) if n * k < LONG_PRODUCT else 1
+        rows = -(-rows // 64) * 64  # a multiple of the tiles' rows
         for start in range(0, m, rows):
             _matmul(a[start : start + rows], b, out[start : start + rows])
             progress()
@@ -114,8 +115,9 @@ def matmul(a, b, out, progress=None):
 
 
 def _matmul(a, b, out):
+    """Write a @ b to `out` and return it, in tiles if that is faster."""
     (m, k), n = a.shape, b.shape[1]
-    if not TILES or m * n * k <= SMALL or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+    if not TILES or m * n * k <= SMALL_PRODUCT or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
@@ -124,7 +126,7 @@ def _matmul(a, b, out):
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape
-    # Every line below makes a view; the products run over (m / rows) x (n / columns) tiles of `out`.
+    # The lines below only make views: (m / rows) x (n / columns) tiles of `out`, and the rows and columns for each.
     if a_transposed:
         a = a.T.reshape(k, m // rows, rows).transpose(1, 2, 0)
     else:

@@ -1,4 +1,4 @@
-"""What every layer is: explicit forward and backward, parameters as views."""
+"""The base classes of all layers and of the arrays that layers own: parameters and buffers."""
 
 from math import prod
 
@@ -7,17 +7,17 @@ import numpy as np
 from nn.device import to_device, xp
 from nn.random import uniform_block
 
-DRAWN = 1 << 20  # initial values that are drawn at a time
+DRAWN_AT_ONCE = 1 << 20  # the number of initial values drawn in one call, which bounds the memory for them
 
 
 class Parameter:
     """One block of a global parameter array; `value` and `grad` are views into the network's flat buffers.
 
-    name: the name in `state_dict`, within its layer (PyTorch's: "weight", "bias").
-    shape: the global shape.
-    index: the block held, one slice (or index array) a dimension; the serial network holds all of it.
-    bound: initial values are uniform in [-bound, bound), drawn by global index; without one all of them are `fill`.
-    torch_axes: the permutation of axes that gives PyTorch's layout.
+    name: the parameter's name within its layer, as `state_dict` and PyTorch use it ("weight", "bias").
+    shape: the shape of the global array.
+    index: the block that this process holds, one slice or index array for each dimension. A serial network holds everything.
+    bound: initial values are drawn uniformly from [-bound, bound) by global index. If it is None, all values start as `fill`.
+    torch_axes: the permutation of the axes that gives PyTorch's layout.
     layout: how the array is placed on a process grid; None in a serial network. See `parallel/placement/layout.py`.
     """
 
@@ -31,22 +31,28 @@ class Parameter:
 
     @property
     def block_shape(self):
+        """The shape of the block that this process holds."""
         return tuple(i.stop - i.start if isinstance(i, slice) else len(i) for i in self.index)
 
     @property
     def size(self):
+        """The number of elements of that block."""
         return prod(self.block_shape)
 
     def initialise(self, seed, stream):
-        """Draw this block of the initial values into `value`."""
+        """Write the initial values of this block into `value`.
+
+        They depend on `seed`, on `stream` (a name that no other parameter of the network has) and on the global index only.
+        """
         if self.bound is None:
             self.value.fill(self.fill)
             return
-        # As a matrix whose columns are the last dimension; some rows at a time, which are drawn in double precision.
+        # The array is drawn as a matrix whose columns are the last dimension. The random numbers are float64, which may be
+        # twice as large as the parameter, so only some rows are drawn at a time.
         numbers = np.arange(prod(self.shape[:-1])).reshape(self.shape[:-1])
         rows = numbers[self.index[:-1]].ravel()
         flat = self.value.reshape(len(rows), self.block_shape[-1])
-        many = max(1, DRAWN // self.shape[-1])
+        many = max(1, DRAWN_AT_ONCE // self.shape[-1])
         for start in range(0, len(rows), many):
             some = rows[start : start + many]
             block = uniform_block(seed, stream, self.shape[-1], some, self.index[-1], self.bound)
@@ -54,9 +60,13 @@ class Parameter:
 
 
 class Buffer(Parameter):
-    """A block of an array that belongs to the state but is not trained, such as a running mean; not in the flat buffers."""
+    """One block of an array that is saved with the parameters but not trained, such as a running mean.
+
+    It has no gradient and memory of its own, outside the network's flat buffers.
+    """
 
     def allocate(self, dtype):
+        """Allocate `value` and set all of it to `fill`."""
         self.value = xp.empty(self.block_shape, dtype)
         self.value.fill(self.fill)
 
@@ -64,49 +74,53 @@ class Buffer(Parameter):
 class Layer:
     """A differentiable function of a batch.
 
-    Arrays are batch first and features (channels) last. A layer keeps nothing of a minibatch in itself: what backward needs,
-    and its workspaces, are in `context[self]`, see `nn/context.py`. `forward` may return a workspace that the next `forward`
-    in the same context overwrites, or x itself or a view of it; backward follows a `forward` in a context of training.
+    The first dimension of every array is the batch, the last one the features or channels. A layer stores nothing about a
+    minibatch in itself: what its backward pass needs, and its workspaces, are in `context[self]` (see `nn/context.py`).
+    `forward` returns x, a view of x, or a workspace that the next `forward` in the same context overwrites. A backward pass
+    must follow a `forward` in the same context with `context.training` true.
 
-    Backward is in two halves, in either order, so that a network skips the half that nobody needs and a schedule may do one
-    of them later: `gradients` writes the parameters' gradients, `input_gradient` returns the gradient of the input and may
-    overwrite `dy` if the layer itself has no parameters. `backward` does both; `fused` layers override it, because they
-    share work between the halves or have communication to hide behind one. It tells the context when the gradients of the
-    parameters are `written`: nobody writes them again after that.
+    The backward pass has two halves, which may run in either order: `gradients` writes the gradients of the parameters, and
+    `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
+    postpone one. `input_gradient` may overwrite `dy` if the layer itself has no parameters.
+
+    `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
+    `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.
     """
 
-    name = ""  # position in the serial network, as in PyTorch's state_dict
-    parameters = ()  # Parameters
-    buffers = ()  # Buffers
-    children = ()  # lists of layers, for those that hold others
-    output_is_free = False  # whether backward does without the output of forward, so that the next layer may overwrite it
-    in_place = False  # whether this layer may overwrite its input
-    is_monotone = False  # an elementwise function that never decreases
-    takes_largest = False  # a max-pooling
-    takes_images = False  # it means something for images alone, (n, height, width, channels)
-    kind = ""  # "linear" or "conv" where there are weights that may be split by their inputs or outputs
-    fused = False  # whether `backward` does both halves at once
+    name = ""  # the position in the serial network, as in PyTorch's state_dict
+    parameters = ()  # the Parameter objects of this layer
+    buffers = ()  # the Buffer objects of this layer
+    children = ()  # the branches of a layer that contains other layers: one list of layers for each branch
+    output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
+    in_place = False  # whether this layer may overwrite its input; set by the network
+    is_monotone = False  # whether this is an elementwise function that never decreases
+    is_max_pooling = False
+    takes_images = False  # whether the input must be images: (n, height, width, channels)
+    kind = ""  # "linear" or "conv" if there are weights that can be sharded by input or by output; else empty
+    has_fused_backward = False  # whether `backward` computes both halves at once instead of calling one after the other
 
     def give_name(self, name):
-        """Name the layer, and those that it holds."""
+        """Set the name of this layer and of all layers in its branches."""
         self.name = name
 
     @property
-    def reported(self):
-        """The layer as which an observer is told of this one."""
+    def observed_as(self):
+        """The layer that observers see in place of this one: another one if this layer only combines several."""
         return self
 
     def forward(self, x, context):
+        """The output of the layer, (n, ...), for the input x, (n, ...)."""
         raise NotImplementedError
 
     def gradients(self, dy, context):
-        """Write the gradients of this layer's parameters. (n, outputs) -> None."""
+        """Write the gradients of this layer's parameters. dy: the gradient of the output, in its shape."""
 
     def input_gradient(self, dy, context):
+        """The gradient of the input, in its shape. dy: the gradient of the output."""
         raise NotImplementedError
 
     def backward(self, dy, context):
-        """Both halves: write the parameters' gradients, return the gradient of the input."""
+        """Both halves: write the gradients of the parameters and return the gradient of the input."""
         if context.observer is None:  # as below, without the cost of `run`
             if self.parameters:
                 self.gradients(dy, context)
@@ -117,7 +131,7 @@ class Layer:
         return context.run(self, "input_gradient", dy)
 
     def output_shape(self, shape):
-        """The shape of a sample that comes out where one of `shape` goes in; raises ValueError where it does not fit."""
+        """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape
 
     def __repr__(self):

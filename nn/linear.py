@@ -9,18 +9,19 @@ from nn.layer import Layer, Parameter
 
 
 class Linear(Layer):
-    """y = x W + b, or the block of it that one rank holds.
+    """y = x W + b, or the block of this product that one rank computes.
 
-    x: (n, inputs), y: (n, outputs). W is kept as (inputs, outputs), because `x @ W` and `x.T @ dy` are the
-    two products that BLAS does best; `state_dict` turns it into PyTorch's (outputs, inputs).
-    Initial weights and biases are uniform in +-1/sqrt(inputs), PyTorch's default.
+    x: (n, inputs), y: (n, outputs). W is stored as (inputs, outputs), because BLAS is fastest for `x @ W` and `x.T @ dy`;
+    `state_dict` transposes it to PyTorch's (outputs, inputs). Initial weights and biases are uniform in
+    [-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch. Raises ValueError if inputs or outputs is not a whole number above 0.
 
-    rows, columns: the block of W held, as slices or index arrays of the global inputs and outputs.
-    bias: the slice of the global bias that is *added here*: the columns held; or, where several ranks hold
-    rows of the same columns and their products are summed later, all of it on one rank and none on the others.
+    rows, columns: the block of W that this process holds, as slices or index arrays of the global inputs and outputs.
+    bias: the slice of the global bias that this process holds and adds, by default that of the columns. If several ranks
+    hold different rows of the same columns, their outputs are partial sums: then one rank holds that part of the bias, and
+    the others an empty slice.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
     kind = "linear"
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
@@ -34,7 +35,7 @@ class Linear(Layer):
         self.parameters = (self.weight, self.bias)
 
     def block(self, rows, columns, bias):
-        """A new layer that holds a block of this one: see `rows`, `columns` and `bias` above."""
+        """A new layer that holds a block of this one. rows, columns, bias: as for the class."""
         return Linear(self.inputs, self.outputs, rows, columns, bias)
 
     def forward(self, x, context):

@@ -1,6 +1,8 @@
-"""Losses: each rank's addend of the mean over the *global* minibatch, so that the ranks' values simply sum.
+"""Losses: means over the *global* minibatch.
 
-What backward needs is kept in the context, as layers do; its `minibatch_size` says how many samples the mean is over.
+Each rank returns its partial sum of the mean: the sum over its own samples, divided by the global number of samples, which
+is `minibatch_size` of the context. So the global loss is the sum of the ranks' values. A loss stores what its backward
+pass needs in the context, as layers do.
 """
 
 import numpy as np
@@ -9,15 +11,15 @@ from nn.device import xp
 
 
 class SoftmaxCrossEntropy:
-    """-log softmax(y)[label], the mean over the global minibatch.
+    """The mean of -log softmax(y)[label] over the global minibatch.
 
-    y: (n, classes); labels: (n,) integers.
+    y: (n, classes); labels: (n,), integers in [0, classes).
     """
 
-    name = "loss"  # under which an observer reports it
+    name = "loss"  # the name under which observers report it
 
     def forward(self, y, labels, context):
-        """This rank's addend of the mean over the `minibatch_size` samples of the context, as a Python float."""
+        """This rank's partial sum of the mean over the global minibatch, as a Python float."""
         kept = context[self]
         kept.labels = labels
         if not len(y):
@@ -39,7 +41,7 @@ class SoftmaxCrossEntropy:
 
 
 class MSE:
-    """(y - target)^2, the mean over the global minibatch and over the outputs (PyTorch's "mean").
+    """The mean of (y - target)^2 over the global minibatch and over the outputs, as PyTorch's MSELoss.
 
     y, target: (n, outputs).
     """
@@ -47,7 +49,7 @@ class MSE:
     name = "loss"
 
     def forward(self, y, target, context):
-        """This rank's addend of the mean over the `minibatch_size` samples of the context, as a Python float."""
+        """This rank's partial sum of the mean over the global minibatch, as a Python float."""
         context[self].difference = difference = y - target
         flat = difference.ravel()
         return xp.dot(flat, flat).item() / (context.minibatch_size * y.shape[1])

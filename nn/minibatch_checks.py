@@ -1,9 +1,10 @@
-"""What `learn` asks of a minibatch before anything is computed, in the same words on a serial network and on every grid.
+"""The checks that `learn` makes on a minibatch before it computes anything, the same for serial and parallel networks.
 
-A minibatch that is not right would often train all the same: NumPy broadcasts targets of the wrong shape, an index of -1 is
-the last class, and the block that a rank of a grid takes of its samples cuts off what is too much.
+Without them a wrong minibatch would often train without an error: NumPy broadcasts targets of the wrong shape, a label of
+-1 means the last class, and a rank that takes its block of the samples drops the superfluous ones.
 
-What was right is remembered, so that the next minibatch of the same kind costs a comparison, and a pass over its labels.
+The shapes and types of an accepted minibatch are remembered in the network, so that the next minibatch of the same kind
+costs only a comparison and a pass over its labels.
 """
 
 import numpy as np
@@ -17,10 +18,11 @@ from nn.pool import Pool2d
 
 
 def checked_minibatch(net, x, y, loss, optimizer):
-    """(x, y) as arrays that fit the network and the loss; ValueError with what was expected and what came.
+    """(x, y) as arrays that fit the network and the loss. Raises ValueError that says what was expected and what was given.
 
-    x: (n, ...), the whole global minibatch. y: its labels or targets. Lists become arrays, targets get the network's type, and
-    targets (n,) for a single output become (n, 1). x keeps its type: `forward` converts the part that it is given.
+    x: the whole global minibatch, (n, ...). y: its labels or targets. Lists become arrays, targets are converted to the
+    network's dtype, and targets (n,) for a single output become (n, 1). x keeps its dtype, because `forward` converts the
+    part of it that it gets.
     """
     check_optimizer(net, optimizer)
     try:
@@ -33,13 +35,13 @@ def checked_minibatch(net, x, y, loss, optimizer):
             net.accepted_kind, net.accepted_labels = kind, (unsigned, classes)
     else:
         unsigned, classes = net.accepted_labels
-    if classes and y.view(unsigned).max() >= classes:  # seen so, negative numbers are large ones
+    if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
         _refuse_label(y, classes)
     return x, y
 
 
 def check_optimizer(net, optimizer):
-    """Raise ValueError if an optimizer updates the parameters of another network."""
+    """Raise ValueError if an optimizer was made for another network."""
     if getattr(optimizer, "net", net) is not net:
         raise ValueError(
             f"this {type(optimizer).__name__} was made for another network and would leave this one as it is: "
@@ -48,14 +50,17 @@ def check_optimizer(net, optimizer):
 
 
 def as_input(x, dtype):
-    """x as an array of the network's type; ValueError if it holds no real numbers."""
+    """x as an array of the network's dtype, on the device. Raises ValueError if it does not hold real numbers."""
     if isinstance(x, xp.ndarray) and x.dtype == dtype:
         return x
     return to_device(_numbers(x, "x").astype(dtype, copy=False))
 
 
 def _checked_kind(net, x, y, loss):
-    """(x, y, unsigned type of the labels, number of classes or 0): all but the range of the labels is right."""
+    """Check everything except the range of the labels. Returns (x, y, unsigned, classes).
+
+    unsigned: the unsigned dtype as which the labels can be viewed; None if y are targets. classes: their number, or 0.
+    """
     if isinstance(loss, type):
         raise ValueError(f"the loss must be an object, not the class: write {loss.__name__}()")
     x, y = _numbers(x, "x"), _numbers(y, "y")
@@ -80,7 +85,7 @@ def _checked_kind(net, x, y, loss):
 
 
 def _numbers(array, name):
-    """A list, or an array of another library, as one of ours; ValueError if it holds no real numbers."""
+    """A list, or an array of another library, as an array of NumPy. Raises ValueError if it does not hold real numbers."""
     if not isinstance(array, np.ndarray | xp.ndarray):
         try:
             array = np.asarray(array)
@@ -92,7 +97,7 @@ def _numbers(array, name):
 
 
 def _sample_shape(net):
-    """The shape of a sample that the network takes, or None where its layers may take several: images of any size."""
+    """The shape of a sample that the network takes, or None if it may take several shapes, such as images of any size."""
     if net.input_shape is not None:
         return net.input_shape
     leaves = list(net.leaves())
@@ -102,12 +107,13 @@ def _sample_shape(net):
     shape = (first.inputs,)
     try:
         net.output_shape(shape)
-    except ValueError:  # what comes before the first Linear changes the number of features
+    except ValueError:  # a layer before the first Linear changes the number of features
         return None
     return shape
 
 
 def _labels(y, samples, classes):
+    """y as whole numbers of shape (samples,); ValueError if it is not."""
     if y.dtype.kind == "b":
         y = y.astype(np.intp)
     if y.dtype.kind not in "iu":
@@ -119,6 +125,7 @@ def _labels(y, samples, classes):
 
 
 def _targets(y, samples, outputs):
+    """y in the shape (samples, outputs); ValueError if it has another one."""
     if outputs == 1 and y.shape == (samples,):
         return y.reshape(samples, 1)
     if y.shape != (samples, outputs):
@@ -127,6 +134,7 @@ def _targets(y, samples, outputs):
 
 
 def _refuse_label(y, classes):
+    """Raise the ValueError for the first label that is not in [0, classes)."""
     wrong = (y < 0) | (y >= classes)
     place = int(wrong.argmax())
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Networks by name: the text behind `--net`."""
+"""Networks by name, as in the option `--net`."""
 
 from math import prod
 
@@ -18,26 +18,32 @@ HELP = (
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
-    """The network of a spec: "vgg16" or another name of the zoo, "vgg16,dropout=0.2", "mlp:64,64,relu,dropout=0.5".
+    """The Sequential that a text describes.
 
-    shape: of the data set's samples, (height, width, channels) or a number of features. outputs: what it wants. The
-    network's `input_shape` says in what shape it takes the samples: a network of Linear layers wants them flat.
-    "mlp:" and an activation alone is a linear model. Raises ValueError saying what is wrong and what is accepted.
+    spec: a name of the zoo such as "vgg16", or with another dropout probability "vgg16,dropout=0.2"; or the widths and the
+    activation of a multilayer perceptron, "mlp:64,64,relu,dropout=0.5". "mlp:relu", without widths, is a linear model.
+    shape: the shape of the data set's samples, (height, width, channels) or a number of features. outputs: the number of
+    outputs. seed, dtype: as for Sequential.
+    The network's `input_shape` says in which shape it takes the samples: networks of Linear layers take them flat.
+    Raises ValueError, which says what is wrong and what is accepted.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     name, _, rest = spec.partition(",")
     if name in ZOO:
         layers, takes_images = ZOO[name]
         shape = shape if takes_images else (prod(shape),)
-        layers = published(spec, layers, takes_images, rest, shape, outputs)
+        layers = zoo_layers(spec, layers, takes_images, rest, shape, outputs)
     else:
         shape = (prod(shape),)
-        layers = mlp(spec, *shape, outputs)
+        layers = mlp_layers(spec, *shape, outputs)
     return Sequential(layers, seed, dtype, shape)
 
 
-def published(spec, layers, takes_images, rest, shape, outputs):
-    """The layers of a network of the zoo. rest: what follows its name, nothing or another probability of its dropout."""
+def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
+    """The layers of a network of the zoo.
+
+    layers: the function that makes them. rest: the text after the name, which is empty or sets the dropout probability.
+    """
     size = "x".join(map(str, shape))
     if takes_images and len(shape) != 3:
         raise ValueError(f"net '{spec}' takes images, but the samples are of shape {size}: use another data set or net")
@@ -49,13 +55,13 @@ def published(spec, layers, takes_images, rest, shape, outputs):
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
             raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")
-        p = Dropout(_number(float, rest.removeprefix("dropout="), spec)).p  # refuses what is no probability
+        p = Dropout(_number(float, rest.removeprefix("dropout="), spec)).p  # Dropout checks that it is a probability
         for layer in dropouts:
             layer.p = p
     return layers
 
 
-def mlp(spec, features, outputs):
+def mlp_layers(spec, features, outputs):
     """The layers of a spec such as "mlp:64,64,tanh"."""
     kind, _, body = spec.partition(":")
     if kind != "mlp" or not body:
@@ -81,6 +87,7 @@ def mlp(spec, features, outputs):
 
 
 def _number(kind, word, spec):
+    """The word as a number of type `kind`, int or float; ValueError naming the spec if it is none."""
     try:
         return kind(word)
     except ValueError:

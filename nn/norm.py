@@ -1,4 +1,4 @@
-"""Normalisation: over the minibatch for each channel, or over neighbouring channels for each pixel."""
+"""Normalisation layers: over the minibatch for each channel, or over neighbouring channels for each pixel."""
 
 from math import prod
 
@@ -6,26 +6,28 @@ from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
-from nn.window import span
+from nn.window import matching_slices
 from nn.workspace import scratch
 
 
 def rows_of_channels(x):
-    """x as a matrix whose columns are the channels, of which there may be none."""
+    """x as a matrix (samples and pixels, channels), also if it has no channels, where reshape(-1, 0) would fail."""
     return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 class BatchNorm(Layer):
-    """y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel (Ioffe and Szegedy 2015).
+    """y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel (Ioffe and Szegedy 2015, algorithm 1).
 
-    x: (n, features) or (n, H, W, channels). While training, mean and variance are those of the *global* minibatch, over
-    samples and pixels; the running ones, an exponential mean of them with weight `momentum` for the newest (of the
-    variance, the unbiased one, as PyTorch does), serve otherwise.
+    x: (n, features) or (n, H, W, channels). In training, mean and variance are those of the *global* minibatch, over samples
+    and pixels. In evaluation they are the running mean and variance: exponential moving averages over the minibatches,
+    updated as running <- (1 - momentum) running + momentum newest. As in PyTorch, the running variance averages the unbiased
+    variances.
 
-    channels: their global number. columns: those held here, a slice or an index array.
+    channels: the global number of channels. eps: above 0. momentum: in [0, 1]. columns: the channels that this process
+    holds, a slice or an index array; by default all. Raises ValueError for values out of range.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
 
     def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
         channels = whole_number(channels, "BatchNorm: channels")
@@ -39,8 +41,11 @@ class BatchNorm(Layer):
         self.variance = Buffer("running_var", (channels,), index=index, fill=1.0)
         self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
 
-    def total(self, sums):
-        """Add up `sums`, in place, over the ranks that hold other samples or pixels: here there are none."""
+    def sum_over_ranks(self, sums):
+        """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
+
+        Here there are no other ranks; a parallel network replaces this by an all-reduce.
+        """
         return sums
 
     def forward(self, x, context):
@@ -54,18 +59,18 @@ class BatchNorm(Layer):
             xp.add(out, self.beta.value - self.mean.value * scale, out=out)
             return y
         channels = flat.shape[1]
-        sums = xp.zeros(channels + 1, xp.float64)  # the last one counts
+        sums = xp.zeros(channels + 1, xp.float64)  # the last element counts the rows
         sums[:channels] = column_sums(flat, xp.empty(channels, x.dtype))
         sums[channels] = len(flat)
-        self.total(sums)
+        self.sum_over_ranks(sums)
         kept.count = max(float(sums[channels]), 1.0)
         mean = (sums[:channels] / kept.count).astype(x.dtype)
         kept.normal = kept.workspace("normal", flat.shape, x.dtype)
         xp.subtract(flat, mean, out=kept.normal)
         xp.multiply(kept.normal, kept.normal, out=out)
-        squares = self.total(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
+        squares = self.sum_over_ranks(column_sums(out, xp.empty(channels, x.dtype)).astype(xp.float64))
         variance = squares / kept.count
-        self._remember(mean, squares / max(kept.count - 1, 1.0))
+        self._update_running(mean, squares / max(kept.count - 1, 1.0))
         inverse = (1 / xp.sqrt(variance + self.eps)).astype(x.dtype)
         xp.multiply(kept.normal, inverse, out=kept.normal)
         kept.scale = self.gamma.value * inverse
@@ -73,23 +78,27 @@ class BatchNorm(Layer):
         xp.add(out, self.beta.value, out=out)
         return y
 
-    def _remember(self, mean, variance):
+    def _update_running(self, mean, variance):
+        """Update the running mean and variance. variance: the unbiased one of the newest minibatch."""
         for buffer, newest in ((self.mean, mean), (self.variance, variance)):
-            kept = buffer.value * (1 - self.momentum)
-            buffer.value[...] = kept + self.momentum * newest.astype(kept.dtype)
+            old = buffer.value * (1 - self.momentum)
+            buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
 
     def gradients(self, dy, context):
         kept = context[self]
-        sums = kept.take("for_gradients")
+        sums = kept.pop("for_gradients")
         if sums is None:
             kept.for_input_gradient = sums = self._sums(dy, kept)
         xp.copyto(self.beta.grad, sums[0])
         xp.copyto(self.gamma.grad, sums[1])
 
     def _sums(self, dy, kept):
-        """(2, channels): the gradients of beta and gamma. Both halves need them, the one for the input summed over ranks."""
+        """The sums over the local rows of dy and of dy times the normalised x: (2, channels).
+
+        They are the gradients of beta and gamma. `input_gradient` needs them, too, summed over the ranks.
+        """
         if kept.normal is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward needs a forward in a context of training")
+            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
         flat = rows_of_channels(dy)
         sums = xp.empty((2, flat.shape[1]), dy.dtype)
         column_sums(flat, sums[0])
@@ -100,12 +109,12 @@ class BatchNorm(Layer):
 
     def input_gradient(self, dy, context):
         kept = context[self]
-        sums = kept.take("for_input_gradient")
+        sums = kept.pop("for_input_gradient")
         if sums is None:
             kept.for_gradients = sums = self._sums(dy, kept)
         flat = rows_of_channels(dy)
         channels = flat.shape[1]
-        means = (self.total(sums.astype(xp.float64).reshape(-1)) / kept.count).astype(dy.dtype)
+        means = (self.sum_over_ranks(sums.astype(xp.float64).reshape(-1)) / kept.count).astype(dy.dtype)
         dx = context.gradient_space(dy.shape, dy)
         out = dx.reshape(flat.shape)
         xp.multiply(kept.normal, means[channels:], out=out)
@@ -127,12 +136,15 @@ class BatchNorm(Layer):
 class LocalResponseNorm(Layer):
     """y_c = x_c / (k + alpha / size * sum_(c' near c) x_c'^2)^beta (Krizhevsky et al. 2012, section 3.3).
 
-    x: (n, .., C). The window reaches size // 2 channels down and (size - 1) // 2 up, as PyTorch's.
+    x: (n, .., C), y: (n, .., C - before - after). As in PyTorch, the sum goes over the channels from c - size // 2 to
+    c + (size - 1) // 2, and alpha is divided by `size`. alpha: at least 0. k: above 0. Raises ValueError for values out of
+    range.
 
-    before, after: how many of the first and last channels of x are neighbours only, whose outputs are another rank's.
+    before, after: how many of the first and last channels of x are a halo: they enter the sums of their neighbours, but
+    their own outputs are computed by other ranks.
     """
 
-    output_is_free = True
+    output_may_be_overwritten = True
 
     def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
         size = whole_number(size, "LocalResponseNorm: size")
@@ -148,7 +160,7 @@ class LocalResponseNorm(Layer):
         xp.multiply(x, x, out=squares)
         kept.base = base = kept.workspace("base", own.shape, x.dtype)
         base.fill(0)
-        for outputs, inputs in self._meetings(x):
+        for outputs, inputs in self._matching_slices(x):
             xp.add(base[..., outputs], squares[..., inputs], out=base[..., outputs])
         xp.multiply(base, x.dtype.type(self.alpha / self.size), out=base)
         xp.add(base, x.dtype.type(self.k), out=base)
@@ -158,7 +170,10 @@ class LocalResponseNorm(Layer):
         return xp.multiply(own, kept.factor, out=y)
 
     def input_gradient(self, dy, context):
-        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_(c' that see c) dy_c' x_c' base_c'^(-beta - 1)."""
+        """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
+
+        base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
+        """
         kept = context[self]
         dx = context.gradient_space(kept.x.shape, dy)
         shared = scratch("shared", dy.shape, dy.dtype)
@@ -166,7 +181,7 @@ class LocalResponseNorm(Layer):
         xp.multiply(shared, kept.factor, out=shared)
         xp.divide(shared, kept.base, out=shared)
         dx.fill(0)
-        for outputs, inputs in self._meetings(dx):
+        for outputs, inputs in self._matching_slices(dx):
             xp.add(dx[..., inputs], shared[..., outputs], out=dx[..., inputs])
         xp.multiply(dx, kept.x, out=dx)
         xp.multiply(dx, dy.dtype.type(-2 * self.alpha * self.beta / self.size), out=dx)
@@ -176,18 +191,19 @@ class LocalResponseNorm(Layer):
         return dx
 
     def neighbours(self, part, channels):
-        """The slice of `channels` channels that the outputs of the slice `part` of them look at."""
+        """The slice of input channels that the slice `part` of output channels needs. channels: their global number."""
         return slice(max(0, part.start - self.size // 2), min(channels, part.stop + (self.size - 1) // 2))
 
     def _own(self, x):
+        """x without the channels of the halo."""
         return x[..., self.before : x.shape[-1] - self.after]
 
-    def _meetings(self, x):
-        """Slices (outputs, inputs) of channels that meet, for each place in the window."""
+    def _matching_slices(self, x):
+        """For each place in the window: the slices (outputs, inputs) such that each output has that input at this place."""
         channels = x.shape[-1]
         own = channels - self.before - self.after
         places = range(-(self.size // 2), (self.size - 1) // 2 + 1)
-        return [span(self.before + place, 1, own, channels) for place in places]
+        return [matching_slices(self.before + place, 1, own, channels) for place in places]
 
     def __repr__(self):
         return f"LocalResponseNorm({self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k})"

@@ -1,53 +1,57 @@
-"""The one hook by which a trace, a profile, virtual time or overlapping communication observe a network.
+"""Observers: how traces, profiles, virtual time and overlapped communication follow what a network does.
 
-An observer is registered with a network (`net.observe(observer)`, or `with net.observed_by(observer):`) and is then told of
-every pass of every layer in training, of the loss, the optimizer and the reader in a training step and, where there is
-communication, of every collective. Nothing is told of evaluations.
+An observer is registered with a network (`net.observe(observer)`, or `with net.observed_by(observer):`). Its methods are
+then called for every pass of every layer in training, for the loss, the optimizer and the reader of a training step and, in
+a parallel network, for every collective. They are not called for evaluations.
 """
 
 from contextlib import contextmanager
 
 
 class Observer:
-    """What can be told about a run. Every method does nothing here: an observer overrides those that concern it.
+    """The events of a run. Every method here does nothing; an observer overrides those that it needs.
 
-    A *pass* is the work of one thing in one phase. thing: a layer, a loss, an optimizer or a reader, each with a `name`.
-    phase: "forward", "gradients", "input_gradient" or "backward" (both halves of it at once) of a layer; "forward" or
-    "backward" of a loss, "step" of an optimizer, "load" of a reader. context: that of the pass, None where there is none.
+    A *pass* is the work of one object in one phase.
+    thing: the object: a layer, a loss, an optimizer or a reader. Each has a `name`.
+    phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) for a layer; "forward" or "backward"
+    for a loss; "step" for an optimizer; "load" for a reader.
+    context: the Context of the pass; None for an optimizer and a reader.
     """
 
-    hears_collectives = False  # whether it is told of communication, too
-    progress = None  # a function to be called at progress points within the work of a layer; None: no such points
+    hears_collectives = False  # whether the observer is told about communication, too
+    progress = None  # a function that layers call at progress points within their work; None for no progress points
 
     def begin(self, thing, phase, context):
-        """A pass begins. Passes may lie within others: those of the layers in a branch within that of the whole."""
+        """A pass begins. Passes can be nested: those of the layers in a branch lie within the pass of the branching layer."""
 
     def end(self, thing, phase, context, share=1.0):
-        """The pass that began last ends. share: of the phase's work, where a layer does it in several passes."""
+        """The innermost open pass ends. share: its part of the phase's work, if the layer does that in several passes."""
 
     def worked(self, thing, phase, context, share):
-        """Within the pass that began last, this share of its work is done: told before a layer waits for communication."""
+        """This share of the work of the innermost open pass is done; called before a layer waits for communication."""
 
     def written(self, layer):
-        """The gradients of the parameters of a layer are final: nobody writes them again in this backward pass."""
+        """The gradients of a layer's parameters are final: this backward pass does not write them again."""
 
     def parameters_changed(self, where):
-        """An optimizer has updated the slice `where` of the flat parameters."""
+        """An optimizer has updated the slice `where` of the flat buffer of parameters."""
 
-    # ----- communication, where `hears_collectives`
+    # ----- communication, if `hears_collectives`
+    # group: the group of ranks. layer: the name under which the collective is counted. kind: the operation. bytes_sent: by
+    # this rank. start, stop: times in seconds.
 
     def collective(self, group, layer, kind, bytes_sent, start, stop):
-        """This rank was in a collective, named `layer`, between two times; of one that does not block: in its beginning."""
+        """This rank spent the time from `start` to `stop` in a collective: in its first call, if it is non-blocking."""
 
     def advanced(self, group, layer, kind, bytes_sent, start, stop):
-        """This rank tested a collective that does not block, or waited for it."""
+        """This rank spent the time from `start` to `stop` testing a non-blocking collective or waiting for it."""
 
     def flight(self, group, layer, kind, bytes_sent, start, stop):
-        """A collective that does not block was under way between two times."""
+        """A non-blocking collective was in flight from `start` to `stop`."""
 
 
-class Several(Observer):
-    """Several observers as one, told in the order in which they were registered."""
+class ObserverGroup(Observer):
+    """Several observers that act as one. They are told in the order in which they were registered."""
 
     def __init__(self, observers):
         self.observers = observers
@@ -79,39 +83,39 @@ class Several(Observer):
         for observer in self.observers:
             observer.parameters_changed(where)
 
-    def collective(self, *told):
+    def collective(self, *event):
         for observer in self.observers:
-            observer.collective(*told)
+            observer.collective(*event)
 
-    def advanced(self, *told):
+    def advanced(self, *event):
         for observer in self.observers:
-            observer.advanced(*told)
+            observer.advanced(*event)
 
-    def flight(self, *told):
+    def flight(self, *event):
         for observer in self.observers:
-            observer.flight(*told)
+            observer.flight(*event)
 
 
-class Observed:
-    """What can be observed: a network, or the communication of a grid.
+class Observable:
+    """The base class of everything that can be observed: networks, and the communication of a grid.
 
-    observer: None while there is no observer; one, or several as one.
+    observer: the registered Observer, an ObserverGroup if there are several, or None if there is none.
     """
 
     observer = None
     _observers = ()
 
     def observe(self, observer):
-        """Tell `observer` from now on."""
+        """Register an observer."""
         self._set_observers((*self._observers, observer))
 
     def forget(self, observer):
-        """Do not tell it any longer."""
+        """Remove an observer."""
         self._set_observers(tuple(other for other in self._observers if other is not observer))
 
     @contextmanager
     def observed_by(self, observer):
-        """Within, `observer` is told."""
+        """A context manager: the observer is registered within its block."""
         self.observe(observer)
         try:
             yield observer
@@ -120,11 +124,14 @@ class Observed:
 
     def _set_observers(self, observers):
         self._observers = observers
-        self.observer = Several(observers) if len(observers) > 1 else observers[0] if observers else None
+        self.observer = ObserverGroup(observers) if len(observers) > 1 else observers[0] if observers else None
 
 
 def observed(observer, thing, phase, *arguments, context=None):
-    """Call the method `phase` of a loss, an optimizer or a reader; the observer, if there is one, is told of it as a pass."""
+    """Call the method `phase` of a loss, an optimizer or a reader with `arguments`, and return its result.
+
+    The observer, unless it is None, is told about the call as one pass.
+    """
     if observer is None:
         return getattr(thing, phase)(*arguments)
     observer.begin(thing, phase, context)

@@ -1,10 +1,10 @@
-"""Stochastic gradient descent on the flat buffers, and what every optimizer shares with it."""
+"""The base class of all optimizers, which work on the flat buffers of a network, and stochastic gradient descent."""
 
 import math
 import zlib
 from numbers import Real
 
-from nn.arguments import weight_of_penalty
+from nn.arguments import penalty_weight
 from nn.device import is_cpu, to_device, xp
 from nn.schedules import constant
 from nn.workspace import CHUNK
@@ -13,27 +13,31 @@ from nn.workspace import CHUNK
 class Optimizer:
     """Updates the parameters of a network from its gradients, one chunk of the flat buffers after another.
 
-    net: a Sequential. lr: the learning rate, a number or a schedule (a function of the step).
-    l2, l1: weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters (they add to the gradient, not to the
-    loss that is reported). Raises ValueError for values out of range.
+    net: a Sequential; its parameters are allocated. lr: the learning rate, a number or a schedule (a function of the step).
+    l2, l1: weights of the penalties l2/2 |p|^2 and l1 |p| on all parameters. They add to the gradient, but not to the loss
+    that is reported. Raises ValueError for values out of range.
 
-    An optimizer names its arrays in `state_names`, its numbers of a step in `constants` and says in `update` what
-    becomes of a chunk. updates: how many there have been. last_lr: the learning rate of the last one.
-    Only the slices `net.owned` are updated, and have a state here; the network is told of each chunk before and after.
+    updates: the number of updates so far. last_lr: the learning rate of the last one.
+
+    A subclass lists the names of its state arrays in `state_names`, returns the numbers that it needs in a step from
+    `constants`, and updates one chunk of the parameters in `update`. Only the slices `net.owned` are updated and have state
+    arrays in this process. The network is told before a chunk is read (`net.complete`) and after it is written
+    (`net.changed`).
     """
 
-    name = "optimizer"  # under which an observer reports it
-    state_names = ()  # of arrays like the parameters, zero at first
+    name = "optimizer"  # the name under which observers report it
+    state_names = ()  # the names of the state arrays, which have the size of the parameters and start as zeros
 
     def __init__(self, net, lr, l2=0.0, l1=0.0):
-        self.net, self.l2, self.l1 = net, weight_of_penalty(l2, "l2"), weight_of_penalty(l1, "l1")
+        self.net, self.l2, self.l1 = net, penalty_weight(l2, "l2"), penalty_weight(l1, "l1")
         self.lr = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.rate()
         net.allocate()
         params, grads = net.params, net.grads
         self._number = params.dtype.type
         owned = sum(part.stop - part.start for part in net.owned)
-        self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())  # tells layouts apart
+        # A checksum of the owned slices: the state of other slices must not be loaded, even if it has the same size.
+        self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
         size = CHUNK if is_cpu() else max(owned, 1)
         self.scratch = xp.empty(min(size, owned), params.dtype)
@@ -41,18 +45,18 @@ class Optimizer:
         for part in net.owned:
             for start in range(part.start, part.stop, size):
                 where = slice(start, min(start + size, part.stop))
-                kept = slice(position, position + where.stop - where.start)
-                state = [array[kept] for array in self._state.values()]
+                state_part = slice(position, position + where.stop - where.start)
+                state = [array[state_part] for array in self._state.values()]
                 self.chunks.append((where, params[where], grads[where], state))
-                position = kept.stop
+                position = state_part.stop
 
     def step(self):
-        """Update the parameters from the gradients, which are overwritten; `net.step` tells the schedule the step."""
+        """Update the parameters from the gradients, which are overwritten. The schedule is evaluated at step `net.step`."""
         lr = self.rate()
         self.updates += 1
         constants = [self._number(value) for value in self.constants(lr)]
         self.last_lr = lr
-        for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are complete first
+        for where, p, g, state in reversed(self.chunks):  # the gradients of the last layers are final first
             self.net.complete(where)
             if self.l1 or self.l2:
                 self._add_penalties(p, g)
@@ -61,32 +65,37 @@ class Optimizer:
         self.net.updated()
 
     def rate(self):
-        """The learning rate of the next step; ValueError if the schedule gives no finite number of at least 0."""
+        """The learning rate of the next update. Raises ValueError if the schedule gives no finite number of at least 0."""
         lr = self.lr(self.net.step)
         if not 0 <= lr < math.inf:
             raise ValueError(f"the schedule gives the learning rate {lr} at step {self.net.step}: it must be at least 0")
         return lr
 
     def constants(self, lr):
-        """The numbers that all chunks of a step share, as Python floats; `update` gets them in the parameters' type."""
+        """The numbers that `update` needs in this step, as Python floats. It gets them in the dtype of the parameters."""
         raise NotImplementedError
 
     def update(self, p, g, state, constants):
-        """Update a chunk p of the parameters, and its state (the arrays of `state_names`); g may be overwritten."""
+        """Update one chunk of the parameters and of the state, in place.
+
+        p, g: the chunk of the parameters and of the gradients, flat; g may be overwritten. state: the chunks of the state
+        arrays, in the order of `state_names`. constants: what `constants` returned.
+        """
         raise NotImplementedError
 
     def state_arrays(self):
-        """{name: flat array on the device}, each in the order of `net.params`, of what is owned: the arrays themselves."""
+        """{name: flat array on the device} for the owned parameters, in the order of `net.params`. These are no copies."""
         return dict(self._state)
 
     def state_numbers(self):
-        """{name: number}: with `state_arrays` and `net.step`, all that the next update depends on."""
+        """{name: number}. With `state_arrays` and `net.step` this is everything that the next update depends on."""
         return {"updates": self.updates, "last_lr": self.last_lr, "owned": self.owned}
 
     def load_state(self, arrays, numbers):
-        """Take over what `state_arrays` (or copies, on the host or the device) and `state_numbers` gave.
+        """Restore the state from what `state_arrays` and `state_numbers` returned.
 
-        ValueError, changing nothing, if it does not fit.
+        arrays: may be copies, on the host or on the device. Raises ValueError, and changes nothing, if names, shapes or the
+        owned slices differ from those of this optimizer.
         """
         fits = arrays.keys() == self._state.keys() and numbers.keys() == self.state_numbers().keys()
         if fits and numbers["owned"] != self.owned:
@@ -100,6 +109,7 @@ class Optimizer:
         self.updates, self.last_lr = int(numbers["updates"]), float(numbers["last_lr"])
 
     def _add_penalties(self, p, g):
+        """Add the gradient of the penalties, l1 sign(p) + l2 p, to g."""
         scratch = self.scratch[: len(p)]
         if self.l1:
             xp.sign(p, out=scratch)
@@ -111,15 +121,16 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """SGD with momentum; the update is PyTorch's.
+    """Stochastic gradient descent with momentum; the update is the same as PyTorch's.
 
     g <- grad + l2 p + l1 sign(p);  v <- momentum v + g;  p <- p - lr v, or with Nesterov p <- p - lr (g + momentum v).
 
-    net, lr, l2, l1: as of Optimizer. momentum: in [0, 1). Raises ValueError for values out of range.
+    net, lr, l2, l1: as for Optimizer. momentum: in [0, 1). nesterov: needs a momentum above 0. Raises ValueError for values
+    out of range.
 
-    `scaled_velocity` is lr v: kept so, an update needs no array besides p, the gradient and v, and moves a third
-    fewer bytes. Where lr changes, the old v is rescaled by the ratio. A step at a rate of 0 moves no parameter but goes into
-    v, which keeps the scale it has: `velocity_lr`, the last rate above 0 (1 before there was one).
+    The state array `scaled_velocity` is lr v instead of v. So an update needs no array besides p, the gradient and v, and
+    moves a third fewer bytes. When lr changes, the array is rescaled by the ratio of the rates. A step with a rate of 0 moves
+    no parameter but still changes v; the array then keeps its scale, `velocity_lr`: the last rate above 0, at first 1.
     """
 
     state_names = ("scaled_velocity",)
@@ -138,8 +149,8 @@ class SGD(Optimizer):
     def constants(self, lr):
         if not self.momentum:
             return lr, 0.0, 0.0
-        before, self.velocity_lr = self.velocity_lr, lr or self.velocity_lr
-        return self.velocity_lr, self.momentum, self.momentum * self.velocity_lr / before
+        previous_scale, self.velocity_lr = self.velocity_lr, lr or self.velocity_lr
+        return self.velocity_lr, self.momentum, self.momentum * self.velocity_lr / previous_scale
 
     def state_numbers(self):
         return super().state_numbers() | ({"velocity_lr": self.velocity_lr} if self.momentum else {})
@@ -149,11 +160,11 @@ class SGD(Optimizer):
         self.velocity_lr = float(numbers.get("velocity_lr", 1.0))
 
     def update(self, p, g, state, constants):
-        scale, momentum, kept = constants
+        scale, momentum, rescaled_momentum = constants
         xp.multiply(g, scale, out=g)
         if self.momentum:
             (v,) = state
-            xp.multiply(v, kept, out=v)
+            xp.multiply(v, rescaled_momentum, out=v)
             xp.add(v, g, out=v)
             if not self.last_lr:
                 return

@@ -1,9 +1,9 @@
 """Counter-based random numbers: every draw is a function of the seed and of *global* indices.
 
-A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block, and gets the
-numbers that a single process would have drawn there. So all grids start from the same network, drop the
-same activations and see the same minibatches. The generator is Philox 4x64 (Salmon et al., SC 2011): its
-n-th output costs the same as its first. All is drawn on the host, so that devices agree, and moved by whoever asks.
+A rank that holds a block of a weight matrix or of a dropout mask draws exactly that block, and gets the numbers that a
+single process would have drawn there. So all grids start from the same network, drop the same activations and see the same
+minibatches. The generator is Philox 4x64 (Salmon et al., SC 2011), which computes its n-th output as fast as its first.
+The numbers are drawn on the host, so that they are the same for every device; the caller copies them to the device.
 """
 
 import zlib
@@ -11,25 +11,27 @@ import zlib
 import numpy as np
 
 WORDS_PER_COUNT = 4  # one increment of the Philox counter yields four 64-bit words
-CHUNK_BYTES = 1 << 23  # rows are drawn in chunks, so that a block of a huge matrix needs little memory
+CHUNK_BYTES = 1 << 23  # rows are drawn in chunks of this size, which bounds the temporary memory
 
 
 def _philox(seed, stream, step, count=0):
-    """The generator of (`seed`, `stream`, `step`), standing at counter `count`."""
-    key = np.array([seed, zlib.crc32(stream.encode())], np.uint64)  # a list would become floats from 2^63 on
+    """The generator for (`seed`, `stream`, `step`), whose next output is that of counter `count`."""
+    key = np.array(
+        [seed, zlib.crc32(stream.encode())], np.uint64
+    )  # without the dtype, numbers from 2^63 on would become floats
     return np.random.Philox(key=key, counter=np.array([count, 0, step, 0], np.uint64))
 
 
 def random_block(seed, stream, width, rows, columns, dtype, step=0):
-    """Rows `rows`, columns `columns` (slices or index arrays) of a global array of random integers.
+    """The rows `rows` and columns `columns` of a global array of random integers: (len(rows), len(columns)).
 
-    The global array has `width` columns and endlessly many rows; `dtype` is an unsigned integer type. Each
-    row starts on a fresh Philox counter, so any block is drawn without what lies before it.
-    Returns an array of shape (len(rows), len(columns)).
+    The global array has `width` columns and an unlimited number of rows. rows, columns: slices or index arrays.
+    dtype: an unsigned integer type. seed, stream (a name) and step select the array. Each row starts at a new Philox
+    counter, so a block is drawn without drawing the rows before it.
     """
     itemsize = np.dtype(dtype).itemsize
-    counts = -(-width * itemsize // (8 * WORDS_PER_COUNT))  # Philox counters a row
-    drawn = counts * WORDS_PER_COUNT * 8 // itemsize  # columns a row, padded to whole counters
+    counts = -(-width * itemsize // (8 * WORDS_PER_COUNT))  # Philox counters per row
+    drawn = counts * WORDS_PER_COUNT * 8 // itemsize  # columns drawn per row, padded to whole counters
 
     def draw(start, stop):
         raw = _philox(seed, stream, step, start * counts).random_raw((stop - start) * counts * WORDS_PER_COUNT)
@@ -37,7 +39,7 @@ def random_block(seed, stream, width, rows, columns, dtype, step=0):
 
     if isinstance(rows, slice):
         runs = [(rows.start, rows.stop)]
-    else:  # rows that follow each other are drawn together
+    else:  # consecutive rows are drawn together
         rows = np.asarray(rows, np.int64)
         runs = [(run[0], run[-1] + 1) for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(run)]
     chunk = max(1, CHUNK_BYTES // (counts * 8 * WORDS_PER_COUNT))
@@ -46,11 +48,14 @@ def random_block(seed, stream, width, rows, columns, dtype, step=0):
 
 
 def uniform_block(seed, stream, width, rows, columns, bound):
-    """A block of the global matrix of numbers uniform in [-bound, bound): float64, exact in float32's 24 bits."""
+    """A block of a global matrix of numbers that are uniform in [-bound, bound), as float64.
+
+    The arguments are those of `random_block`. Before they are scaled by `bound`, the numbers have 24 significant bits.
+    """
     integers = random_block(seed, stream, width, rows, columns, np.uint32)
     return ((integers >> 8) * 2.0**-23 - 1.0) * bound
 
 
 def permutation(seed, epoch, count, stream="order"):
-    """The order in which epoch `epoch` visits `count` samples: the same on every rank."""
+    """The order in which epoch `epoch` visits `count` samples, as an index array: the same on every rank."""
     return np.random.Generator(_philox(seed, stream, epoch)).permutation(count)

@@ -1,4 +1,7 @@
-"""Learning-rate schedules: functions from the step (counted from 0) to the learning rate."""
+"""Learning-rate schedules: functions from the step, counted from 0, to the learning rate.
+
+All raise ValueError for a learning rate that is not finite and above 0, and for other values out of range.
+"""
 
 import math
 from numbers import Real
@@ -7,13 +10,13 @@ HELP = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after i
 
 
 def constant(lr):
-    """lr at every step."""
+    """The same learning rate at every step."""
     _check(lr)
     return lambda step: lr
 
 
 def stepwise(lr, every, factor):
-    """lr, multiplied by `factor` after each `every` steps."""
+    """Start with lr, and multiply it by `factor` after every `every` steps."""
     _check(lr)
     if every < 1 or not 0 < factor < math.inf:
         raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
@@ -21,13 +24,13 @@ def stepwise(lr, every, factor):
 
 
 def cosine(lr, steps):
-    """From lr at step 0 along half a cosine to 0 at step `steps`, and 0 from there on."""
+    """Half a period of a cosine, from lr at step 0 to 0 at step `steps`; 0 after that (Loshchilov and Hutter, ICLR 2017)."""
     _check(lr)
     return lambda step: lr * 0.5 * (1 + math.cos(math.pi * min(step / max(steps, 1), 1)))
 
 
 def warmup(schedule, steps):
-    """`schedule` times a ramp that rises linearly to 1 over the first `steps` steps (Goyal et al. 2017)."""
+    """`schedule` times a factor that rises linearly to 1 in the first `steps` steps (Goyal et al. 2017, section 2.2)."""
     if steps < 0:
         raise ValueError(f"warm-up: the number of steps must be at least 0, not {steps}")
     return lambda step: schedule(step) * min((step + 1) / (steps + 1), 1)
@@ -39,10 +42,10 @@ def _check(lr):
 
 
 def parse(text, lr, total_steps):
-    """The schedule that the command line names.
+    """The schedule for an option of the command line.
 
-    text: "constant", "step:EVERY:FACTOR" or "cosine", each with ",warmup:STEPS" after it if wanted.
-    total_steps: where the cosine ends. Raises ValueError with what is accepted.
+    text: "constant", "step:EVERY:FACTOR" or "cosine", optionally followed by ",warmup:STEPS". lr: the learning rate.
+    total_steps: the step at which the cosine reaches 0. Raises ValueError, which says what is accepted.
     """
     head, _, tail = text.partition(",")
     try:

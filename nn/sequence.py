@@ -1,28 +1,28 @@
-"""Layers one after another: what a network and each branch of one have in common."""
+"""Functions on a list of layers that run one after another: a network, or one branch of a branching layer."""
 
 from nn.device import xp
 from nn.layer import Layer
 
 
-def arranged(layers, prefix=""):
-    """Name each layer by its position, and return them in the order in which they run.
+def name_and_order(layers, prefix=""):
+    """Name each layer by its position, with `prefix`, and return the layers in the order in which they run.
 
-    A monotone activation in front of a max-pooling runs behind it: the result is the same, bit by bit, for a fraction
-    of the work. ValueError for a layer that is part of a network already, or that stands in two places of this one.
+    A monotone activation in front of a max-pooling runs after it: the result is bitwise the same, and the activation has
+    fewer elements to compute. Raises ValueError for a layer that is already part of a network, or that occurs twice.
     """
     layers = list(layers)
-    check_new(layers)
+    check_layers(layers)
     for position, layer in enumerate(layers):
         layer.give_name(f"{prefix}{position}")
     for i in range(len(layers) - 1):
-        if layers[i].is_monotone and layers[i + 1].takes_largest:
+        if layers[i].is_monotone and layers[i + 1].is_max_pooling:
             layers[i : i + 2] = layers[i + 1], layers[i]
-    return sharing(layers)
+    return mark_in_place(layers)
 
 
-def check_new(layers):
-    """Raise ValueError for what is no layer, for a layer that is part of a network already, and for one that occurs twice."""
-    places = {}  # of each object, by its id: the first layer of the list that is it, or holds it in a branch
+def check_layers(layers):
+    """Raise ValueError for an object that is not a layer, a layer that is already in a network, or one that occurs twice."""
+    places = {}  # for the id of each layer: the position in the list where it, or the layer that contains it, first occurs
     for position, outer in enumerate(layers):
         for layer in with_branches([outer]):
             if not isinstance(layer, Layer):
@@ -36,24 +36,27 @@ def check_new(layers):
 
 
 def with_branches(layers):
-    """All layers, and all in their branches."""
+    """All layers of the list, each followed by the layers in its branches."""
     for layer in layers:
         yield layer
         for branch in getattr(layer, "children", ()):
             yield from with_branches(branch)
 
 
-def sharing(layers):
-    """The layers, each told whether it may overwrite its input, which the layer before does not need again."""
+def mark_in_place(layers):
+    """Set `in_place` of each layer, in branches too, and return the layers.
+
+    A layer may overwrite its input if the preceding layer does not need its output for the backward pass.
+    """
     for i, layer in enumerate(layers):
-        layer.in_place = i > 0 and layers[i - 1].output_is_free
+        layer.in_place = i > 0 and layers[i - 1].output_may_be_overwritten
         for branch in layer.children:
-            sharing(branch)
+            mark_in_place(branch)
     return layers
 
 
 def leaves(layers):
-    """All layers, those of branches in place of what holds them."""
+    """All layers that have no branches: a branching layer is replaced by the layers in its branches."""
     for layer in layers:
         if layer.children:
             for branch in layer.children:
@@ -63,6 +66,7 @@ def leaves(layers):
 
 
 def forward(layers, x, context):
+    """The output of the last layer for the input x of the first."""
     if context.observer is None:  # as below, without the cost of `run`
         for layer in layers:
             x = layer.forward(x, context)
@@ -73,18 +77,21 @@ def forward(layers, x, context):
 
 
 def backward(layers, dy, context):
-    """Both halves of the backward pass; returns the gradient of the input."""
+    """Both halves of the backward pass of all layers; returns the gradient of the first layer's input."""
     if context.observer is None:
         for layer in reversed(layers):
             dy = layer.backward(dy, context)
         return dy
     for layer in reversed(layers):
-        dy = context.run(layer, "backward", dy) if layer.fused else layer.backward(dy, context)
+        dy = context.run(layer, "backward", dy) if layer.has_fused_backward else layer.backward(dy, context)
     return dy
 
 
 def input_gradients(layers, dy, context):
-    """The one half: returns the gradient of the input, and keeps what `parameter_gradients` needs."""
+    """One half of the backward pass: returns the gradient of the first layer's input.
+
+    The context then holds what `parameter_gradients` needs for the other half.
+    """
     for layer in reversed(layers):
         keep_gradient(layer, dy, context)
         dy = context.run(layer, "input_gradient", dy)
@@ -92,7 +99,7 @@ def input_gradients(layers, dy, context):
 
 
 def keep_gradient(layer, dy, context):
-    """Keep the gradient of a layer's output until its `parameter_gradients`: the layers before overwrite it."""
+    """Store a copy of the gradient of a layer's output for `parameter_gradients`: the preceding layers overwrite the array."""
     if layer.parameters:
         kept = context[layer]
         kept.dy = kept.workspace("kept gradient", dy.shape, dy.dtype)
@@ -100,23 +107,23 @@ def keep_gradient(layer, dy, context):
 
 
 def parameter_gradients(layers, context):
-    """The other half, after `input_gradients`."""
+    """The other half, after `input_gradients`: writes the gradients of all parameters."""
     for layer in reversed(layers):
-        if layer.parameters or layer.children:  # those that hold others have kept what these need
+        if layer.parameters or layer.children:  # the layers in branches have stored the gradients of their own outputs
             context.run(layer, "gradients", context[layer].dy)
         if layer.parameters:
             context.written(layer)
 
 
 def output_shape(layers, shape):
-    """The shape of a sample behind the layers; ValueError naming the layer that does not fit."""
+    """The shape of one output sample for an input sample of `shape`. Raises ValueError naming the layer that cannot take it."""
     for layer in layers:
         shape = layer.output_shape(shape)
     return shape
 
 
 def shapes(layers, shape):
-    """(layer, shape of a sample before, shape behind) of each layer, those of branches before what holds them."""
+    """(layer, shape of an input sample, shape of an output sample) for each layer; a branching layer follows its branches."""
     for layer in layers:
         for branch in layer.children:
             yield from shapes(branch, shape)

@@ -5,43 +5,54 @@ from math import isfinite
 
 import numpy as np
 
-from nn.arguments import network_dtype, seed_number, shape_of_sample
+from nn.arguments import network_dtype, sample_shape, seed_number
 from nn.context import Context
-from nn.conv_pool import pooled
+from nn.conv_pool import fuse_max_pooling
 from nn.device import empty, to_device, to_host
-from nn.divergence import Diverged, explained
+from nn.divergence import Diverged, explain_divergence
 from nn.minibatch_checks import as_input, checked_minibatch
-from nn.observer import Observed, observed
-from nn.sequence import arranged, backward, forward, input_gradients, keep_gradient, leaves, output_shape, parameter_gradients
+from nn.observer import Observable, observed
+from nn.sequence import (
+    backward,
+    forward,
+    input_gradients,
+    keep_gradient,
+    leaves,
+    name_and_order,
+    output_shape,
+    parameter_gradients,
+)
 from nn.window import take
 
 
-class Sequential(Observed):
-    """Layers one after another.
+class Sequential(Observable):
+    """A network of layers that run one after another.
 
-    layers: Layer objects. seed: of the initial weights and dropout masks. dtype: float32 or float64. input_shape: of a
-    sample, (features,) or (height, width, channels), where it is known. ValueError for what is none of these.
+    layers: Layer objects. seed: a whole number in [0, 2^64), for the initial weights and dropout masks.
+    dtype: float32 or float64. input_shape: the shape of a sample, (features,) or (height, width, channels); None if it is
+    not known. Raises ValueError if an argument is none of these.
 
-    All parameters lie in one flat buffer `params` and all gradients in another, `grads`; the layers hold
-    views, so that an update or an all-reduce is one call over a slice. The buffers are allocated on first
-    use: until then a network is a description, and costs nothing however large it is.
+    All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. So an
+    update or an all-reduce is one call on a slice. The buffers are allocated on first use: until then a network is only a
+    description, and takes no memory however large it is.
     """
 
     def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
-        self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), shape_of_sample(input_shape)
-        self.step = 0  # which minibatch comes next; dropout masks depend on it
+        self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
+        self.step = 0  # the number of the next minibatch, counted from 0; dropout masks depend on it
         self._flat = self._pairs = None
-        self.accepted_kind = self.accepted_labels = None  # of the last minibatch, see `nn/minibatch_checks.py`
+        self.accepted_kind = self.accepted_labels = None  # what `nn/minibatch_checks.py` knows about the last minibatch
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):
-        """The layers, named by their positions, in the order in which they run: see `nn/sequence.py`."""
-        return arranged(layers)
+        """Name the layers by their positions, and return them in the order in which they run: see `nn/sequence.py`."""
+        return name_and_order(layers)
 
     def allocate(self):
-        """Allocate the parameters and draw their initial values, unless that has been done.
+        """Allocate the parameters and draw their initial values, unless this has been done before.
 
-        Making an optimizer, a forward pass and `state_dict` call it. Collective in a parallel network.
+        It is called by everything that needs the parameters: optimizers when they are made, `forward`, `state_dict`.
+        Collective in a parallel network.
         """
         if self.allocated:
             return
@@ -57,58 +68,58 @@ class Sequential(Observed):
 
     @property
     def allocated(self):
-        """Whether the network has memory; until then it is a description."""
+        """Whether the parameters have been allocated."""
         return self._flat is not None
 
     @property
     def parameters(self):
-        """All (layer, parameter) pairs, in the order of the flat buffers."""
+        """All (layer, Parameter) pairs, in the order of the flat buffers. Allocates them if necessary."""
         self.allocate()
         return self._pairs
 
     def flat_buffers(self, size):
-        """The two flat buffers, of parameters and of gradients, of `size` elements each."""
+        """New flat buffers for the parameters and for the gradients, of `size` elements each."""
         return empty(size, self.dtype), empty(size, self.dtype)
 
     @property
     def buffers(self):
-        """All (layer, buffer) pairs: the part of the state that is not trained."""
+        """All (layer, Buffer) pairs: the arrays that are saved but not trained."""
         return [(layer, buffer) for layer in self.leaves() for buffer in layer.buffers]
 
     def leaves(self):
-        """All layers, those of branches in place of what holds them."""
+        """All layers that have no branches: a branching layer is replaced by the layers in its branches."""
         return leaves(self.layers)
 
     @property
     def size(self):
-        """How many parameters are held here; asking allocates none."""
+        """The number of parameters that this process holds. Does not allocate them."""
         return sum(p.size for layer in self.leaves() for p in layer.parameters)
 
     @property
     def params(self):
-        """The flat buffer of the parameters held here: (size,)."""
+        """The flat buffer of the parameters that this process holds: (size,). Allocates it if necessary."""
         self.allocate()
         return self._flat[0]
 
     @property
     def grads(self):
-        """The flat buffer of their gradients, in the same order: (size,)."""
+        """The flat buffer of the gradients, in the order of `params`: (size,). Allocates it if necessary."""
         self.allocate()
         return self._flat[1]
 
     @property
     def owned(self):
-        """The slices of the flat buffers that an optimizer updates here, in their order: all of it."""
+        """The slices of the flat buffers that this process's optimizer updates, in ascending order: here one, everything."""
         return [slice(0, self.params.size)]
 
     def complete(self, where):
-        """Called by an optimizer before it reads the slice `where` of `grads`."""
+        """An optimizer calls this before it reads the slice `where` of `grads`, which must then be final."""
 
     def changed(self, where):
-        """Called by an optimizer when it has written the slice `where` of `params`."""
+        """An optimizer calls this after it has written the slice `where` of `params`."""
 
     def updated(self):
-        """Called by an optimizer at the end of an update."""
+        """An optimizer calls this at the end of an update of all parameters."""
 
     @cached_property
     def context(self):
@@ -116,11 +127,12 @@ class Sequential(Observed):
         return Context(training=False)
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
-        """x: (n, ...) -> (n, outputs).
+        """The output of the network, (n, outputs), for x, (n, ...).
 
-        context: for training, what `backward` needs is kept there; by default this is an evaluation, in the network's own.
-        batch_size: samples of the global minibatch, by default n; or of one of its micro-batches, which begins at sample
-        `first` of the whole one of `minibatch_size` samples.
+        context: a Context in which to store what `backward` needs. By default this is an evaluation in the network's own one.
+        batch_size: the number of samples of the global minibatch (by default n) or, if it is split, of the global micro-batch.
+        first: the index in the global minibatch of the micro-batch's first sample. minibatch_size: the number of samples of
+        the whole global minibatch, by default batch_size.
         """
         self.allocate()
         x = as_input(x, self.dtype)
@@ -128,36 +140,40 @@ class Sequential(Observed):
             context = self.context
             context.training = False
         context.begin(self.seed, self.step, len(x) if batch_size is None else batch_size, first, minibatch_size)
-        self._show(context)
-        return forward(self.running, x, context)
+        self._attach_observer(context)
+        return forward(self.executed_layers, x, context)
 
-    def _show(self, context):
-        """Let the observer see what happens in a context of training."""
+    def _attach_observer(self, context):
+        """Connect the observer to a context, if that is for training: evaluations are not observed."""
         context.observer = self.observer if context.training else None
         context.progress = context.observer and context.observer.progress
 
     @cached_property
-    def running(self):
-        """The layers as they are called: where two work better as one, that one."""
-        return pooled(self.layers)
+    def executed_layers(self):
+        """The layers that the passes call: `layers`, with pairs replaced by fused layers (`nn/conv_pool.py`)."""
+        return fuse_max_pooling(self.layers)
 
     @cached_property
-    def _trained(self):
-        """(the first layer that runs and has parameters: a list of it, the layers behind it)."""
-        layers = self.running
+    def _split_at_first_parameters(self):
+        """(the first of `executed_layers` that has parameters, as a list of one; the layers after it).
+
+        Both lists are empty if no layer has parameters. Nobody needs the gradient of the input of that layer.
+        """
+        layers = self.executed_layers
         first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), len(layers))
         return layers[first : first + 1], layers[first + 1 :]
 
     def backward(self, dy, context, input_gradient=False):
-        """Write all gradients; return that of the input if asked for, else None (and save its computation).
+        """Write the gradients of all parameters to `grads`.
 
-        dy: (n, outputs), which is overwritten. context: that of the forward pass. What is returned is overwritten by the
-        next backward in it.
+        dy: the gradient of the output, (n, outputs); it is overwritten. context: that of the forward pass.
+        input_gradient: whether to return the gradient of the input, an array that the next backward pass in this context
+        overwrites. Otherwise None is returned, and its computation saved.
         """
-        self._show(context)
+        self._attach_observer(context)
         if input_gradient:
-            return backward(self.running, dy, context)
-        first, behind = self._trained
+            return backward(self.executed_layers, dy, context)
+        first, behind = self._split_at_first_parameters
         for layer in first:
             context.run(layer, "gradients", backward(behind, dy, context))
             if layer.parameters:
@@ -165,31 +181,34 @@ class Sequential(Observed):
         return None
 
     def input_gradients(self, dy, context, input_gradient=False):
-        """The first half of what `backward` does, which passes gradients back and writes none of parameters.
+        """One half of `backward`: compute the gradients of the layers' inputs, but not those of the parameters.
 
-        `parameter_gradients` may follow at any time: the gradients of the layers' outputs are kept in the context until then.
+        The arguments and the result are as in `backward`. `parameter_gradients` may follow at any later time: the context
+        stores the gradients of the layers' outputs until then.
         """
-        self._show(context)
+        self._attach_observer(context)
         if input_gradient:
-            return input_gradients(self.running, dy, context)
-        first, behind = self._trained
+            return input_gradients(self.executed_layers, dy, context)
+        first, behind = self._split_at_first_parameters
         for layer in first:
             dy = input_gradients(behind, dy, context)
             keep_gradient(layer, dy, context)
-            if layer.children:  # those inside need the gradients of their outputs as well
+            if layer.children:  # the layers in its branches need the gradients of their outputs as well
                 context.run(layer, "input_gradient", dy)
         return None
 
     def parameter_gradients(self, context):
-        """The other half: write the gradients of the parameters. It follows `input_gradients` in the same context."""
-        self._show(context)
-        parameter_gradients(self.running, context)
+        """The other half of `backward`: write the gradients of the parameters, after `input_gradients` in the same context."""
+        self._attach_observer(context)
+        parameter_gradients(self.executed_layers, context)
 
     def learn(self, x, y, loss, optimizer):
-        """One step on the global minibatch x (n, ...), y; returns the mean loss over it.
+        """Train for one step on a global minibatch; returns the mean loss over it, before the update.
 
-        The same call on a serial network and on what `parallelize` makes of it, where each rank takes its own part.
-        Raises ValueError for what does not fit (see `nn/minibatch_checks.py`), Diverged if the loss is NaN or infinite.
+        x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). loss: an object such as
+        SoftmaxCrossEntropy(). optimizer: one that was made for this network. A parallel network is called in the same way,
+        with the whole minibatch on every rank, and each rank takes its own part.
+        Raises ValueError if the arguments do not fit together (`nn/minibatch_checks.py`), Diverged if the loss is not finite.
         """
         x, y = checked_minibatch(self, x, y, loss, optimizer)
         context, x = self.context, to_device(x)
@@ -197,7 +216,7 @@ class Sequential(Observed):
         outputs = self.forward(x, context)
         value = observed(self.observer, loss, "forward", outputs, to_device(y), context, context=context)
         if not isfinite(value):
-            raise Diverged(explained(self, value, x, context))
+            raise Diverged(explain_divergence(self, value, x, context))
         self.backward(observed(self.observer, loss, "backward", context, context=context), context)
         observed(self.observer, optimizer, "step")
         self.step += 1
@@ -208,38 +227,43 @@ class Sequential(Observed):
         return np.array(to_host(self.forward(to_device(x))))
 
     def output_shape(self, shape):
-        """The shape of a sample's output where one of `shape` goes in; raises ValueError naming the layer that does not fit."""
+        """The shape of one output sample for an input sample of `shape`. ValueError names the layer that cannot take it."""
         return output_shape(self.layers, shape)
 
     def state_dict(self, everywhere=False):
-        """{name: host array} under PyTorch's names and in its layout: copies.
+        """{name: host array} with copies of all parameters and buffers, under PyTorch's names and in its layout.
 
-        Of a parallel network rank 0 gets them, and the others None; or all ranks do, if they are to be `everywhere`. Collective.
+        Collective in a parallel network: rank 0 gets the dictionary and the other ranks None, or all ranks get it if
+        `everywhere` is true.
         """
         state = dict(self.global_parameters(everywhere))
         return None if any(value is None for value in state.values()) else state
 
     def global_parameters(self, everywhere=False):
-        """(name, array) of each entry of `state_dict`, one after another; None in the place of arrays that are not for this
-        rank. Collective."""
+        """Yield (name, array) for each entry of `state_dict`, one at a time, so that one global array is in memory at a time.
+
+        The array is None on a rank that does not get it. Collective in a parallel network.
+        """
         self.allocate()
         for layer, p in self.parameters + self.buffers:
-            whole = self.whole(p, everywhere)
+            whole = self.global_value(p, everywhere)
             array = whole if whole is None else np.array(to_host(whole).transpose(p.torch_axes), order="C")
             yield f"{layer.name}.{p.name}", array
 
-    def whole(self, parameter, everywhere=False):
-        """The global array of which `parameter` holds a block."""
+    def global_value(self, parameter, everywhere=False):
+        """The global array of a Parameter or Buffer; None on a rank that does not get it. Collective in a parallel network."""
         return parameter.value
 
     def load_state_dict(self, state):
-        """Take the values of a `state_dict` (ours or PyTorch's, as host arrays of the *global* shapes).
+        """Set all parameters and buffers from a `state_dict`, of this library or PyTorch's: {name: host array of global shape}.
 
-        Raises ValueError, naming the entry, if names or shapes differ; then nothing is changed.
+        Raises ValueError, which names the entry, if names or shapes differ; nothing is changed then.
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
-        state = {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}  # PyTorch's alone
+        state = {
+            name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")
+        }  # only PyTorch has it
         if pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         values = {}

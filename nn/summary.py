@@ -1,4 +1,4 @@
-"""What a network is made of: shapes, parameters, operations and bytes, layer by layer."""
+"""A summary of a network: output shapes, parameters, operations and bytes of each layer."""
 
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +10,11 @@ from nn.sequence import shapes
 
 @dataclass
 class Row:
-    """One layer. shape: of a sample behind it. flops: floating-point operations of its products, forward, a sample."""
+    """One layer.
+
+    shape: the shape of one output sample. parameters: their number. flops: the floating-point operations of the layer's
+    matrix products in a forward pass of one sample.
+    """
 
     name: str
     layer: str
@@ -20,11 +24,15 @@ class Row:
 
     @property
     def elements(self):
+        """The number of elements of one output sample."""
         return prod(self.shape)
 
 
 def rows(net, shape):
-    """A Row for each layer, those of branches after one another, for samples of `shape`. ValueError if they do not fit."""
+    """A Row for each layer, for input samples of `shape`; a branching layer follows the layers in its branches.
+
+    Raises ValueError if the network cannot take samples of this shape.
+    """
     return [
         Row(layer.name, type(layer).__name__ if layer.children else repr(layer), after,
             sum(p.size for p in layer.parameters), flops(layer, after))
@@ -33,14 +41,17 @@ def rows(net, shape):
 
 
 def flops(layer, shape):
-    """Multiplications and additions of the products of a layer, for one sample whose output has `shape`."""
+    """The multiplications and additions of a layer's matrix products in a forward pass. shape: that of one output sample."""
     if isinstance(layer, Conv2d):
         return 2 * prod(layer.window.kernel) * layer.inputs * prod(shape)
     return 2 * layer.inputs * layer.outputs if isinstance(layer, Linear) else 0
 
 
 def table(net, shape, batch_size):
-    """The rows as text: operations and bytes of the outputs for a minibatch, forward; a step costs about three times that."""
+    """The rows as a text table, with the operations and the bytes of the outputs for a forward pass of `batch_size` samples.
+
+    A training step costs about three times as many operations.
+    """
     lines = [("layer", "", "output", "parameters", "GFLOP", "output MiB")]
     total = rows(net, shape)
     for row in total:

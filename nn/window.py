@@ -1,4 +1,4 @@
-"""The geometry of convolutions and poolings: which pixels each output looks at."""
+"""The geometry of convolutions and poolings: which input pixels lie in the window of each output."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -61,9 +61,10 @@ class Window:
 
 
 def make_window(kernel, stride, padding, layer):
-    """A Window from what users write: numbers, (rows, columns), or for the padding ((top, bottom), (left, right)).
+    """A Window from the arguments of a layer.
 
-    Raises ValueError naming the layer for what is no window.
+    kernel, stride, padding: a number, (rows, columns), or for the padding ((top, bottom), (left, right)).
+    Raises ValueError, which names the layer, if they are not whole numbers: at least 1, or 0 for the padding.
     """
     name = type(layer).__name__
     (kh, kw), (sh, sw) = _pair(kernel, 1, f"{name}: kernel"), _pair(stride, 1, f"{name}: stride")
@@ -75,7 +76,7 @@ def make_window(kernel, stride, padding, layer):
 
 
 def _pair(value, least, what):
-    """Two whole numbers from one or from two."""
+    """A pair of whole numbers of at least `least`, from one number or two. what: the name in the message of the ValueError."""
     pair = tuple(value) if isinstance(value, tuple | list) else (value, value)
     if len(pair) != 2 or not all(isinstance(n, Integral) and n >= least for n in pair):
         raise ValueError(f"{what} must be a whole number of at least {least}, or two of them, not {value!r}")
@@ -83,7 +84,7 @@ def _pair(value, least, what):
 
 
 def image_output(window, shape, layer):
-    """The (rows, columns) that come out for samples of `shape` (H, W, C); ValueError naming the layer if it does not fit."""
+    """(rows, columns) of the output for samples of `shape`, (H, W, C). ValueError names the layer if there are none."""
     if len(shape) != 3:
         raise ValueError(
             f"layer {layer.name} {layer!r} takes images (height, width, channels) but gets samples of shape {shape}"
@@ -95,30 +96,32 @@ def image_output(window, shape, layer):
 
 
 def along(dim, part):
-    """The index that takes `part` of dimension `dim` of an array; -1 is the last one."""
+    """The index that selects `part` of dimension `dim` of an array and all of the others. dim: counted from 0, or -1."""
     return (Ellipsis, part) if dim == -1 else (slice(None),) * dim + (part,)
 
 
 def take(array, index):
-    """The block of an array at an index of one slice or index array for each dimension; a view where all are slices."""
+    """The block of an array that one slice or index array for each dimension selects; a view if all are slices."""
     if sum(not isinstance(part, slice) for part in index) < 2:
         return array[tuple(index)]
-    for dim, part in enumerate(index):  # one after another, since NumPy would pair index arrays up
+    for dim, part in enumerate(index):  # one dimension at a time, because NumPy would combine index arrays elementwise
         array = array[along(dim, part)]
     return array
 
 
 def put(array, index, block):
-    """Write a block to the place that `take` would take it from."""
-    if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would pair index arrays up
+    """Write a block to the place from which `take` would read it."""
+    if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would combine index arrays elementwise
         index = np.ix_(*(np.arange(n)[part] for part, n in zip(index, array.shape, strict=True)))
     array[tuple(index)] = block
 
 
-def span(offset, stride, outputs, length, first=0):
-    """(outputs, inputs): the slices of windows and of pixels that meet where window p looks at pixel p stride + offset.
+def matching_slices(offset, stride, outputs, length, first=0):
+    """(slice of outputs, slice of inputs) such that output p corresponds to input p stride + offset, inside the image.
 
-    outputs: how many windows, of which the first has the number `first`. length: of the image.
+    This is one place in a sliding window, in one dimension; the outputs left out have this place in the padding.
+    outputs: the number of outputs. length: the number of inputs. first: the global number of the first output, if the
+    outputs are a block; the slices count from the start of the block and of the image.
     """
     offset += first * stride
     start = max(0, -(offset // stride))

@@ -1,22 +1,25 @@
-"""Arrays that are allocated once and used again, and work cut into blocks that stay in the cache."""
+"""Arrays that are allocated once and reused, and ways to split work into blocks that stay in the cache."""
 
 from math import prod
 
 from nn import device
 
-CHUNK = 1 << 16  # elements of a piece of an elementwise pass or of an update on a CPU
-BLOCK_BYTES = 1 << 20  # of a block on a CPU: half a second-level cache
-DEVICE_BLOCK_BYTES = 1 << 28  # on a GPU, which wants few large calls
+CHUNK = 1 << 16  # the elements in one piece of an elementwise operation or an optimizer's update on a CPU
+BLOCK_BYTES = 1 << 20  # the size of a block on a CPU: half of a typical second-level cache
+DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
 
 
 class Workspace:
-    """Named uninitialised arrays, grown when needed and never shrunk."""
+    """Named uninitialised arrays. The memory of each grows when necessary and never shrinks."""
 
     def __init__(self):
         self._spaces = {}
 
     def __call__(self, name, shape, dtype):
-        """An array of `shape` under `name`: what was there before is lost."""
+        """The array called `name`, with this shape and dtype and undefined elements.
+
+        It may share its memory with the array that an earlier call returned for the same name.
+        """
         view, flat = self._spaces.get(name, (None, None))
         if view is not None and view.shape == shape and view.dtype == dtype:
             return view
@@ -28,17 +31,18 @@ class Workspace:
         return view
 
     def arrays(self):
-        """What was allocated."""
+        """All allocated arrays, flat."""
         return [flat for _, flat in self._spaces.values()]
 
 
-scratch = Workspace()  # of the whole process: arrays that live within one call of one layer
+scratch = Workspace()  # shared by the whole process, for arrays that are needed only within one call of one layer
 
 
-def pieces(*arrays, progress=None):
-    """The arrays, all of one size, side by side in flat pieces of CHUNK elements; whole if one is not contiguous.
+def flat_pieces(*arrays, progress=None):
+    """Yield tuples of corresponding flat pieces of arrays of equal size, on a CPU CHUNK elements at a time.
 
-    progress: called behind each piece.
+    The arrays are yielded whole if they are small, lie on a GPU, or if one of them is not contiguous.
+    progress: a function that is called after each piece, or None.
     """
     size = arrays[0].size
     if size <= CHUNK or not device.is_cpu() or not all(array.flags.c_contiguous for array in arrays):
@@ -52,15 +56,17 @@ def pieces(*arrays, progress=None):
 
 
 def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
-    """Slices (images, rows) that cover a batch, of about `block_bytes` (BLOCK_BYTES) each: several images, or rows of one.
+    """Yield slices (images, rows) that together cover a batch; each is a block of several whole images or of rows of one.
 
-    row_bytes: what one row takes. step: rows come in multiples of it. On a GPU blocks have DEVICE_BLOCK_BYTES.
-    progress: called behind each block.
+    images, rows: the number of images and of rows per image. row_bytes: the memory that one row takes in a block.
+    step: a block of rows has a multiple of so many rows, except the last. block_bytes: the approximate size of a block on a
+    CPU, by default BLOCK_BYTES; on a GPU it is always DEVICE_BLOCK_BYTES.
+    progress: a function that is called after each block, or None.
     """
     fit = max(1, (block_bytes or BLOCK_BYTES if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
-        many = -(-images // max(1, count))  # blocks of about the same size
+        many = -(-images // max(1, count))  # images per block, so that all blocks have about the same size
         for start in range(0, images, max(1, many)):
             yield slice(start, min(start + many, images)), slice(0, rows)
             if progress:

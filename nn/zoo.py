@@ -1,4 +1,5 @@
-"""Published networks by name. Each fits itself to the samples: a shape (height, width, channels), a number of outputs.
+"""Published networks by name: functions from the shape of a sample, (height, width, channels), and the number of outputs
+to the list of layers.
 
 | name             | source                                                    | parameters  | at        |
 |------------------|-----------------------------------------------------------|-------------|-----------|
@@ -12,8 +13,8 @@
 | resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
 | resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
 
-Marques' networks are named 50:500, 150:800, 300:1000 and 500:1500 there. The text lists convolution, normalisation and
-pooling, twice, and one fully connected layer; of the normalisation it says no more, here it is across 5 channels.
+Marques names the four networks 50:500, 150:800, 300:1000 and 500:1500. The text lists convolution, normalisation and
+pooling, twice, and one fully connected layer. It does not say which normalisation; here it is across 5 channels.
 """
 
 from math import prod
@@ -36,7 +37,7 @@ def mlp3(shape, outputs):
 
 
 def mnist_cnn(shape, outputs):
-    # The thesis' data are padded to 32x32; zeros around the first convolution are the same.
+    # The thesis pads the images to 32x32; padding of the first convolution gives the same result.
     padding = tuple((max(0, 32 - length) // 2,) * 2 for length in shape[:2])
     layers = [Conv2d(shape[2], 32, 5, padding=padding), Tanh(), MaxPool2d(3, 3, 1), Conv2d(32, 64, 5), Tanh(), MaxPool2d(2)]
     return dense(layers, shape, [200], Tanh, outputs)
@@ -48,6 +49,8 @@ def cifar_cnn(shape, outputs):
 
 
 def marques(first, second):
+    """The function that makes the layers of Marques' network with so many kernels in its two convolutions."""
+
     def layers(shape, outputs):
         start = [Conv2d(shape[2], first, 5), LocalResponseNorm(5), MaxPool2d(2)]
         return dense([*start, Conv2d(first, second, 5), LocalResponseNorm(5), MaxPool2d(2)], shape, [], None, outputs)
@@ -91,7 +94,11 @@ def resnet20(shape, outputs):
 
 
 def residual_stages(layers, shape, outputs, channels, widths, blocks):
-    """Stages of residual blocks, each but the first halving the image, then the mean over it and one Linear layer."""
+    """`layers`, stages of residual blocks, the mean over the image, and a Linear layer.
+
+    shape: that of a sample of the network. channels: those that `layers` give. widths: the channels of each stage. blocks:
+    the number of residual blocks in each stage. Every stage but the first halves height and width.
+    """
     for width in widths:
         for block in range(blocks):
             stride = 2 if block == 0 and width != widths[0] else 1
@@ -106,17 +113,20 @@ def residual_stages(layers, shape, outputs, channels, widths, blocks):
 
 
 def dense(layers, shape, widths, activation, outputs, first=(), after=list):
-    """The layers, then fully connected ones of `widths`; `first` comes before them, `after()` behind each hidden one."""
+    """`layers`, a Flatten, fully connected layers of `widths` with `activation`, and a Linear layer to the outputs.
+
+    first: layers that follow the Flatten. after: a function that makes the layers to put after each hidden layer.
+    """
     features = prod(output_shape(layers, shape))
     layers = [*layers, Flatten(), *first]
     for i, width in enumerate(widths):
-        # Dropout stands between two Linear layers, not behind the last hidden one where `first` leads.
+        # If there is dropout after the Flatten (`first`), there is none after the last hidden layer, as in AlexNet.
         layers += [Linear(features, width), activation(), *(after() if not first or i + 1 < len(widths) else [])]
         features = width
     return [*layers, Linear(features, outputs)]
 
 
-# name: (layers of a shape and a number of outputs, whether they take images)
+# name: (function from shape and outputs to the layers, whether the network takes images)
 ZOO = {
     "mlp2": (mlp2, False),
     "mlp3": (mlp3, False),

@@ -72,19 +72,19 @@ def changes_the_process(comm, monkeypatch):
     del os.environ["GRIDGRAD_CACHE"]
     np.seterr(all="raise")
     np.random.seed(7)
-    monkeypatch.setattr(gemm, "LONG", "changed")
+    monkeypatch.setattr(gemm, "LONG_PRODUCT", "changed")
 
 
 @mpi(2)
 def finds_the_process_unchanged(comm):
     assert "GRIDGRAD_LEFT" not in os.environ and "GRIDGRAD_CACHE" in os.environ
-    assert np.geterr()["divide"] == "warn" and gemm.LONG != "changed"
+    assert np.geterr()["divide"] == "warn" and gemm.LONG_PRODUCT != "changed"
     assert np.random.get_state()[1][0] != np.random.RandomState(7).get_state()[1][0]
 
 
 @mpi(2)
 def leaves_a_module_changed(comm):
-    gemm.LONG = "changed"
+    gemm.LONG_PRODUCT = "changed"
 
 
 @mpi(2)
@@ -119,7 +119,7 @@ def seconds_of_cores(pid):
         (fails_on_rank_1, ["[rank 1 of 2]\n", "ZeroDivisionError: on one rank"]),
         (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
         (is_killed, ["the rank has ended"]),
-        (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG changed: set them with monkeypatch"]),
+        (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG_PRODUCT changed: set them with monkeypatch"]),
         (leaves_a_message, ["[ranks 0, 1 of 2]\n", "leaves a message behind that nobody has received"]),
         (leaves_a_communicator, ["[ranks 0, 1 of 2]\n", "the test leaves 1 communicators behind"]),
     ],

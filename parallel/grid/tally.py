@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from nn import device
-from nn.observer import Observed
+from nn.observer import Observable
 from parallel.grid.clock import WallClock
 
 
@@ -18,7 +18,7 @@ class Record:
     seconds: float = 0.0
 
 
-class Tally(Observed):
+class Tally(Observable):
     """Counts this rank's communication: `records` maps (layer, kind of collective) to a Record.
 
     clock: measures the seconds, a `WallClock` unless a simulation installs another one (`parallel/performance/simulation.py`).

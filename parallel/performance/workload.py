@@ -14,8 +14,8 @@ import numpy as np
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
-from nn.conv_pool import LARGE
-from nn.convolution import algorithm, scattering
+from nn.conv_pool import MIN_FUSED_BYTES
+from nn.convolution import algorithm, scattering_cost
 from nn.pool import Pool2d
 from nn.sequence import leaves
 from nn.workspace import BLOCK_BYTES
@@ -177,7 +177,7 @@ class Workload:
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
-        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= LARGE
+        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= MIN_FUSED_BYTES
         pixels = chosen.pixels_computed(rows, columns)
         if kh * kw == 1:  # a product of matrices, and nothing else
             operation, sizes, scale = "linear", (n * pixels, inputs, outputs), 1.0
@@ -191,7 +191,7 @@ class Workload:
             # The cost is in units of the input gradient in the tables, whose layers keep the size of the images, where the
             # gradient is itself a convolution; in units of forward where it is added up pixel by pixel (strides above 1).
             cost = chosen.input_gradient_cost(height, width, inputs, outputs) if kh * kw > 1 else 1.0
-            unit = "forward" if cost == scattering(inputs, outputs) else "input_gradient"
+            unit = "forward" if cost == scattering_cost(inputs, outputs) else "input_gradient"
             works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
         self.shape = n, rows, columns, outputs
         return works

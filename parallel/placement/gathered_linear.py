@@ -16,8 +16,8 @@ class GatheredLinear(Layer):
     move: the Redistribute. linear: this rank's block of a Linear that has all rows.
     """
 
-    output_is_free = True
-    fused = True
+    output_may_be_overwritten = True
+    has_fused_backward = True
 
     def __init__(self, move, linear):
         self.move, self.linear, self.group, self.parameters = move, linear, move.group, linear.parameters
@@ -77,7 +77,7 @@ class GatheredLinear(Layer):
 
     def _finish(self, context):
         kept = context[self]
-        kept.take("transfer").wait()
+        kept.pop("transfer").wait()
         dx = context.gradient_space(kept.terms[0].shape, kept.terms[0])
         xp.copyto(dx, kept.terms[0])
         for term in kept.terms[1:]:

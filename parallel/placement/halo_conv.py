@@ -14,8 +14,8 @@ class HaloConv2d(Layer):
     that of this rank's part.
     """
 
-    output_is_free = True
-    fused = True
+    output_may_be_overwritten = True
+    has_fused_backward = True
 
     def __init__(self, conv, halo):
         self.conv, self.halo, self.parameters, self.dim = conv, halo, conv.parameters, halo.source.dim
@@ -30,7 +30,7 @@ class HaloConv2d(Layer):
         extended = space("out", step.there, x.dtype)
         step.move.keep(step, x, extended)
         transfer = step.move.start(step, x, space, self.name)
-        y, dim = self.conv.takes(extended, context), self.dim
+        y, dim = self.conv.begin_forward(extended, context), self.dim
         self.conv.compute(y, dim, self.inner, context)
         context.worked(self, "forward", size(self.inner) / max(1, y.shape[dim]))
         step.move.finish(step, transfer, extended)

@@ -25,7 +25,7 @@ from math import prod
 
 import numpy as np
 
-from nn.device import xp
+from nn.device import to_device, xp
 from nn.window import along
 from parallel.grid.collectives import COLLECTIVES
 from parallel.placement.partition import common, positions, resized, size
@@ -206,7 +206,7 @@ class Exchange(Move):
         mine, start = step.outgoing.part(me), 0
         for part, count in zip(step.sent_parts, outgoing, strict=True):
             if count:
-                block = x[along(dim, positions(part, mine))]
+                block = x[place_of(dim, positions(part, mine))]
                 send[start : start + count].reshape(block.shape)[...] = block
                 start += count
         transfer = step.group.start_exchange(send, outgoing, received, incoming, layer)
@@ -220,7 +220,7 @@ class Exchange(Move):
         arrives = size(kept) if step.adds else sum(map(size, step.received_parts))
         if arrives < size(behind):  # what is added to needs zeros, and so does what nobody holds
             out.fill(0)
-        out[along(dim, positions(kept, behind))] = x[along(dim, positions(kept, before))]
+        out[place_of(dim, positions(kept, behind))] = x[place_of(dim, positions(kept, before))]
 
     def finish(self, step, transfer, out):
         """Wait for the exchange, and put or add what arrived into `out`."""
@@ -230,7 +230,7 @@ class Exchange(Move):
             if not count:
                 continue
             block = transfer.received[start : start + count].reshape(resized(step.there, dim, size(part)))
-            where = along(dim, positions(part, mine))
+            where = place_of(dim, positions(part, mine))
             out[where] = out[where] + block if step.adds else block
             start += count
 
@@ -248,14 +248,14 @@ class Exchange(Move):
 
 class TakePart(Move):
     def run(self, step, x, space, layer):
-        return x[along(step.target.dim, step.incoming.part(step.group.rank))]
+        return x[place_of(step.target.dim, step.incoming.part(step.group.rank))]
 
 
 class PutIntoZeros(Move):
     def run(self, step, x, space, layer):
         out = space("out", step.there, x.dtype)
         out.fill(0)
-        out[along(step.source.dim, step.outgoing.part(step.group.rank))] = x
+        out[place_of(step.source.dim, step.outgoing.part(step.group.rank))] = x
         return out
 
 
@@ -305,6 +305,11 @@ class Member:
         self.size, self.rank = size, rank
 
 
+def place_of(dim, part):
+    """The index of a part of a dimension in an array, on whichever device that is."""
+    return along(dim, part if isinstance(part, slice) else to_device(part))
+
+
 def packed(x, dim, parts, space):
     """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
     counts = [x.size // max(x.shape[dim], 1) * size(part) for part in parts]
@@ -313,7 +318,7 @@ def packed(x, dim, parts, space):
     flat = space("send", (x.size,), x.dtype)
     start = 0
     for part, count in zip(parts, counts, strict=True):
-        block = x[along(dim, part)]
+        block = x[place_of(dim, part)]
         flat[start : start + count].reshape(block.shape)[...] = block
         start += count
     return flat, counts
@@ -329,7 +334,7 @@ def unpack(out, dim, parts, shapes, space, receive):
     receive(flat, counts)
     start = 0
     for part, shape, count in zip(parts, shapes, counts, strict=True):
-        out[along(dim, part)] = flat[start : start + count].reshape(shape)
+        out[place_of(dim, part)] = flat[start : start + count].reshape(shape)
         start += count
 
 

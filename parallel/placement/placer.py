@@ -315,6 +315,6 @@ class GlobalBatchNorm(BatchNorm):
         super().__init__(*arguments)
         self.group = group
 
-    def total(self, sums):
+    def sum_over_ranks(self, sums):
         self.group.all_reduce(sums, self.name)
         return sums

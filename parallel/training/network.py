@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from nn.device import empty, to_device, to_host, xp
 from nn.minibatch_checks import checked_minibatch
-from nn.sequence import sharing
+from nn.sequence import mark_in_place
 from nn.sequential import Sequential
 from nn.window import put
 from parallel.placement.partition import size
@@ -53,7 +53,7 @@ class ParallelSequential(Sequential):
 
     def arrange(self, layers):
         """The layers as they are: placing gave them their order, and the names of the serial layers that they belong to."""
-        return sharing(list(layers))
+        return mark_in_place(list(layers))
 
     def input_block(self, batch_size):
         """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
@@ -274,7 +274,7 @@ class ParallelSequential(Sequential):
         shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
-    def whole(self, parameter, everywhere=False):
+    def global_value(self, parameter, everywhere=False):
         """Gather the global array of which `parameter` holds this rank's block. Collective.
 
         It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.

@@ -71,7 +71,7 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=No
         total += finish()
         if not math.isfinite(total):
             net.reduction.drain()
-            raise Diverged(divergence.explained(net, total, x, context, partial(_first_not_finite, net.grid)))
+            raise Diverged(divergence.explain_divergence(net, total, x, context, partial(_first_not_finite, net.grid)))
         first += samples
     observed(net.observer, optimizer, "step")
     net.step += 1
@@ -88,7 +88,7 @@ def check_finite(net):
 
 def _first_not_finite(grid, arrays):
     """The position of the first of `arrays` that is not finite on some rank; len(arrays) if all are finite. Collective."""
-    finite = [divergence.is_finite(array) for array in arrays] + [False]
+    finite = [divergence.all_finite(array) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 

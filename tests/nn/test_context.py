@@ -235,7 +235,7 @@ def test_an_evaluation_between_leaves_a_training_context_alone():
 def test_backward_after_an_evaluation_is_refused():
     net = Sequential([BatchNorm(3)])
     net.forward(xp.ones((2, 3), np.float32))
-    with pytest.raises(ValueError, match="context of training"):
+    with pytest.raises(ValueError, match="training=True"):
         net.backward(xp.ones((2, 3), np.float32), net.context)
 
 
@@ -289,7 +289,7 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
 
 
 def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
-    monkeypatch.setattr("nn.conv_pool.LARGE", 1)
+    monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", 1)
     monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 12)
     net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
     with net.observed_by(listening):
@@ -298,12 +298,12 @@ def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
     for phase in ("forward", "input_gradient"):
         shares = [word[4] for word in listening.told if word[0] == "end" and word[1] == "1" and word[3] == phase]
         assert sum(shares) == pytest.approx(1)
-        assert len(shares) > 1 or not context[net.running[0]].in_blocks
+        assert len(shares) > 1 or not context[net.executed_layers[0]].in_blocks
     assert ("begin", "0", "Conv2d", "forward") in listening.told and ("begin", "0", "Conv2d", "gradients") in listening.told
 
 
 def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):
-    monkeypatch.setattr("nn.gemm.LONG", 1)
+    monkeypatch.setattr("nn.gemm.LONG_PRODUCT", 1)
     net, context = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context()
     x = xp.ones((300, 9), np.float32)
     calls = []

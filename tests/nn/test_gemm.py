@@ -43,5 +43,5 @@ def test_tiles_fit_and_follow_the_shape_alone():
         for transposed in ((False, False), (True, False), (False, True)):
             tile = gemm.tile(m, k, n, *transposed)
             if tile:
-                assert m % tile[0] == 0 and n % tile[1] == 0 and tile[0] * tile[1] * k <= gemm.SMALL
+                assert m % tile[0] == 0 and n % tile[1] == 0 and tile[0] * tile[1] * k <= gemm.SMALL_PRODUCT
     assert gemm.tile(128, 784, 512, False, False) == (16, 64)

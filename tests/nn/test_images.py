@@ -21,7 +21,7 @@ from nn import (
 )
 from nn.convolution import Patches, Winograd, algorithm, transforms
 from nn.device import is_cpu, to_device, to_host
-from nn.window import Window, span
+from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
 LAYERS = [
@@ -167,7 +167,7 @@ def test_a_span_is_where_windows_and_pixels_meet():
             for outputs in range(5):
                 for length in range(6):
                     pairs = [(p, p * stride + offset) for p in range(outputs) if 0 <= p * stride + offset < length]
-                    outer, inner = span(offset, stride, outputs, length)
+                    outer, inner = matching_slices(offset, stride, outputs, length)
                     assert list(zip(range(outputs)[outer], range(length)[inner], strict=True)) == pairs
                     assert len(range(outputs)[outer]) == len(range(length)[inner])
 
@@ -254,7 +254,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     context = Context()
     found = {}
     for large in (1, 1 << 40):
-        monkeypatch.setattr("nn.conv_pool.LARGE", large)
+        monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", large)
         monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 14)
         monkeypatch.setattr("nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
@@ -262,7 +262,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))
         y = to_host(net.forward(to_device(x), context)).copy()
         dx = net.backward(to_device(np.random.default_rng(1).standard_normal(y.shape)), context, input_gradient=not first)
-        assert context[net.running[0]].in_blocks == (large == 1 and is_cpu())
+        assert context[net.executed_layers[0]].in_blocks == (large == 1 and is_cpu())
         found[large] = [y, to_host(net.grads).copy(), *([] if first else [to_host(dx).copy()])]
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values(), strict=True):

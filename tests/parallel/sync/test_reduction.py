@@ -300,7 +300,7 @@ def test_sums_are_right_before_they_are_timed(comm):
 @mpi(2, 3)
 def test_products_in_pieces_equal_serial(comm, monkeypatch):
     """Every product is cut, and what is under way is tested after each piece and each layer."""
-    monkeypatch.setattr(gemm, "LONG", 1)
+    monkeypatch.setattr(gemm, "LONG_PRODUCT", 1)
     monkeypatch.setattr(reduction, "TEST_INTERVAL", 0.0)
     tests, test = [], Transfer.test
     monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
