@@ -5,6 +5,8 @@ from numbers import Integral
 
 import numpy as np
 
+from nn.device import to_device
+
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a window slides along
 
 
@@ -113,7 +115,7 @@ def put(array, index, block):
     """Write a block to the place from which `take` would read it."""
     if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would combine index arrays elementwise
         index = np.ix_(*(np.arange(n)[part] for part, n in zip(index, array.shape, strict=True)))
-    array[tuple(index)] = block
+    array[tuple(part if isinstance(part, slice) else to_device(part) for part in index)] = block
 
 
 def matching_slices(offset, stride, outputs, length, first=0):

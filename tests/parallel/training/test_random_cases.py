@@ -25,6 +25,7 @@ from nn import (
     Sigmoid,
     Tanh,
 )
+from nn.device import is_cpu
 from nn.sequence import output_shape
 from parallel import Partition, ProcessGrid
 from parallel.placement.plans import weighted
@@ -112,7 +113,8 @@ class Case:
                 layer.name: Partition.owned(rng.integers(0, self.sizes["model"], layer.outputs), self.sizes["model"])
                 for layer in weighted(net) if rng.random() < 0.7
             }  # fmt: skip
-        self.options["reduction"] = str(rng.choice(["plain", "overlap:1", "shared"]))
+        reduction = str(rng.choice(["plain", "overlap:1", "shared"]))
+        self.options["reduction"] = reduction if is_cpu() else "plain"  # the others need the host's memory
         self.options["sharded"] = bool(rng.random() < 0.5)
         self.micro_batches = int(rng.integers(1, 4)) if not any("BatchNorm" in repr(leaf) for leaf in net.leaves()) else 1
         # Momentum keeps the differences of rounding as they are; what divides by small gradients makes them larger.
