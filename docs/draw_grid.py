@@ -94,7 +94,7 @@ def convolution(axes, batch=2, height=2, model=2, kernels=32):
         left = b * (model + 0.12) * (CELL_WIDTH + GAP)
         arrow(axes, (left, bottom - 0.22), (left + plane, bottom - 0.22), "along model: activations", SAMPLES,
               at=(left + plane / 2, bottom - 0.5))  # fmt: skip
-    arrow(axes, (plane / 2, CELL_HEIGHT + 0.2), (right - plane / 2, CELL_HEIGHT + 0.2),
+    arrow(axes, (0, CELL_HEIGHT + 0.2), (right, CELL_HEIGHT + 0.2),
           "along batch and height: gradients of the kernels", WEIGHTS, at=(right / 2, CELL_HEIGHT + 0.45))  # fmt: skip
     arrow(axes, (-0.22, CELL_HEIGHT), (-0.22, bottom), "along height: halos\n(rows at the borders)", SAMPLES,
           at=(-0.62, (CELL_HEIGHT + bottom) / 2), rotation=90)  # fmt: skip

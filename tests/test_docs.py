@@ -69,6 +69,9 @@ SMALL = {
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
     "--grid batch=2,height=2": STEPS,
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid height=2,model=2": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh "
+    "--grid model=2": Small("--epochs 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid height=2 "
     "--steps 50 --trace trace.json --profile --report report.json": Small("--steps 8 --batch-size 16"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
@@ -93,7 +96,7 @@ SMALL = {
     "--grid batch=2,model=2": STEPS,
     "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python experiments/usability/automatic.py": Small(ranks=2),
     # ----- sweeps and figures
-    '.venv/bin/python -m experiments.sweep --dataset mnist --nets "mlp:512,512,relu" --ranks 1,2,4 '
+    '.venv/bin/python -m experiments.sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 '
     "--out results/sweep.jsonl": SWEEP,
     ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
     ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
@@ -391,9 +394,10 @@ def test_files_that_are_named_exist(document):
 
 def test_the_readme_names_every_program():
     section = (ROOT / "README.md").read_text().split("## Programs")[1].split("\n## ")[0]
-    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    cells = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
+    named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(named) == programs()
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 112
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 114

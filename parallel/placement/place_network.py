@@ -1,7 +1,10 @@
 """A whole network placed: the layers that one rank runs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+
+import numpy as np
 
 from parallel.placement.layout import Layout
 from parallel.placement.partition import Partition, Split
@@ -48,12 +51,17 @@ def place(net, grid, plan, shares=None, owners=None):
 def splits(sizes, shares=None):
     """{axis: Split} of a grid: even, or by `shares`, {axis: weights}. ValueError for shares that do not fit the grid."""
     if not isinstance(shares or {}, dict):
-        raise ValueError(f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}")
+        raise ValueError(
+            f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
+        )
     for axis, weights in (shares or {}).items():
         if axis not in sizes:
             raise ValueError(f"shares: unknown axis {axis}; there are {', '.join(sizes)}")
-        if not isinstance(weights, list | tuple) or not all(isinstance(w, Real) and 0 <= w < LARGEST for w in weights):
-            raise ValueError(f"shares: those of the axis {axis} must be numbers of at least 0, one for each rank, not {weights!r}")
+        sized = isinstance(weights, Sequence | np.ndarray) and not isinstance(weights, str)
+        if not sized or not all(isinstance(w, Real) and 0 <= w < LARGEST for w in weights):
+            raise ValueError(
+                f"shares: those of the axis {axis} must be numbers of at least 0, one for each rank, not {weights!r}"
+            )
         if not any(weights):
             raise ValueError(f"shares: some rank of the axis {axis} must have a share above 0")
         if len(weights) != sizes[axis]:
