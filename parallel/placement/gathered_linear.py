@@ -1,4 +1,4 @@
-"""A Linear layer whose input is still on its way when it begins to multiply."""
+"""A Linear layer that overlaps the all-gather of its input with its matrix products."""
 
 from nn.device import xp
 from nn.gemm import column_sums, matmul
@@ -7,13 +7,16 @@ from parallel.placement.partition import size
 
 
 class GatheredLinear(Layer):
-    """A Redistribute `Shard(C) -> Replicate` and the Linear behind it: the same numbers but for the order of sums.
+    """A Redistribute `Shard(C) -> Replicate` and the Linear that follows it, run as one layer so that the two overlap.
 
-    Blocks of features are multiplied as they lie, so that nothing is packed: forward, y = sum_r x_r W_r, beginning with
-    the own block while the others arrive; backward, the gradients dy W_r^T of the others' blocks are on their way to
-    them (the reduce-scatter) while the gradient of the weights is computed.
+    The result equals that of the two layers except for the order in which terms are summed. Each rank's block of features is
+    multiplied from the buffer in which it arrived, so nothing is packed. Forward computes y = sum_r x_r W_r: it starts the
+    all-gather and multiplies this rank's own block x_r while the blocks of the other ranks arrive. Backward computes the
+    partial sums dy W_r^T of the input's gradient, starts their reduce-scatter, and computes the gradient of the weights
+    meanwhile.
 
-    move: the Redistribute. linear: this rank's block of a Linear that has all rows.
+    move: the Redistribute. linear: this rank's block of the Linear, which has all rows of the weight (all input features).
+    Input (samples, features of this rank), output (samples, columns of the block). All passes are collective over the group.
     """
 
     output_may_be_overwritten = True
@@ -27,12 +30,12 @@ class GatheredLinear(Layer):
 
     @property
     def parts(self):
-        """The slices of the features, those of one rank each."""
+        """For each rank, the slice of the features that it holds."""
         return self.move.source.partition.parts
 
     def forward(self, x, context):
         workspace, parts = context[self].workspace, self.parts
-        context[self].transfer = None  # the one that is under way while the weights' gradients are computed
+        context[self].transfer = None  # backward puts its reduce-scatter here: `gradients` tests it, so that it makes progress
         me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias.value
         blocks = [workspace(f"x {rank}", (len(x), size(part)), x.dtype) for rank, part in enumerate(parts)]
         context[self].blocks = blocks

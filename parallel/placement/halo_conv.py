@@ -1,4 +1,4 @@
-"""A convolution of images whose rows or columns are shared out: it computes while those that it needs of others arrive."""
+"""A convolution of images that are sharded by height or width, which computes while its halo arrives."""
 
 from nn.device import xp
 from nn.layer import Layer
@@ -6,12 +6,15 @@ from parallel.placement.partition import positions, size
 
 
 class HaloConv2d(Layer):
-    """A Conv2d of shards of the images, equal to the one of the whole images.
+    """A Conv2d on images that are sharded by height or width; together the ranks compute what a Conv2d of whole images does.
 
-    While the halo is under way, the outputs that need none are computed; backward, the kernel's gradient.
+    Forward starts the exchange of the halo, computes the outputs that need no halo meanwhile, and then those at the borders.
+    Backward starts the exchange that returns the gradients of the halo to their owners, and computes the gradients of the
+    kernel and the bias meanwhile.
 
-    halo: the Redistribute from the rows, or columns, that ranks own to those that they need. conv: a Conv2d whose window is
-    that of this rank's part.
+    conv: a Conv2d whose window pads this rank's part of the images as it would be padded within the whole images.
+    halo: the Redistribute from the rows (or columns) that each rank owns to those that its outputs need.
+    Input and output are this rank's (samples, height, width, channels). All passes are collective over the group of the halo.
     """
 
     output_may_be_overwritten = True
@@ -42,11 +45,11 @@ class HaloConv2d(Layer):
         return self.halo.step(direction, x.shape, context.batch_size)
 
     def _inner(self):
-        """The slice of the output's rows, or columns, that look at owned ones alone."""
+        """The slice of this rank's output rows (or columns) whose windows cover only input rows that this rank owns itself."""
         window, rank = self.conv.window, self.halo.group.rank
         owned, needed = self.halo.source.partition, self.halo.target.partition
         kept = owned.intersection(rank, needed, rank)
-        own = positions(kept, needed.part(rank))  # in the extended block
+        own = positions(kept, needed.part(rank))  # the owned rows, counted from the first needed row
         dim, length = self.dim, needed.size(rank)
         looks = [window.input_part(dim, slice(i, i + 1), length) for i in range(window.outputs(dim, length))]
         inside = [i for i, seen in enumerate(looks) if size(kept) and seen.start >= own.start and seen.stop <= own.stop]
@@ -70,12 +73,15 @@ class HaloConv2d(Layer):
         return self._finish_back(extended, transfer, context)
 
     def _start_back(self, extended, context):
-        """Begin to send the gradients of what others own back to them: a transfer."""
+        """Begin to send the gradients of the halo back to the ranks that own its rows; returns the transfer."""
         step = self._step("backward", extended, context)
         return step.move.start(step, extended, self.halo.space("backward", context), self.name)
 
     def _finish_back(self, extended, transfer, context):
-        """The gradient of the owned part, from that of the needed one."""
+        """Wait for the exchange; returns the gradient of the owned rows, to which other ranks have contributed.
+
+        extended: the gradient of all rows that this rank needed.
+        """
         step = self._step("backward", extended, context)
         dx = context.gradient_space(step.there, extended)
         step.move.keep(step, extended, dx)

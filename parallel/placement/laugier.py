@@ -1,8 +1,9 @@
 """The two redistributions of Laugier et al. 2018 (Algorithms 2 and 3), which are not adjoint to each other.
 
-There every rank of the model axis computes the same activations and the same whole gradient of them. So an all-gather needs
-only a slice in backward, and the gradient that a layer hands back, one partial sum on each rank, must be all-reduced. Over the
-two directions that moves 3 (P-1)/P of a layer's activations where adjoint pairs move 2 (P-1)/P.
+In these algorithms every rank of the model axis holds all activations of a layer and the whole gradient of them. So the
+backward of the all-gather is only a slice, while the gradient of a layer's input, of which each rank computes one partial sum,
+must be all-reduced. Over both directions a rank sends 3 (P-1)/P of a layer's activations; the adjoint pair all-gather and
+reduce-scatter sends 2 (P-1)/P.
 """
 
 from parallel.placement.placements import Partial, Replicate
@@ -10,9 +11,9 @@ from parallel.placement.redistribute import Redistribute
 
 
 class GatherThenSlice(Redistribute):
-    """Forward: all-gather the features. Backward: slice the gradient, which every rank holds whole.
+    """Forward: all-gather the features. Backward: take this rank's slice of the gradient, which every rank holds whole.
 
-    shard: the placement of the features before.
+    group: the ranks of the model axis. shard: the placement of the features before the all-gather. shape: of a whole sample.
     """
 
     def __init__(self, group, shard, shape):
@@ -27,7 +28,7 @@ class GatherThenSlice(Redistribute):
 
 
 class CopyThenReduce(Redistribute):
-    """Forward: nothing, every rank has the input whole. Backward: all-reduce the partial sums of its gradient."""
+    """Forward: nothing, since every rank has the whole input. Backward: all-reduce the partial sums of the input's gradient."""
 
     def __init__(self, group, shape):
         super().__init__(group, Replicate(), Replicate(), shape)

@@ -1,4 +1,4 @@
-"""The table of moves: how an array that is placed in one way along an axis becomes placed in another way.
+"""The table of moves: how an array is brought from one placement along an axis of the grid to another.
 
 | forward                                                  | collective     | backward                                |
 |----------------------------------------------------------|----------------|-----------------------------------------|
@@ -7,17 +7,17 @@
 | `Partial -> Replicate`                                   | all-reduce     | `Partial -> Replicate`                  |
 | `Shard(d, p) -> Shard(e, q)`                             | all-to-all     | `Shard(e, q) -> Shard(d, p)`            |
 | `Shard(d, p) -> Shard(d, q)`                             | exchange       | `Shard(d, q) -> Shard(d, p)`            |
-| `Replicate -> Shard(d, p)`: take a part                  | -              | `Shard(d, p) -> Partial`                |
-| `Shard(d, p) -> Partial`: put it into zeros              | -              | `Replicate -> Shard(d, p)`              |
-| `Replicate -> Partial`: the first rank keeps it          | -              | `Replicate -> Partial`                  |
+| `Replicate -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Partial`                |
+| `Shard(d, p) -> Partial`: pad the part with zeros        | -              | `Replicate -> Shard(d, p)`              |
+| `Replicate -> Partial`: zeros on all but the first rank  | -              | `Replicate -> Partial`                  |
 
-Each row says how the move runs, which collective it is, and how many elements a rank sends. The run, the byte formulas, the
-cost model and the planner read this table; what a collective is called, costs and waits for stands in
-`parallel/grid/collectives.py`, by the name given here.
+Each row of the table is a subclass of Move, which says how the move is executed, which collective it uses, and how many
+elements a rank sends. Training, the byte formulas, the cost model and the planner all use this one table. The collectives
+themselves, with their costs, are in `parallel/grid/collectives.py`, by the name in the second column.
 
-An exchange sends each rank what it needs of what others hold: the halos of height shards, the rebalancing of shards of one
-dimension, and partitions by owner map are all exchanges. Where the parts it comes from overlap, as backward from a halo, what
-several ranks hold of an element are partial sums, and they are added.
+An exchange sends each rank the elements that it needs and other ranks hold. Halos, changes of the partition of one dimension,
+and owner maps are all exchanges. Where the parts of the source overlap, as in backward from a halo, the ranks that hold the
+same element hold partial sums of it, and the exchange adds them.
 """
 
 from functools import cached_property, lru_cache
@@ -33,13 +33,14 @@ from parallel.placement.placements import Partial, Replicate, Shard
 
 
 class Step:
-    """One direction of a redistribution, of arrays of one shape, as one rank of the group sees it.
+    """One direction of a redistribution on one rank of the group, for arrays of one shape.
 
-    group: the ranks of the axis; anything with a `size` and a `rank`. source, target: placements. here: the shape of this
-    rank's array. samples: how many the group holds together, for those placements that shard them.
+    group: the ranks of the axis, anything with a `size` and a `rank`. source, target: placements. here: the shape of this
+    rank's array before the move. samples: how many samples the ranks of the group hold together.
 
-    move: its row of the table. there: the shape of what this rank holds afterwards. outgoing, incoming: the Partitions of the
-    dimensions before and behind, where they are sharded.
+    move: the row of the table. there: the shape of this rank's array after the move. outgoing, incoming: the Partition of the
+    dimension that the source and the target shard; None where they shard none.
+    KeyError if the table has no such move.
     """
 
     def __init__(self, group, source, target, here, samples):
@@ -66,19 +67,22 @@ class Step:
 
     @cached_property
     def most(self):
-        """The most elements that any rank of the group sends or receives: the others wait for that rank."""
+        """The most elements that any rank of the group sends or receives in an exchange; 0 for all other moves.
+
+        In an exchange ranks send different amounts, and it ends when the rank with the longest message has finished.
+        """
         return self.move.most(self)
 
     @property
     def copies(self):
-        """(elements, how many of them lie side by side) of each array that is packed into or unpacked from a message buffer."""
+        """(elements, length of a contiguous run) for each array that is packed into or unpacked from a message buffer."""
         return [
             (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
             for shard, shape in ((self.target, self.here), (self.source, self.there))
             if self.kind is not None and shard.dim not in (None, 0)
         ]
 
-    # ----- what an exchange needs
+    # ----- for exchanges
 
     @cached_property
     def sent_parts(self):
@@ -99,12 +103,12 @@ class Step:
 
     @cached_property
     def row(self):
-        """Elements of the array for each index of the dimension."""
+        """How many elements this rank's array has for one index of the dimension."""
         return prod(resized(self.here, self.source.dim, 1))
 
 
 def held_indices(partition):
-    """The indices that at least one rank holds, an array."""
+    """The indices that at least one rank holds, as an array."""
     held = np.zeros(partition.length, bool)
     for part in partition.parts:
         held[part] = True
@@ -117,15 +121,18 @@ class Move:
     kind = None
 
     def run(self, step, x, space, layer):
-        """x, this rank's array, as the step's target places it. space: workspaces by name; layer: for the tally."""
+        """Move x, this rank's array, from the source of a Step to its target; returns the new array. Collective over the group.
+
+        space: a function (name, shape, dtype) that returns a workspace. layer: the name under which the bytes are counted.
+        """
         raise NotImplementedError
 
     def buffer(self, step):
-        """(elements of this rank's send buffer, those of them that are for itself)."""
+        """(elements of this rank's send buffer, how many of them it keeps for itself)."""
         raise NotImplementedError
 
     def most(self, step):
-        """See `Step.most`: 0 where this rank's own message says enough."""
+        """See `Step.most`. It is 0 where the cost follows from what this rank sends."""
         return 0
 
 
@@ -187,7 +194,7 @@ class AllToAll(Move):
 
 
 class Exchange(Move):
-    """An exchange between neighbours, which can overlap with computing: `start` begins it, `finish` waits for it."""
+    """Point-to-point messages between neighbours. `start` returns at once, so that computing can overlap; `finish` waits."""
 
     kind = "exchange"
 
@@ -199,7 +206,10 @@ class Exchange(Move):
         return out
 
     def start(self, step, x, space, layer):
-        """Begin to send what others need of x, and to receive what this rank needs: a transfer with the `received` buffer."""
+        """Start sending the parts of x that other ranks need, and receiving those that this rank needs.
+
+        Returns a transfer, whose attribute `received` is the flat buffer for what arrives.
+        """
         dim, me = step.source.dim, step.group.rank
         outgoing, incoming = self.counts(step, step.sent_parts), self.counts(step, step.received_parts)
         send, received = (space(name, (sum(c),), x.dtype) for name, c in (("send", outgoing), ("receive", incoming)))
@@ -218,12 +228,12 @@ class Exchange(Move):
         dim, kept = step.source.dim, step.sent_parts[step.group.rank]
         before, behind = step.outgoing.part(step.group.rank), step.incoming.part(step.group.rank)
         arrives = size(kept) if step.adds else sum(map(size, step.received_parts))
-        if arrives < size(behind):  # what is added to needs zeros, and so does what nobody holds
+        if arrives < size(behind):  # zeros where partial sums are added, and where no rank holds the element
             out.fill(0)
         out[place_of(dim, positions(kept, behind))] = x[place_of(dim, positions(kept, before))]
 
     def finish(self, step, transfer, out):
-        """Wait for the exchange, and put or add what arrived into `out`."""
+        """Wait for the exchange, and copy what arrived into `out`, or add it where the ranks hold partial sums."""
         transfer.wait()
         dim, mine, start = step.source.dim, step.incoming.part(step.group.rank), 0
         for part, count in zip(step.received_parts, self.counts(step, step.received_parts), strict=True):
@@ -236,7 +246,7 @@ class Exchange(Move):
 
     @staticmethod
     def counts(step, parts):
-        """Elements of the message with each rank."""
+        """For each rank, the number of elements in the message that is exchanged with it."""
         return [0 if rank == step.group.rank else size(part) * step.row for rank, part in enumerate(parts)]
 
     def buffer(self, step):
@@ -278,7 +288,7 @@ MOVES = {
 
 
 def move_of(source, target):
-    """The row of the table for two placements; KeyError where there is none."""
+    """The row of the table for two placements; KeyError if there is none."""
     key = type(source), type(target)
     if key == (Shard, Shard):
         key += (SAME if source.dim == target.dim else OTHER,)
@@ -286,7 +296,10 @@ def move_of(source, target):
 
 
 def elements_sent(source, target, samples, shape, group_size):
-    """Elements that all ranks of a group send together in one move of samples of a shape that the group holds whole."""
+    """Elements that all ranks of a group together send in one move.
+
+    source, target: placements. samples: how many the group holds together. shape: of a whole sample.
+    """
     if source == target or group_size == 1:
         return 0
     whole, total = (samples, *shape), 0
@@ -299,19 +312,19 @@ def elements_sent(source, target, samples, shape, group_size):
 
 
 class Member:
-    """One rank of a group of some size, without a communicator."""
+    """One rank of a group of a given size, for a Step that is only counted and never run."""
 
     def __init__(self, size, rank):
         self.size, self.rank = size, rank
 
 
 def place_of(dim, part):
-    """The index of a part of a dimension in an array, on whichever device that is."""
+    """The index tuple that selects a part (a slice or an index array) of a dimension, on the device in use."""
     return along(dim, part if isinstance(part, slice) else to_device(part))
 
 
 def packed(x, dim, parts, space):
-    """x cut along `dim` into contiguous blocks, one after another, and their element counts."""
+    """(a flat send buffer, element counts): x cut along `dim` into one contiguous block for each of `parts`, in their order."""
     counts = [x.size // max(x.shape[dim], 1) * size(part) for part in parts]
     if dim == 0 and all(isinstance(part, slice) for part in parts):
         return x, counts
@@ -325,7 +338,10 @@ def packed(x, dim, parts, space):
 
 
 def unpack(out, dim, parts, shapes, space, receive):
-    """Let `receive` write the blocks of all ranks one after another, and put them to their places in `out` along `dim`."""
+    """Receive one block from each rank, and copy each to its part of `out` along `dim`.
+
+    shapes: of the blocks. receive: a function (flat buffer, element counts) that receives all blocks one after another.
+    """
     counts = [prod(shape) for shape in shapes]
     if dim == 0 and all(isinstance(part, slice) for part in parts):
         receive(out.reshape(-1), counts)
@@ -342,7 +358,7 @@ def unpack(out, dim, parts, shapes, space, receive):
 def exchanged(outgoing, incoming, rank):
     """(indices that this rank sends, the most indices that any rank sends or receives) in an exchange between two Partitions.
 
-    It takes time and memory in proportion to the length of the dimension and the ranks that hold any of it.
+    Time and memory grow linearly with the length of the dimension and with the number of ranks that hold any index.
     """
     needed, held = copies_before(incoming), copies_before(outgoing)
     sent, most = 0, 0
@@ -357,7 +373,7 @@ def exchanged(outgoing, incoming, rank):
 
 
 def copies_before(partition):
-    """For each index i of the dimension, and for its end: how many copies the ranks hold of the indices below i."""
+    """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
     copies = np.zeros(partition.length + 1, np.int64)
     for rank in range(partition.occupied):
         copies[1:][partition.part(rank)] += 1
@@ -365,7 +381,7 @@ def copies_before(partition):
 
 
 def copies_of(part, before):
-    """How many copies there are of the indices of a part. before: what `copies_before` returned."""
+    """How many copies the ranks together hold of the indices of a part. before: what `copies_before` returned."""
     if isinstance(part, slice):
         return int(before[part.stop] - before[part.start])
     return int((before[part + 1] - before[part]).sum())

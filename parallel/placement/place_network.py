@@ -1,4 +1,4 @@
-"""A whole network placed: the layers that one rank runs."""
+"""Placing a whole network on a process grid: from a serial network and a plan to the layers that one rank runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, choices, feature_sizes, parse_plan, weighted
 
-LARGEST = 1e100  # of a share: sums and products of shares stay finite
+LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
 
 @dataclass
 class Placed:
-    """What a plan makes of a network on one rank.
+    """A network as one rank runs it.
 
-    layers: those of this rank, with the redistributions between them. plan: the choice of each layer with weights.
-    splits: {axis: Split}, how each axis divides things. input, output: the Layouts of what goes in and comes out.
+    layers: the layers with this rank's blocks of the weights, and the redistributions between them. plan: a list with the
+    choice of each layer with weights, see `plans.py`. splits: {axis: Split}, the Split by which each axis divides the dimension
+    that it shards. input, output: the Layouts of the minibatch and of the network's outputs.
     """
 
     layers: list
@@ -30,9 +31,10 @@ class Placed:
 
 
 def place(net, grid, plan, shares=None, owners=None):
-    """The network on one rank of a grid, a description that costs no memory: a Placed.
+    """Place a network on one rank of a grid; returns a Placed, whose layers have no memory allocated yet.
 
-    grid: a ProcessGrid, or a description of one. plan, shares, owners, errors: see `parallelize`.
+    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`.
+    Raises ValueError if the network cannot be placed, or the plan, the shares or the owners do not fit it or the grid.
     """
     layers, shape = checked(net)
     words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
@@ -49,7 +51,10 @@ def place(net, grid, plan, shares=None, owners=None):
 
 
 def splits(sizes, shares=None):
-    """{axis: Split} of a grid: even, or by `shares`, {axis: weights}. ValueError for shares that do not fit the grid."""
+    """{axis: Split}: how each axis of a grid divides a dimension, evenly or in proportion to `shares`.
+
+    sizes: {axis: number of ranks}. shares: {axis: one weight for each rank}. ValueError for shares that do not fit the grid.
+    """
     if not isinstance(shares or {}, dict):
         raise ValueError(
             f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
@@ -70,9 +75,9 @@ def splits(sizes, shares=None):
 
 
 def checked_owners(owners, layers, grid):
-    """{name of a layer: Partition of its outputs}; ValueError where one does not fit its layer or the grid.
+    """{name of a layer: Partition of its outputs}; ValueError if one does not fit its layer or the grid.
 
-    owners: the same, or in a Partition's place a list with the owner of each output.
+    owners: {name of a layer: a Partition, or a list with the owner of each output}. layers: the layers with weights.
     """
     outputs, ranks = {layer.name: layer.outputs for layer in layers}, grid.sizes[CHOSEN]
     owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
@@ -88,7 +93,7 @@ def checked_owners(owners, layers, grid):
 
 
 def as_partition(name, owners, ranks):
-    """A Partition as it is; a list of owners as one. ValueError if it is neither."""
+    """The Partition given as such or as a list with the owner of each output. ValueError if it is neither."""
     if isinstance(owners, Partition):
         return owners
     try:
@@ -98,7 +103,7 @@ def as_partition(name, owners, ranks):
 
 
 def checked(net):
-    """(layers with weights, shape of a sample) of a network; ValueError if it can not be placed."""
+    """(layers with weights, shape of a sample) of a network; ValueError if it cannot be placed."""
     layers = weighted(net)
     if not layers:
         raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")

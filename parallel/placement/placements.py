@@ -1,4 +1,4 @@
-"""Where the parts of a global array are, along one axis of the process grid.
+"""Placements: how a global array is distributed over the ranks along one axis of the process grid.
 
 | placement               | meaning                                                          | adjoint                 |
 |-------------------------|------------------------------------------------------------------|-------------------------|
@@ -6,22 +6,26 @@
 | `Replicate`             | every rank of the axis holds the whole array                     | `Partial`               |
 | `Partial`               | the ranks of the axis hold partial sums, which add up to the array | `Replicate`           |
 
-The adjoint is the placement of the gradient: the gradients of copies have to be summed, and each term of a sum has the
-gradient of the sum. Where the parts of a Shard overlap, the gradients of the copies of an element are partial sums as well;
-the exchange that leads back to disjoint parts adds them.
+The adjoint is the placement of the array's gradient. If every rank holds a copy, each rank computes a partial sum of the
+gradient, and these must be added. If every rank holds a partial sum, the gradient of each partial sum is the gradient of the
+whole sum. Where the parts of a Shard overlap, as with a halo, the gradients of an element that several ranks hold are partial
+sums too; the exchange back to parts that do not overlap adds them.
 """
 
 from dataclasses import dataclass
 
 from parallel.placement.partition import Partition, Split
 
-N, H, W, C = 0, 1, 2, -1  # the dimensions of activations: samples, rows and columns of images; features or channels are last
-PIXELS = H, W  # those that only images have
+N, H, W, C = 0, 1, 2, -1  # dimensions of activations: samples, image rows, image columns; the last one is features or channels
+PIXELS = H, W  # the dimensions that only images have
 
 
 @dataclass(frozen=True)
 class Shard:
-    """dim: the dimension. partition: a Partition of it; or a Split, where its length is that of a minibatch to come."""
+    """Each rank holds its part of one dimension.
+
+    dim: the dimension. partition: a Partition of it; for the samples a Split, because the batch size is not known yet.
+    """
 
     dim: int
     partition: Partition | Split
@@ -31,7 +35,7 @@ class Shard:
         return self
 
     def partition_of(self, samples):
-        """The Partition of the dimension, in a minibatch of so many samples."""
+        """The Partition of the dimension. samples: of the minibatch, which is the length of the dimension where that is N."""
         return self.partition.of_length(samples)
 
     def __str__(self):
@@ -40,6 +44,8 @@ class Shard:
 
 @dataclass(frozen=True)
 class Replicate:
+    """Every rank holds the whole array."""
+
     dim = None  # no dimension is sharded
 
     @property
@@ -52,6 +58,8 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Partial:
+    """Every rank holds an array of the full shape; the global array is the sum of them."""
+
     dim = None
 
     @property

@@ -1,4 +1,4 @@
-"""From the layers of a serial network to those of one rank: layer by layer, with the redistributions between them."""
+"""The Placer turns the layers of a serial network into those of one rank, and inserts the redistributions between them."""
 
 from copy import copy
 from functools import lru_cache, partial
@@ -18,13 +18,14 @@ from parallel.placement.redistribute import Redistribute
 
 
 class Placer:
-    """Walks through a network and knows how the activations are placed along every axis.
+    """Goes through a network layer by layer and keeps track of how the activations are placed along every axis.
 
-    grid: a ProcessGrid, or a description of one. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
-    shape: of a sample here. splits: {axis: Split}, how an axis divides what nothing else divides already. owners: {name of a
-    layer: Partition} of the outputs of layers that are split by "out" in another way.
-    at: {axis: placement} here, of the axes that have several ranks. order: those that shard the samples, outermost first.
-    layers: what was placed so far.
+    grid: a ProcessGrid or a GridDescription. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
+    splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: {name of a layer: Partition},
+    which replaces the Split for the outputs of that layer if its choice is "out".
+    The state changes from layer to layer. shape: of a whole sample of the activations at this point. at: {axis: placement} of
+    them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. layers: the layers
+    placed so far.
     """
 
     def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
@@ -34,29 +35,33 @@ class Placer:
         self.layers = []
 
     def _start(self, axis):
-        """The placement in which the first layer with weights wants its input, which is read in this form."""
+        """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""
         return self._wanted(axis, next(iter(self.choices[axis].values())), INPUT, {})
 
     def _wanted(self, axis, choice, kinds, at):
-        """The placement that a choice means along an axis. kinds: INPUT or OUTPUT of `plans.py`; at: what there is already,
-        which a Shard of the same dimension keeps."""
+        """The placement along an axis that a choice requires.
+
+        kinds: INPUT or OUTPUT of `plans.py`. at: {axis: placement} now; if the axis shards the required dimension already, its
+        Shard is kept, whatever its partition.
+        """
         kind = kinds[choice]
         if kind in (Replicate(), Partial()):
             return kind
         return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
 
     def shard(self, axis, dim):
-        """The Shard of a dimension along an axis that divides it as that axis divides everything."""
+        """The Shard of a dimension along an axis, divided by the Split of that axis."""
         split = self.splits[axis]
         return Shard(dim, split if dim == N else split.of_length(self.shape[dim - 1 if dim > 0 else dim]))
 
     @property
     def layout(self):
+        """The Layout of the activations at this point."""
         placements = {axis: self.at[axis] for axis in (*self.order, *(axis for axis in self.at if axis not in self.order))}
         return Layout((None, *self.shape), self.grid.sizes, placements)
 
     def place(self, layers):
-        """Place the layers one after another. ValueError for a kind of layer that there is no rule for."""
+        """Place the layers one after another. ValueError for a kind of layer for which there is no rule."""
         for layer in layers:
             kind = next((kind for kind in type(layer).__mro__ if kind in PLACES), None)
             if kind is None:
@@ -65,20 +70,23 @@ class Placer:
             self.shape = layer.output_shape(self.shape)
 
     def finish(self):
-        """Bring the outputs to where the loss is computed: each rank has samples of its own."""
+        """Move the outputs to where the loss is computed: along each axis they are sharded by samples or replicated."""
         for axis, placement in self.at.items():
             if placement != Replicate():
                 self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name):
-        """Append the redistributions that bring the activations to the placement `target` along an axis."""
+        """Append the redistributions that bring the activations to the placement `target` along an axis.
+
+        name: of the layer that needs them, under which their communication is counted.
+        """
         source = self.at[axis]
         if source == target:
             return
         inner = self.order[self.order.index(axis) + 1 :] if axis in self.order else ()
-        for other in reversed(inner):  # their parts are parts of what this axis is about to put together
+        for other in reversed(inner):  # inner axes divide the samples of one rank of this axis, so they are undone first
             self.move(other, Replicate(), name)
-        if source == Partial() and target.dim is None:  # a reduce-scatter first: two moves of fewer bytes
+        if source == Partial() and target.dim is None:  # a reduce-scatter, then an all-gather
             self._append_move(axis, self.shard(axis, C), name)
         self._append_move(axis, target, name)
         for other in inner:
@@ -101,7 +109,7 @@ class Placer:
         self.layers.append(layer)
 
     def whole_values(self, name):
-        """Reduce partial sums, for layers that are not linear and so cannot work on them."""
+        """Reduce partial sums with a reduce-scatter, for layers that are not linear and so need the sums themselves."""
         for axis, placement in self.at.items():
             if placement == Partial():
                 self.move(axis, self.shard(axis, C), name)
@@ -113,7 +121,7 @@ class Placer:
     # ----- one method for each kind of layer
 
     def weights(self, layer):
-        """A Linear or Conv2d: its input is moved to the placement of each choice, and the rank keeps its block of the weights."""
+        """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)
@@ -139,8 +147,8 @@ class Placer:
     def _block(self, layer, choices):
         """(the block of a Linear or Conv2d that this rank holds, the placements of its output by axis).
 
-        Each axis shards the weight's outputs, its inputs, or neither. Of a sum over the inputs the bias is a term as well:
-        the first rank that has inputs adds it.
+        Each axis shards the weight's outputs, its inputs, or neither. Where the inputs are sharded, every rank computes a
+        partial sum of the output. The bias must be added only once: the first rank that has any inputs adds it.
         """
         weight, bias, outputs = {}, {}, {}
         for axis, choice in choices.items():
@@ -162,17 +170,18 @@ class Placer:
         return block, outputs
 
     def _hides_gather(self, before, block):
-        """Whether to overlap an all-gather with the products of the Linear that needs it: where it crosses nodes."""
+        """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
         if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not is_cpu():
             return False
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 
     def _windowed(self, window):
-        """(the window of this rank's outputs, {axis: Shard} of them, [Redistribute]) where images are in parts.
+        """What a layer with a window needs where images are sharded by height or width.
 
-        Each Redistribute is the halo along one axis: from what the ranks own to what their parts of the outputs look at. What
-        the second one sends has the halo of the first, so that corners come as well.
+        Returns (the window of this rank's outputs, {axis: Shard} of the outputs, a list with the halo of each axis). A halo is
+        a Redistribute from the rows or columns that each rank owns to those that the windows of its outputs cover. The second
+        halo also sends what the first one has brought, so that the corners arrive too.
         """
         mine, parts, halos = window, {}, []
         for axis in self._sharding(*PIXELS):
@@ -188,6 +197,7 @@ class Placer:
         return mine, parts, halos
 
     def pool(self, layer):
+        """A pooling: it gets a halo where its windows cover rows or columns of other ranks."""
         self.whole_values(layer.name)
         new = copy(layer)
         new.window, parts, halos = self._windowed(layer.window)
@@ -197,10 +207,12 @@ class Placer:
         self._append(new, layer.name)
 
     def elementwise(self, layer):
+        """An activation function: each rank applies it to its own elements."""
         self.whole_values(layer.name)
         self._append(copy(layer), layer.name)
 
     def dropout(self, layer):
+        """A Dropout: each rank draws its block of the mask that the serial layer draws."""
         self.whole_values(layer.name)
         new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
         new.shape, new.block = self.shape, layout.sample_block(coordinates)
@@ -208,6 +220,7 @@ class Placer:
         self._append(new, layer.name)
 
     def batch_norm(self, layer):
+        """A BatchNorm: each rank holds its channels; statistics are summed over the axes that shard samples or pixels."""
         self.whole_values(layer.name)
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C)]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
@@ -219,10 +232,11 @@ class Placer:
         self._append(new, layer.name)
 
     def response_norm(self, layer):
+        """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""
         self.whole_values(layer.name)
         new, channels = copy(layer), self.shape[-1]
         for axis in self._sharding(C):
-            if not self.at[axis].partition.is_contiguous:  # neighbouring channels are to be on the same rank
+            if not self.at[axis].partition.is_contiguous:  # neighbouring channels should be on the same rank
                 self.move(axis, self.shard(axis, C), layer.name)
             owned, rank = self.at[axis].partition, self.grid.coordinates[axis]
             needed = owned.mapped(channels, lambda part: layer.neighbours(part, channels) if size(part) else EMPTY)
@@ -235,6 +249,7 @@ class Placer:
         self._append(new, layer.name)
 
     def flatten(self, layer):
+        """A Flatten: parts of images become shards of the samples; shards of channels become shards of the features."""
         self.whole_values(layer.name)
         if len(self.shape) == 1:
             return
@@ -245,20 +260,25 @@ class Placer:
         self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if p.dim == C}
 
     def residual(self, layer):
+        """A Residual: both branches end in the same placement, so that they can be added."""
         branch, shortcut = self._branches((layer.branch, layer.shortcut), layer.name)
         self._append_whole(Residual(branch.layers, shortcut.layers), layer.name)
 
     def concat(self, layer):
+        """A Concat: all branches end in the same placement, with all channels on each rank."""
         branches = self._branches(layer.branches, layer.name, whole_channels=True)
         self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)
 
     def _append_whole(self, container, name):
-        """Append what holds branches, whose layers have their names."""
+        """Append a layer that contains branches. The layers in the branches have their names already."""
         container.name = name
         self.layers.append(container)
 
     def _branches(self, branches, name, whole_channels=False):
-        """Place each branch from here; all end as the first does, without partial sums and, if asked for, with all channels."""
+        """Place branches that begin here; returns a Placer for each. All end in the placement of the first branch.
+
+        That has no partial sums and, with `whole_channels`, does not shard the channels. name: of the layer with the branches.
+        """
         placers = []
         for layers in branches:
             placer = Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order)
@@ -275,7 +295,7 @@ class Placer:
         return placers
 
     def _end_as(self, other, name):
-        """Append what brings the activations to where another placer left its own."""
+        """Append the redistributions that bring the activations to the placements in which another Placer has ended."""
         for axis, placement in other.at.items():
             self.move(axis, placement, name)
         if self.order != other.order:
@@ -301,15 +321,19 @@ PLACES = {
 
 @lru_cache(maxsize=1024)
 def needed_part(window, outputs, dim, length):
-    """The Partition of a dimension of an image, of this length, that the ranks need for their parts of the output.
+    """The Partition of the input that the ranks need for their parts of the output, halos included.
 
-    It is cached because the planner asks for the same one again and again, and compares what it gets.
+    window: an `nn.window.Window`. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
+    It is cached because the planner asks for the same one again and again, and compares the results.
     """
     return outputs.mapped(length, partial(window.input_part, dim, length=length))
 
 
 class GlobalBatchNorm(BatchNorm):
-    """BatchNorm with the statistics of the global minibatch. group: the ranks that hold other samples or pixels."""
+    """BatchNorm with the statistics of the global minibatch.
+
+    group: the ranks that hold other samples or pixels of the same channels; their sums are all-reduced.
+    """
 
     def __init__(self, group, *arguments):
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""Plans: for each layer with weights, how they are placed along the model axis.
+"""Plans: for each layer with weights, how its weights and activations are placed along the model axis.
 
 | choice      | weight W (.., inputs, outputs) | input of the layer | output                |
 |-------------|--------------------------------|--------------------|-----------------------|
@@ -9,12 +9,13 @@
 | "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 
-With "replicate" the ranks of the model axis take more of the batch instead, with "height" or "width" they share the rows or
-the columns of each image (only convolutions can). "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3):
-activations are computed on every rank, backward slices the gradient of the output and all-reduces that of the input. It is
-kept beside the others to be compared with.
+With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
+axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
+the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
+all-gathered to every rank, and backward slices the gradient of the output and all-reduces that of the input. It is here for
+comparison with the other plans.
 
-Along the axis `height` convolutions are "height" and Linear layers "replicate", always.
+Along the axis `height`, convolutions always have "height" and Linear layers "replicate".
 """
 
 from math import prod
@@ -24,12 +25,12 @@ from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placements import PIXELS, C, H, N, Partial, Replicate, Shard, W
 
-# What each choice means: a placement, or the dimension that is sharded.
+# The placements of input and output for each choice; a number stands for a Shard of that dimension.
 INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "width": W, "laugier": Replicate()}
 OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "width": W, "laugier": Replicate()}
-FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # the plans of the axes that leave no choice
+FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # axes with only one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
-FEWEST = ("out", "in")  # what "fewest-bytes" chooses from
+FEWEST = ("out", "in")  # the choices among which "fewest-bytes" chooses
 HELP = (
     "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each "
     "layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
@@ -37,29 +38,31 @@ HELP = (
 
 
 def weighted(net):
-    """The layers of a network that a plan has a choice for, in the order in which they run."""
+    """The layers of a network that a plan makes a choice for (Linear and Conv2d), in the order in which they run."""
     return weighted_in(net.layers)
 
 
 def weighted_in(layers):
-    """The same for a list of layers."""
+    """The layers with weights in a list of layers, see `weighted`."""
     return [leaf for leaf in leaves(layers) if leaf.kind]
 
 
 def choices(layers, words):
-    """{axis: {layer: choice}} of all axes, where `words` are the choices for these layers along the axis that has a choice."""
+    """{axis: {layer: choice}} for all axes. words: for each of these layers, its choice along the axis `CHOSEN`."""
     fixed = {axis: dict(zip(layers, words_of(text, layers), strict=True)) for axis, text in FIXED.items()}
     return fixed | {CHOSEN: dict(zip(layers, words, strict=True))}
 
 
 def fewest_bytes(sizes, ranks, allowed=None):
-    """The plan that moves the fewest bytes on an axis of `ranks` ranks in a step: the shortest path over the layers.
+    """The plan that sends the fewest bytes in a step on an axis of `ranks` ranks: a list of choices, one for each layer.
 
-    sizes: (features in, features out) of each layer, for one sample. allowed: the choices to take from, one tuple for each
-    layer, by default `FEWEST`: all weights are sharded. An edge has the weight that both directions move for one sample; halos
-    are small beside it and left out; the layers of branches count as if they followed one another. From 3 ranks on it
-    moves at most 2/3 of what "laugier" does, at 2 ranks if there are at most 1.5 times as many outputs as inputs of the
-    last of several layers.
+    It is a shortest path over the layers, where an edge costs what both directions send between two layers for one sample.
+    Halos, which are small beside that, are left out, and the layers of branches count as if they followed one another.
+    sizes: (features in, features out) of each layer, for one sample. allowed: one tuple for each layer with the choices that
+    are considered, by default `FEWEST`, with which all weights are sharded.
+
+    With 3 or more ranks the plan sends at most 2/3 of what "laugier" sends. So it does with 2 ranks, if the network has several
+    layers and the last one at most 1.5 times as many outputs as inputs.
     """
     allowed = allowed or [FEWEST] * len(sizes)
     if all(len(words) == 1 for words in allowed):
@@ -72,13 +75,16 @@ def fewest_bytes(sizes, ranks, allowed=None):
         return Shard(N, Split(ranks)) if kind in (N, *PIXELS) else kind
 
     def cost(source, target, features):
-        samples = ranks  # enough of them that an all-to-all is counted with its share
+        samples = ranks  # one for each rank, so that an all-to-all is even
         there_and_back = (source, target), (target.adjoint, source.adjoint)
         return sum(elements_sent(a, b, samples, (features,), ranks) for a, b in there_and_back)
 
     def between(choice, kind, leaving, entering):
-        """What moves from the output of a layer to the input of the next: partial sums are reduced at once, where the layer
-        has `leaving` features, the rest is moved when it is needed, where `entering` are left."""
+        """Elements sent between a layer with a choice and the next layer, whose input has the placement `kind`.
+
+        Partial sums are reduced immediately behind the layer, where there are `leaving` features. All else is moved just before
+        the next layer, where there are `entering` features; pooling in between makes this number smaller.
+        """
         target = placement(kind, entering)
         if OUTPUT[choice] != Partial():
             return cost(placement(OUTPUT[choice], entering), target, entering)
@@ -86,7 +92,7 @@ def fewest_bytes(sizes, ranks, allowed=None):
             return cost(Partial(), placement(kind, leaving), leaving)
         return cost(Partial(), placement(C, leaving), leaving) + cost(placement(C, entering), target, entering)
 
-    best = {choice: (0, [choice]) for choice in allowed[0]}  # the input's own split is read as it is needed: no bytes
+    best = {choice: (0, [choice]) for choice in allowed[0]}  # reading the input sends no bytes
     for (_, leaving), (entering, _), words in zip(sizes, sizes[1:], allowed[1:], strict=False):
         best = {
             choice: min((total + between(p[-1], INPUT[choice], leaving, entering), [*p, choice]) for total, p in best.values())
@@ -97,13 +103,13 @@ def fewest_bytes(sizes, ranks, allowed=None):
 
 
 def feature_sizes(net, shape):
-    """(features in, features out) of one sample for each layer with weights. ValueError if the layers do not fit."""
+    """(features in, features out) of one sample for each layer with weights. ValueError if a layer does not fit its input."""
     sizes = {layer: (prod(before), prod(after)) for layer, before, after in shapes(net.layers, shape)}
     return [sizes[layer] for layer in weighted(net)]
 
 
 def words_of(text, layers):
-    """The word of a plan's text for each layer with weights; ValueError if they do not fit."""
+    """The words of a plan, one for each layer with weights. ValueError if they do not fit. text: see `HELP`."""
     words = text.split(",")
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
@@ -123,9 +129,9 @@ def words_of(text, layers):
 
 
 def parse_plan(text, layers, sizes, ranks):
-    """The choices, one for each layer with weights, behind the text of `--plan`; ValueError if it does not fit.
+    """The choices that the text of a plan stands for, one for each layer with weights; ValueError if it does not fit.
 
-    layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
+    text: as the option --plan takes it, see `HELP`. layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
     """
     words = words_of(text, layers)
     if "laugier" in words and len(set(words)) > 1:

@@ -1,19 +1,21 @@
-"""All communication inside a network: a layer that moves an array from one placement to another along one axis of the grid."""
+"""All communication inside a network: a layer that moves activations from one placement to another along a grid axis."""
 
 from nn.device import xp
 from nn.layer import Layer
 from parallel.placement.moves import Step
 from parallel.placement.partition import size
 
-STEPS = 64  # shapes of minibatches whose steps are remembered
+STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
 
 
 class Redistribute(Layer):
-    """`source -> target` in forward, `target* -> source*` in backward, where * is the adjoint: see `moves.py`.
+    """Moves `source -> target` in forward and `target* -> source*` in backward, where * is the adjoint placement.
 
-    Arrays are (samples, features) or (samples, height, width, channels).
-    group: the ranks of the axis. source, target: placements along it. shape: of a whole sample.
-    rows: from the global batch size, the slice of samples that the *group* holds together.
+    `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
+    (samples, height, width, channels). All passes are collective over the group.
+    group: the Group of the ranks along the axis. source, target: placements along it. shape: of a whole sample.
+    rows: a function from the global batch size to the slice of the global minibatch that the ranks of the group hold together;
+    None: they hold the whole minibatch.
     """
 
     def __init__(self, group, source, target, shape, rows=None):
@@ -24,7 +26,7 @@ class Redistribute(Layer):
 
     @property
     def back(self):
-        """(source, target) of what backward moves: the adjoint."""
+        """(source, target) of the move in backward: the adjoint of the one in forward."""
         return self.target.adjoint, self.source.adjoint
 
     def forward(self, x, context):
@@ -34,25 +36,27 @@ class Redistribute(Layer):
         return self.move(dy, "backward", context)
 
     def moves(self, direction):
-        """Whether there is anything to do in a direction, "forward" or "backward"."""
+        """Whether the layer does anything in a direction, "forward" or "backward"."""
         source, target = self.ways[direction]
         return source != target and (self.group.size > 1 or self.is_exchange)
 
     def move(self, x, direction, context):
-        """x, placed as the source of a direction, placed as its target."""
+        """Move x from the source to the target of a direction; returns this rank's array. Collective over the group."""
         step = self.step(direction, x.shape, context.batch_size)
         if step is None:
             return x
         return step.move.run(step, xp.ascontiguousarray(x), self.space(direction, context), self.name)
 
     def space(self, direction, context):
-        """Workspaces by name, those of one direction in a context."""
+        """A function (name, shape, dtype) that returns a workspace of the context, a separate one for each direction."""
         workspace = context[self].workspace
         return lambda name, shape, dtype: workspace((direction, name), shape, dtype)
 
     def step(self, direction, here, batch_size):
-        """The Step of a direction for this rank's arrays of the shape `here` in a minibatch of `batch_size` samples; None where
-        nothing moves."""
+        """The Step of a direction, or None where nothing moves.
+
+        here: the shape of this rank's array before the move. batch_size: of the global minibatch.
+        """
         key = direction, here, batch_size
         if key not in self._steps:
             if len(self._steps) >= STEPS:
@@ -71,5 +75,5 @@ class Redistribute(Layer):
 
     @property
     def is_exchange(self):
-        """Whether both placements shard the same dimension."""
+        """Whether both placements are shards of the same dimension."""
         return self.source.dim is not None and self.source.dim == self.target.dim

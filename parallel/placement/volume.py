@@ -1,21 +1,22 @@
-"""Closed forms of the bytes that communication moves, summed over the ranks.
+"""Closed formulas for the bytes that communication sends in a training step, summed over all ranks.
 
 Laugier et al. 2018 (sections 5 and 6, after Gholami et al. 2018) give the cost of a step as
 
     batch parallelism   2 sum_l (alpha ceil(log P) + beta P/(P-1) |W_l|)
     model parallelism   3 sum_l (alpha ceil(log P) + beta B P/(P-1) d_l)
 
-Read as volumes these are loose in four places, corrected here:
+where P ranks share a minibatch of B samples, W_l is the weight of layer l, d_l the number of its outputs, alpha the latency and
+1/beta the bandwidth. As volumes these formulas are inexact in four places, which are corrected here:
 - The factor is (P-1)/P, not P/(P-1): of an array of n elements a rank sends (P-1)/P n in an all-gather or a
   reduce-scatter and twice that in an all-reduce. With one rank nothing moves.
-- |W_l| includes the biases, and the batch term is one all-reduce of all layers (Algorithm 1), so its latency counts
-  once and not once a layer.
+- |W_l| includes the biases, and the batch term is a single all-reduce of all layers (Algorithm 1), so its latency counts
+  once and not once for each layer.
 - The 3 stands for one all-gather in forward and one all-reduce (worth 2) in backward. The all-reduce is of the
   *inputs'* gradient, so it has d_(l-1), and the first layer has none: sum_(l=1..L) d_l + 2 sum_(l=1..L-1) d_l.
-- On a 2-D grid the model term has the B / P_batch samples of a batch block, the batch term the |W_l| / P_model
-  weights of a model block (section 7 uses this without a formula).
+- On a 2-D grid the model term counts the B / P_batch samples of one batch block, and the batch term the |W_l| / P_model
+  weights of one model block (section 7 uses this without a formula).
 
-Uneven and empty blocks change none of these sums.
+The sums over the ranks are the same for even, uneven and empty blocks.
 """
 
 from math import prod
@@ -26,21 +27,22 @@ from parallel.placement.placements import C, H, N, Shard
 
 
 def all_gather(elements, ranks):
-    """Elements sent by all ranks together to give each of them all `elements`."""
+    """Elements that all ranks together send in an all-gather, after which each of them holds `elements` elements."""
     return (ranks - 1) * elements
 
 
 def all_reduce(elements, ranks):
-    """Elements sent by all ranks together to give each of them the sum: a reduce-scatter and an all-gather."""
+    """Elements that all ranks together send in an all-reduce of `elements` elements: a reduce-scatter and an all-gather."""
     return 2 * all_gather(elements, ranks)
 
 
 def halo(samples, shape, window, ranks, dim=H):
-    """Elements that the halo of a convolution or pooling over rows, or columns, split over `ranks` sends in one direction.
+    """Elements that all ranks together send in one direction for the halo of a convolution or pooling.
 
-    shape: of a whole sample, (height, width, channels). window: an `nn.window.Window`. A rank whose part of the outputs
-    looks at rows of others gets each of them once. With stride 1 and a k x k kernel these are (k - 1) rows at each of
-    the P - 1 borders (Gholami et al. 2018, section 2.3: B W C floor(k/2) a side), where every rank has at least that many.
+    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: an `nn.window.Window`. ranks: over
+    which the images are sharded by rows (dim=H) or columns (dim=W). A rank receives each row of other ranks that the windows of
+    its outputs cover once. With stride 1 and a k x k kernel these are (k - 1) rows at each of the P - 1 borders (Gholami et al.
+    2018, section 2.3: B W C floor(k/2) on each side), provided that every rank has at least that many rows.
     """
     length = shape[dim - 1]
     owned, outputs = (Partition.even(n, ranks) for n in (length, window.outputs(dim, length)))
@@ -50,20 +52,22 @@ def halo(samples, shape, window, ranks, dim=H):
 
 
 def laugier_activations(batch_size, widths, batch, model, itemsize=4):
-    """Bytes on the model axis of one step of Laugier's Algorithm 3 (Algorithm 2 where batch = 1), over all ranks.
+    """Bytes that all ranks together send along the model axis in one step of Laugier et al. 2018, Algorithm 3.
 
-    widths: d_0 (the inputs) to d_L (the outputs). batch, model: the sizes of the axes.
+    With batch = 1 this is Algorithm 2. batch_size: of the global minibatch. widths: the numbers of features d_0 (inputs) to d_L
+    (outputs). batch, model: the sizes of the axes. itemsize: bytes of an element.
     """
     gathered, reduced = sum(widths[1:]), sum(widths[1:-1])
     return itemsize * batch_size * (all_gather(gathered, model) + all_reduce(reduced, model))
 
 
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
-    """Bytes on the model axis of one step under `plan` ("out" or "in" a layer), over all ranks.
+    """Bytes that all ranks together send along the model axis in one step. plan: "out" or "in" for each layer, see `plans.py`.
 
-    Between two layers: out -> out is an all-gather and, backward, a reduce-scatter; out -> in moves nothing;
-    in -> in is a reduce-scatter and an all-gather; in -> out is both pairs. The end is an all-to-all each way
-    after "out", a reduce-scatter and an all-gather after "in".
+    Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward; from
+    "out" to "in" nothing moves; from "in" to "in" there is a reduce-scatter and then an all-gather; from "in" to "out" both
+    pairs. The network's outputs cost an all-to-all in each direction after "out", and a reduce-scatter and an all-gather after
+    "in". The other arguments: see `laugier_activations`.
     """
     rows = Partition.even(batch_size, batch).sizes
     total = 0
@@ -79,6 +83,6 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
 
 
 def gradients(widths, batch, model, itemsize=4):
-    """Bytes of the all-reduce of all gradients along the batch axis, over all ranks of the grid."""
+    """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis."""
     parameters = sum(inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:]))
     return itemsize * all_reduce(parameters, batch)
