@@ -11,8 +11,8 @@
 | `experiments/benchmarks/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
 | `experiments/benchmarks/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
 
-Every figure is a ratio of times that were measured in turn, as the median and the spread over the rounds. `--minutes` bounds
-the time: where it ends first, comparisons have fewer rounds, and the table says so. Writes
+Every figure is a ratio of two times that were measured alternately: the median over the rounds, and their spread. `--minutes`
+limits the time; if it ends early, comparisons have fewer rounds, and the table says so. Writes
 DIR/bench.json and DIR/bench.md.
 """
 

@@ -2,13 +2,13 @@
 
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
 
-Run it on as many ranks as you will train on, placed alike: they share caches, memory and the network. Without --out the file
-goes where `--grid auto` and `parallelize(net)` look for the machine they run on. `parallel/performance/machine.py` describes
+Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
+the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on. `parallel/performance/machine.py` describes
 the file.
 
-`--minutes` bounds the time. What could not be measured in it is filled in from the nearest sizes that were, and an operation
-that was not measured at all is priced by the constants of the machine. The output says how much the same training step varied;
-where that is too much, the program ends with an error after it has written the file.
+`--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time of
+an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much the
+time of the same training step varied. If it varied too much, the program writes the file and then ends with an error.
 """
 
 import time

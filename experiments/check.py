@@ -1,4 +1,4 @@
-"""Is this machine set up to run jobs of several ranks? Prints what it finds, and in one line what is wrong.
+"""Check whether this machine is set up to run jobs of several ranks: prints what it finds, and one line for each problem.
 
 mpiexec -n 4 python -m experiments.check
 """

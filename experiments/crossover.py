@@ -8,7 +8,7 @@ So on a slow network there is a batch size below which grids with a model axis a
 grid is. Laugier et al. 2018 leave this threshold open (section 10): at 1,024 neurons a layer on a supercomputer, pure batch
 parallelism was the fastest.
 
-All grids live in one job and take turns, so that a machine whose speed drifts drifts for all alike.
+All grids are in one job and are timed alternately, so that a drift of the machine's speed affects all of them alike.
 """
 
 import math

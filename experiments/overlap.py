@@ -1,15 +1,20 @@
-"""How much of the all-reduce of the gradients hides behind backward: blocking and bucket by bucket, in alternating steps.
+"""Measure how much of the all-reduce of the gradients is hidden behind backward when it is done bucket by bucket.
 
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
-All is read off traces, on the axis `batch` over all ranks, and by the rank that comes last, which waits for no other: "alone"
-is what the blocking all-reduce takes; "coverable" the part of it that backward could cover: if each bucket took its share
-of that time, by its bytes, and set out as soon as it was written and the one before had arrived, all but what then is left
-when backward ends; "exposed" what the rank still spends on buckets afterwards. The share that is hidden is
+Steps with the blocking all-reduce and with buckets alternate, on a grid with the axis `batch` over all ranks. The times are read
+off their traces, on the rank that arrives last and so waits for no other:
+
+- "alone": seconds of the blocking all-reduce.
+- "coverable": the part of it that backward could hide at best. This assumes that each bucket takes a share of "alone" in
+  proportion to its bytes, and starts as soon as it is written and the bucket before it has arrived.
+- "exposed": seconds that the rank still spends on buckets after backward.
+
+The share that is hidden is
 
     hidden = (alone - exposed) / coverable,   at most 1.
 
-Between ranks that share a node nothing hides: each core computes already, and it is a core that moves the data.
+Between ranks on the same node nothing is hidden, because the cores that would have to move the data are busy with backward.
 """
 
 import json
@@ -66,7 +71,7 @@ def of_gradients(trace, category):
 
 
 def least_exposed(flights, ends, alone):
-    """Seconds of sums that last `alone` seconds and begin as `flights` did, that are left at best when backward ends."""
+    """The least seconds of communication that remain when backward ends, if all buckets together take `alone` seconds."""
     total, arrived = sum(sent for *_, sent in flights), 0.0
     for start, _, sent in sorted(flights):
         arrived = max(arrived, start) + alone * sent / total

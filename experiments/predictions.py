@@ -3,12 +3,13 @@
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
     mpiexec -n 2 python -m experiments.predictions --machine machine.json --out predictions.json
 
-For each problem (a network and a global batch) all grids of the ranks are measured, with several plans each, and the plan that
-the planner chooses. A prediction uses the machine file alone, which was measured without these networks. Grids take turns, so
-that a drift of the machine's speed affects all of them alike. Steps are timed at the pace of the calibration
-(`parallel/calibration/core_speed.py`; on ranks that share cores as they are): what others make of the machine for moments is no
-matter of the model. A round counts by its median step, a pass over all problems by the median of its rounds, and of several
-passes the fastest one, before it is scaled: what is scaled the least is known the best.
+For each problem (a network and a global batch) all grids of the ranks are measured with several plans each, and so is the plan
+that the planner chooses. A prediction uses only the machine file, which was measured without these networks. The grids are timed
+alternately, so that a drift of the machine's speed affects all of them alike. Times are normalised to an unloaded core, as in the
+calibration (`parallel/calibration/core_speed.py`), because the model does not describe what other programs do to the machine; on
+ranks that share cores they are not normalised. The time of a round is that of its median step, and the time of a pass over all
+problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts, because its
+normalisation changed the least.
 """
 
 import time
@@ -108,7 +109,7 @@ class Side:
 
 
 def plans(problem, ranks):
-    """(sizes, plan) of all that is measured besides the planner's choice."""
+    """(sizes, plan) of all measurements besides the planner's choice."""
     images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
     for sizes in every_grid(ranks, AXES if images else ("batch", "model")):
         yield sizes, "fewest-bytes"
@@ -132,9 +133,9 @@ def sides_of(problem, described, paced):
 
 
 def measure(problems, described, paced, passes, rounds, progress=iter, limit=None):
-    """Rows of all plans of all problems. limit: a TimeLimit, at whose end no problem of a second pass begins. Collective.
+    """Rows of all plans of all problems. limit: a TimeLimit, after which no problem of a second pass begins. Collective.
 
-    A problem is set up anew in every pass, for a network that trains is alone in its process.
+    A problem is set up again in every pass, so that its networks are the only ones in memory, as in training.
     """
     rows, found, every_round = {}, defaultdict(list), defaultdict(list)
     limit = limit or TimeLimit(paced.comm)
@@ -159,7 +160,7 @@ def measure(problems, described, paced, passes, rounds, progress=iter, limit=Non
 
 
 def same(side, other):
-    """Whether two Sides are one: on a model axis of one rank all plans are."""
+    """Whether two Sides are the same: if the model axis has one rank, all plans of a grid are."""
     return side.sizes == other.sizes and (side.sizes["model"] == 1 or side.net.plan == other.net.plan)
 
 

@@ -3,8 +3,8 @@
     python -m experiments.thresholds --ranks 32 --machine cori-haswell --out results/thresholds.png
 
 Laugier et al. (2018) leave these thresholds to future work. For each width of a network with three hidden layers, as in the
-paper, and each global batch, every grid of the ranks with its best plan is priced, and the fastest scheme colours the map: one
-rank alone, the pure batch and model grids, or a grid of both. Writes the figure and, beside it, the numbers as JSON.
+paper, and each global batch, the model predicts the time of every grid with its best plan. The colour of the map shows the
+fastest scheme: one rank alone, the pure batch or model grid, or a grid of both. Writes the figure and, beside it, the numbers as JSON.
 """
 
 from dataclasses import dataclass

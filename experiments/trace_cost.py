@@ -2,8 +2,8 @@
 
     mpiexec -n 2 python -m experiments.trace_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
 
-"on" is the ratio while a trace is open; "off" that of the code as it is, before and after traces, where all that is left
-is to ask whether somebody listens. The three take turns, a few steps each; the medians of the ratios count.
+"on" is the ratio while a trace is open. "off" is the ratio when none is open, so that the code only checks whether an observer is
+registered. The three kinds of steps alternate, a few steps each, and the medians of the ratios count.
 """
 
 import json
@@ -26,7 +26,7 @@ STEPS = 5  # of one turn that are timed, after one that is not
 
 
 class Unobserved(Context):
-    """A context that tells nobody of the passes of its layers."""
+    """A context that does not notify observers of the passes of its layers."""
 
     def run(self, layer, phase, array):
         return getattr(layer, phase)(array, self)

@@ -1,4 +1,4 @@
-"""Our training steps against PyDTNN's, one thread each, by turns: for `bench`.
+"""Our training steps against PyDTNN's, one thread each, alternately: for `bench`.
 
 PyDTNN needs Python 3.13 and is under the GPL: it is installed in an environment of its own, and only ever run there, as
 the program `pydtnn_peer.py`.

@@ -17,7 +17,7 @@ TWO_RANKS = [
     Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 1 / 1.85, 1.0),
     Case("cifar-cnn, batch 128", "cifar-cnn", (32, 32, 3), 10, 128, "cross-entropy", 1 / 1.9, 1.0),
 ]
-CALM = 0.92  # share of the best pace seen, below which a rank must have shared its core: see `step_time`
+CALM = 0.92  # a rank below this share of the highest rate must have shared its core: see `step_time`
 
 
 def two_rank_ratios(case, rounds, steps, end=math.inf):
@@ -47,7 +47,7 @@ def two_rank_ratios(case, rounds, steps, end=math.inf):
 
 
 def pace(jobs):
-    """The pace of the slowest rank in the jobs of one round."""
+    """The rate of the matrix product of `step_time` on the slowest rank in the jobs of one round."""
     return min(found["pace"] for found in jobs.values() if "pace" in found)
 
 

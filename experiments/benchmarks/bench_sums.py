@@ -2,7 +2,7 @@
 
     python -m experiments.launch 2 experiments.benchmarks.bench_sums --rounds 9
 
-Each size is summed in place, over what all ranks hold, three ways by turns: as `parallel/sync/shared_memory.py` does; by
+Arrays of each size are summed in place over all ranks, alternately in three ways: as `parallel/sync/shared_memory.py` does; by
 `MPI_Allreduce` in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, without
 communicating. Prints one line of JSON: {case: {"mpi": [ours over the library's, a round], "limit": [ours over the limit]}}.
 """
@@ -34,7 +34,7 @@ CASES = [Case(name) for name in SIZES]
 
 
 def ways(grid, elements):
-    """{name: a function} of the three ways to sum so many float32."""
+    """{name: function}: the three ways to sum float32 arrays of this size over the ranks."""
     comm = grid.comm
     arrays = shared_arrays(comm, elements, np.float32)
     own, private, kept = arrays[comm.rank], np.empty(elements, np.float32), np.empty(elements, np.float32)
@@ -59,7 +59,7 @@ def ways(grid, elements):
 
 
 def check(sums, own, size):
-    """Raise AssertionError unless ours is a sum."""
+    """Raise AssertionError unless our way computes the sum."""
     own.fill(1)
     sums["ours"]()
     assert (own == size).all()

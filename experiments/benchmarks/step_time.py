@@ -3,8 +3,8 @@
 mpiexec -n 2 python -m experiments.benchmarks.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
 mpiexec -n 2 python -m experiments.benchmarks.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
 
-"pace" is the rate of a small matrix product on the slowest rank, timed before each step. Where it drops, the rank shares its
-core with something else, which may be another virtual machine on the same processor.
+"pace" is the rate in GFLOP/s of a small matrix product on the slowest rank, timed before each step. If it drops, the rank
+shares its core with something else, perhaps another virtual machine on the same processor.
 """
 
 import json

@@ -91,8 +91,8 @@ def digest(named_arrays):
 def time_and_bytes(grid, step_seconds, read_seconds):
     """Seconds a step and communication, from what each rank measured over the same steps: a dict on rank 0.
 
-    step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches, all steps,
-    communication left out. A step takes as long as its slowest rank. The rank that comes last to a collective
+    step_seconds: this rank's seconds of each step. read_seconds: its seconds of loading minibatches in all steps,
+    without communication. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
     beyond that is waiting. These are means over the ranks; "compute_max" is the computing time of the rank that computes
     longest. Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that

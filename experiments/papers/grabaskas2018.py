@@ -10,7 +10,7 @@ What is run is in `grabaskas2018_runs.py`, what was published in `published/grab
   all-reduces its outputs, so that every node has all of them, and their gradients again in backward; a layer that is not
   split is computed by every node, redundantly. Here a split layer leaves partial sums, which the next split layer takes over
   with a reduce-scatter alone. A layer with `replicate` is split by samples: with batches of one sample one rank computes it
-  while the others wait, and the gradient of its weights is summed over the ranks, which theirs need not.
+  while the others wait, and the gradient of its weights is summed over the ranks, which the thesis does not need.
 """
 
 import json

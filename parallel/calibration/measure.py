@@ -1,10 +1,9 @@
-"""Measuring what a machine takes: the numbers of a machine file (`parallel/performance/machine.py`), by running the code that
-they are for.
+"""Measuring the numbers of a machine file (`parallel/performance/machine.py`) by running the layers and collectives themselves.
 
-All ranks measure at the same time, as they work at the same time in training: they share caches, memory and the network. What
-others do on a machine makes it slower for moments or minutes: so computing is timed normalised to an unloaded core
-(`parallel/calibration/core_speed.py`), in several passes of which the fastest one counts, and a small operation counts no more
-than a larger one of its kind.
+All ranks measure at the same time, because in training they also compute at the same time and share caches, memory and the
+network. Other programs slow a machine down for moments or minutes. So computing times are normalised to an unloaded core
+(`parallel/calibration/core_speed.py`), everything is measured in several passes of which the fastest counts, and an operation
+is never taken to be slower than a larger one of its kind.
 """
 
 import random as shuffling
@@ -21,21 +20,21 @@ from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.process_grid import ProcessGrid
 from parallel.performance.workload import KERNELS
 
-SAMPLE = 0.001  # seconds that a timed run of an operation lasts at least
+SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2
-LONG = 1.0  # seconds that the runs of one collective last at the most
-MOST = 2.5e9  # operations of a convolution that is measured, a quarter of a product; larger ones are in proportion
-RESIDENT = 12 << 20  # bytes of arrays that take turns: more than a core's own cache holds, as those of a network
+LONG = 1.0  # the most seconds that the runs of one collective take together
+MOST = 2.5e9  # the most operations of a measured convolution, and a quarter of those of a Linear; larger ones are extrapolated
+RESIDENT = 12 << 20  # bytes of the arrays used in turn: more than a core's cache holds, as in a network
 WIDTHS = [8, 64, 256, 512, 1024, 2048, 4096]
 LINEAR = [1, 4, 16, 64, 256, 1024], WIDTHS, WIDTHS  # samples, inputs, outputs
 CHANNELS, FILTERS = [1, 3, 6, 16, 32, 64, 128, 256], [4, 8, 16, 32, 64, 128, 256]
-CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixels of one that comes out, channels in, out
+CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixels of an output image, channels in, out
 ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
-RUN_LENGTHS = [4, 16, 64, 256, 1024]  # numbers that lie side by side in what is packed for a message
+RUN_LENGTHS = [4, 16, 64, 256, 1024]  # lengths of the contiguous runs that are packed into a message
 POOLED_CHANNELS = [6, 32]
 LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
-ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # those that are measured however little time there is
-LONGEST = 1 << 24  # of an all-reduce, in which the gradients of a network travel
+ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
+LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
 LAYERS = {
     "relu": nn.ReLU,
     "leakyrelu": nn.LeakyReLU,
@@ -50,10 +49,10 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 
 def seconds(timer, action, *arguments):
-    """Seconds of one call of an action that all ranks run at the same time, normalised to an unloaded core. Collective.
+    """Seconds of one call of `action`, which all ranks run at the same time, normalised to an unloaded core. Collective.
 
-    It is the median of `RUNS` runs. A run repeats the action until it lasts about `SAMPLE` seconds, equally often on all ranks,
-    and counts as long as on its slowest rank, for whom the others wait in training.
+    It is the median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time
+    of the slowest rank counts, because in training the others wait for it. timer: a NormalisedTimer.
     """
     comm = timer.comm
     comm.Barrier()
@@ -73,9 +72,11 @@ def seconds(timer, action, *arguments):
 
 
 def seconds_between(timer, action):
-    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive one by one as in training.
+    """Seconds of one call of a collective that follows a matrix product, so that ranks arrive at different times as in
+    training.
 
-    It is the mean over the ranks, because waiting for others is lost time. Normalised to an unloaded core. Collective.
+    The mean over the ranks counts, which includes waiting. Normalised to an unloaded core. Collective. timer: a
+    NormalisedTimer.
     """
     comm, found = timer.comm, []
     a, b, c = random(256, 256), random(256, 256), np.empty((256, 256), np.float32)
@@ -93,11 +94,15 @@ def seconds_between(timer, action):
 
 
 def random(*shape):
+    """A float32 array of random numbers."""
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def core(timer):
-    """{"flops", "bandwidth", "call"} of a rank while all ranks compute: the entry `core` of a machine file. Collective."""
+    """The entry `core` of a machine file, measured while all ranks compute. Collective.
+
+    {"flops": per second, "bandwidth": bytes per second, "call": seconds of the smallest operation}.
+    """
     a, b, c = random(512, 512), random(512, 512), np.empty((512, 512), np.float32)
     x, y, z, one = (np.ones(n, np.float32) for n in (1 << 23, 1 << 23, 1, 1))
     return {
@@ -111,10 +116,11 @@ def core(timer):
 
 
 def tables(timer, progress=iter, limit=None):
-    """All tables of a machine file. timer: a NormalisedTimer. progress: wraps the list of measurements. Collective.
+    """All tables of a machine file: {operation: {"axes": lists of sizes, "seconds": nested lists}}. Collective.
 
-    limit: a TimeLimit, at whose end measuring stops. Measurements come in a random order, the same on all ranks, so that what
-    is missing then is spread over all tables: `completed` fills it in. An operation of which nothing was measured has no table.
+    timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit at
+    which measuring stops. Measurements are made in a random order, the same on all ranks, so that gaps are spread over all
+    tables if the time ends early; `completed` fills them. An operation that was never measured has no table.
     """
     found, limit = {}, limit or TimeLimit(timer.comm)
     kernels = [(kernel, *sizes) for kernel in KERNELS for sizes in product(*CONVOLUTION)]
@@ -140,7 +146,7 @@ def tables(timer, progress=iter, limit=None):
 
 
 def linear(timer, samples, inputs, outputs):
-    """The three products of a Linear layer."""
+    """{operation: seconds} of the three matrix products of a Linear layer; empty if they are too large to be measured."""
     if samples > 1 and 2 * samples * inputs * outputs > 4 * MOST:
         return {}
     layers = [Linear(inputs, outputs) for _ in range(turns(8 * inputs * outputs))]
@@ -161,13 +167,13 @@ def turns(nbytes):
 
 
 def in_turn(functions):
-    """A function that calls the next one of these functions each time."""
+    """A function that calls these functions in turn, the next one each time."""
     turn = cycle(functions)
     return lambda *arguments: next(turn)(*arguments)
 
 
 def convolution(timer, kernel, images, pixels, inputs, outputs):
-    """The passes of a Conv2d with a square kernel, square images and stride 1."""
+    """{operation: seconds} of a Conv2d with a square kernel, square images and stride 1; empty if it is too large."""
     if images > 1 and 2 * images * pixels * kernel**2 * inputs * outputs > MOST:
         return {}
     side, conv = round(pixels**0.5), Conv2d(inputs, outputs, kernel, padding=kernel // 2)
@@ -179,14 +185,14 @@ def convolution(timer, kernel, images, pixels, inputs, outputs):
 
 
 def layer(timer, name, elements):
-    """Forward and backward of a layer of `LAYERS` that only passes over its elements."""
+    """{operation: seconds} of forward and backward of a layer of `LAYERS`; only the number of elements matters."""
     one = LAYERS[name]()
     net, context = Sequential([one]), Context()
     one.in_place = True  # as behind a Linear or a convolution
     copies = turns(4 * elements)
     shape = (elements // 2048, 8, 8, 32) if elements >= 2048 else (1, 2, elements // 64, 32)
     inputs = cycle([random(*shape) for _ in range(copies)])
-    dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # which stay zeros
+    dy = cycle([np.zeros_like(net.forward(next(inputs), context)) for _ in range(copies)])  # they remain zeros
 
     def forward():
         one.forward(next(inputs), context)
@@ -197,7 +203,7 @@ def layer(timer, name, elements):
 
 
 def pooling(timer, name, elements, channels):
-    """Both passes of a pooling under windows of 2 x 2. "pooled" is one that reads what a convolution has just written."""
+    """{operation: seconds} of both passes of a 2 x 2 pooling. "pooled" reads from the cache, as right after a convolution."""
     one, context = POOLINGS[name](2), Context()
     copies = turns(4 * elements) if name != "pooled" else 1
     pixels = elements // channels
@@ -211,7 +217,7 @@ def pooling(timer, name, elements, channels):
 
 
 def packing(timer, elements, run):
-    """Copying every other run of so many numbers to where they lie side by side."""
+    """{"pack": seconds} of copying every second run of `run` numbers into a contiguous buffer, as for a message."""
     copies = range(turns(12 * elements))
     pairs = cycle([(random(elements // run + 1, 2, run), np.empty((elements // run + 1, run), np.float32)) for _ in copies])
 
@@ -223,7 +229,7 @@ def packing(timer, elements, run):
 
 
 def rest(timer, elements):
-    """The other operations of a step on arrays of `elements` elements: copies, sums, the update of parameters and the loss."""
+    """{operation: seconds} of the rest of a step, on `elements` elements: copies, sums, the parameter update and the loss."""
     x, y = random(elements), random(elements)
     copied, added = seconds(timer, np.copyto, y, x), seconds(timer, np.add, x, y, np.empty_like(x))
     updates = [SGD(Sequential([Linear(1, elements // 2)]), lr=1e-9, momentum=0.9).step for _ in range(turns(12 * elements))]
@@ -245,11 +251,11 @@ def rest(timer, elements):
 
 
 def completed(table):
-    """The table without gaps, as lists.
+    """The table with its gaps filled, as nested lists.
 
-    What was too large to be measured is in proportion to the next smaller number of samples, which lie on the first axis. What
-    there was no time for is in proportion to the nearest sizes that were measured. No time is longer than that of a larger
-    size.
+    Sizes that were too large to be measured are extrapolated in proportion from the next smaller number of samples, which is
+    the first axis. Sizes for which there was no time are extrapolated in proportion from the nearest measured sizes. Finally,
+    no time may be longer than that of a larger size.
     """
     values = table["seconds"]
     for i, (fewer, more) in enumerate(pairwise(table["axes"][0])):
@@ -270,9 +276,10 @@ TRIALS = {kind: collective.trial for kind, collective in COLLECTIVES.items() if 
 
 
 def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
-    """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks.
+    """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
 
-    limit: a TimeLimit, at whose end only the lengths of `ALWAYS` are still measured, once each. Collective.
+    timer: a NormalisedTimer. lengths: elements of each collective. limit: a TimeLimit, after which only the lengths of `ALWAYS`
+    are still measured, once each.
     """
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
@@ -296,7 +303,10 @@ def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None
 
 
 def link(curves, ranks, core):
-    """{"alpha", "beta"} behind the curve of the all-reduce of so many ranks; of one rank those of a copy in memory."""
+    """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks.
+
+    For a single rank, which has no curves, they are those of a copy in memory. core: what `core` returned.
+    """
     if not curves:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
     curve = curves["all-reduce"][str(ranks)]

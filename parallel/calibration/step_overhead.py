@@ -1,9 +1,9 @@
-"""The time of a whole training step beyond the sum of its parts, fitted to measured steps of reference networks.
+"""The overhead of a training step beyond the sum of its operations, fitted to measured steps of reference networks.
 
-Between products and collectives that are timed one by one there is the interpreter, and waiting: in each collective for the
-last rank, whose core may have been taken away for a moment. Two numbers stand for that: the seconds of a step besides (`step`),
-and those that ranks wait in each collective (`wait`). They are fitted to measured steps of networks that nobody trains: in
-several passes, of which the fastest one counts as in all of the calibration.
+Operations and collectives are timed one by one. A whole step takes longer, because of the interpreter, and because the ranks
+wait in each collective for the last one, whose core may have been taken away for a moment. Two numbers describe this overhead:
+`step`, seconds of each step, and `wait`, seconds of each collective. They are fitted to measured steps of small networks that
+are used for nothing else. These are measured in several passes, of which the fastest counts, as everywhere in the calibration.
 """
 
 from itertools import product
@@ -24,11 +24,13 @@ PLAN = "fewest-bytes"
 
 
 def dense(width):
+    """A network of Linear layers. width: of the hidden layers."""
     layers = [Linear(96, width), Tanh(), Linear(width, width), ReLU(), Linear(width, CLASSES)]
     return Sequential(layers, input_shape=(96,))
 
 
 def images():
+    """A small convolutional network."""
     layers = [
         Conv2d(3, 16, 3),
         MaxPool2d(2),
@@ -45,7 +47,10 @@ CASES = [(lambda: dense(192), 48), (lambda: dense(640), 160), (lambda: dense(150
 
 
 def measured(timer, make, batch_size, sizes):
-    """Seconds of a step, as long as its slowest rank, normalised to an unloaded core: the median of some rounds. Collective."""
+    """Seconds of a step of the slowest rank, normalised to an unloaded core: the median of `ROUNDS` rounds. Collective.
+
+    timer: a NormalisedTimer. make: a function that returns the network. sizes: {axis: ranks} of the grid.
+    """
     x = np.random.default_rng(0).standard_normal((batch_size, *make().input_shape), np.float32)
     y, rounds = np.arange(batch_size) % CLASSES, []
     with ProcessGrid(timer.comm, **sizes) as grid:
@@ -63,21 +68,22 @@ def measured(timer, make, batch_size, sizes):
 
 
 def problems(ranks):
-    """(make, batch_size, sizes) of all that is measured: each case on each grid."""
+    """Yield (make, batch_size, sizes) of all measurements: each case on each grid that fits it."""
     for (make, batch_size), sizes in product(CASES, every_grid(ranks, AXES)):
         if sizes["height"] == 1 or len(make().input_shape) > 1:
             yield make, batch_size, sizes
 
 
 def beyond(timer, machine):
-    """{"step", "wait"} of the machine of this job, in seconds. machine: a Machine with its tables and curves. Collective."""
+    """{"step", "wait"} in seconds for the machine of this job. machine: a Machine with tables and curves. Collective."""
     return fitted(measured_steps(timer), machine, timer.comm.size)
 
 
 def measured_steps(timer, progress=iter, limit=None):
-    """Seconds of a step, an array of (passes, problems). progress: wraps the list of measurements. Collective.
+    """Measured seconds of a step: an array (passes, problems). Collective.
 
-    limit: a TimeLimit, at whose end no pass begins any more; the first one is always made.
+    timer: a NormalisedTimer. progress: a function that wraps the list of measurements, to show progress. limit: a TimeLimit
+    after which no further pass begins; the first pass is always made.
     """
     every, limit = list(problems(timer.comm.size)), limit or TimeLimit(timer.comm)
     passes = []
@@ -89,7 +95,10 @@ def measured_steps(timer, progress=iter, limit=None):
 
 
 def fitted(passes, machine, ranks):
-    """{"step", "wait"} in seconds: the fit to the steps that `measured_steps` found, the fastest of all passes each."""
+    """{"step", "wait"} in seconds, fitted to the fastest pass of each problem.
+
+    passes: what `measured_steps` returned. machine: a Machine that predicts the rest of each step. ranks: of the job.
+    """
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [Cost(make(), busiest(sizes, machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds
@@ -100,7 +109,7 @@ def fitted(passes, machine, ranks):
 
 
 def least_squares(columns, target):
-    """(the sum of the squares that remain, the factors) of a linear fit."""
+    """(sum of the squared residuals, coefficients) of a linear least-squares fit."""
     matrix = np.array(columns).T
     found, *_ = np.linalg.lstsq(matrix, target, rcond=None)
     return float(np.square(matrix @ found - target).sum()), found.tolist()

@@ -1,4 +1,4 @@
-"""A bound on the time of a measurement that all ranks take together, and how much the measured times vary."""
+"""A limit on the time of a measurement that all ranks make together, and a measure of how much the measured times vary."""
 
 import math
 import time
@@ -6,32 +6,32 @@ from statistics import median
 
 import numpy as np
 
-TOO_BUSY = 2.0  # how many times as long the same thing may take, before a machine is too busy to be judged
+TOO_BUSY = 2.0  # a `spread` from which on a machine is too busy for a calibration
 
 
 class TimeLimit:
-    """Until `seconds` from now. All ranks ask together, and are told what the clock of rank 0 says."""
+    """A time limit that ends `seconds` from now. Only the clock of rank 0 counts, so all ranks get the same answer."""
 
     def __init__(self, comm, seconds=math.inf):
         self.comm, self.end = comm, time.monotonic() + seconds
 
     def is_over(self):
-        """Collective."""
+        """Whether the time is over. Collective."""
         return self.comm.bcast(time.monotonic() > self.end)
 
     def share(self, part):
-        """A limit for the given part of the time that is left."""
+        """A TimeLimit for a part of the time that is left. part: a number between 0 and 1."""
         return TimeLimit(self.comm, part * max(0.0, self.end - time.monotonic()))
 
 
 def spread(times):
-    """How many times as long the same thing took at a slow moment as at a fast one: the 90th over the 10th percentile."""
+    """The ratio of a slow to a fast repetition of the same measurement: the 90th percentile over the 10th."""
     slow, fast = np.percentile(times, [90, 10])
     return float(slow / fast)
 
 
 def verdict(spreads):
-    """(whether the machine is too busy to be judged, the numbers in words). spreads: of several things, as `spread` says."""
+    """(whether the machine is too busy for a calibration, the numbers in words). spreads: see `spread`, several of them."""
     typical, worst = median(spreads), max(spreads)
     words = (
         f"the same training step took {typical:.2f} times as long at slow moments as at fast ones (at worst {worst:.2f} times)"

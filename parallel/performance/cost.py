@@ -1,5 +1,5 @@
-"""What a training step costs: the work of one rank (`parallel/performance/workload.py`), priced by a machine
-(`parallel/performance/machine.py`)."""
+"""The predicted cost of a training step: the work of one rank (`parallel/performance/workload.py`) times what each operation
+takes on a machine (`parallel/performance/machine.py`)."""
 
 from collections import defaultdict
 from functools import cached_property
@@ -13,8 +13,9 @@ from parallel.placement.plans import CHOSEN, weighted
 class Cost:
     """The predicted time and memory of a training step on one rank.
 
-    net: a serial Sequential, with its `input_shape` where it takes images. outline: the grid as seen by one of its ranks, the
-    one with the most work. plan, shares, owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine.
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. outline: a GridDescription of the rank whose
+    step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
+    of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
     works: the list of the rank's operations and collectives, see `Work`. memory: bytes that it needs, see `Workload.memory`.
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
@@ -34,11 +35,12 @@ class Cost:
         return sum(self.seconds_of(work) for work in self.works)
 
     def seconds_of(self, work):
+        """Predicted seconds of a Work."""
         return work.seconds(self.machine, self.outline.size, self.itemsize)
 
     @cached_property
     def overlapped_seconds(self):
-        """Seconds of a step in which the gradient reductions run during backward as far as it lasts.
+        """Seconds of a step in which the gradient reductions are hidden behind backward, as far as it is long enough.
 
         It is a lower bound for the reduction "overlap".
         """
@@ -73,7 +75,7 @@ class Cost:
     def rows(self):
         """A dict for each layer of the serial network that costs something, in the order in which they run: its
         `placement`, `flops`, `bytes` sent and `seconds` on this rank, forward and backward."""
-        several = self.outline.sizes[CHOSEN] > 1  # else no choice splits anything
+        several = self.outline.sizes[CHOSEN] > 1  # with one rank on the axis the choices split nothing
         choice = dict(zip((layer.name for layer in weighted(self.net)), self.placed.plan)) if several else {}
         kinds = {layer.name: type(layer).__name__ for layer in self.net.leaves()}
         found = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -90,12 +92,12 @@ class Cost:
 
 
 def local_shape(layout, batch_size, outline):
-    """The shape of the block that a rank holds of a minibatch, samples first. layout: of the activations."""
+    """The shape of a rank's block of the activations for a global minibatch, samples first. layout: of the activations."""
     return layout.of(batch_size).local_shape(outline.coordinates)
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):
-    """The GridDescription of the rank that has the most work on a grid, whose time is the time of a step.
+    """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
 
     It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
     on both sides, because it exchanges two halos.

@@ -101,7 +101,7 @@ class Machine:
         return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
 
     def _collective_seconds(self, kind, group, ranks, sent):
-        """Seconds of one collective of a group (a GroupDescription) in a job of `ranks` ranks. sent: bytes that this rank sends."""
+        """Seconds of one collective of a group (a GroupDescription) in a job of `ranks` ranks. sent: bytes from this rank."""
         if group.size == 1:
             return 0.0
         if kind in self._curves:

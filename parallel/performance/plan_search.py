@@ -1,12 +1,13 @@
 """The search for the fastest plan on one grid: a shortest path over the segments of a network.
 
-A *segment* is a layer with weights and what follows it up to the next one (a layer with branches, all of it). Between segments
-the activations lie in some state: their placements along the axes, and what stays together. From each state each choice for
-the next segment leads to one other state, at the price of the work that the rank does on the way: the redistributions that the
-choice needs, the layers, and the sums of their gradients.
+A *segment* is a layer with weights and the layers that follow it up to the next one with weights; a layer with branches is in
+one segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the
+axes, and the order of the axes that shard the samples. From each state, each choice for the next segment leads to one other
+state. Its price is the work of the rank in between: the redistributions that the choice needs, the layers, and the sums of
+their gradients.
 
-The search advances one segment at a time, and knows after each of them a lower bound of the time of every plan of its grid. So
-a grid can be given up as soon as its first layers show that it cannot win.
+The search advances by one segment at a time. After each it knows a lower bound for the time of every plan on its grid, so the
+planner can drop a grid as soon as its first layers show that it cannot be the fastest.
 """
 
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ from parallel.placement.plans import CHOSEN, FEWEST, choices, weighted, weighted
 
 
 class Problem:
-    """What the searches of all grids share: the network in segments, and what each of them computes at least.
+    """What the searches on all grids share: the network in segments, and the least work of each segment.
 
     net: a serial Sequential. shape: of a sample. batch_size: of the global minibatch. machine: a Machine.
     shares: see `parallelize`.
-    flops: of one sample's forward pass, one number a segment. parameters: how many the layers with a choice have.
+    flops: for each segment, the floating-point operations of the forward pass of one sample. parameters: how many parameters
+    the layers with weights have together.
     """
 
     def __init__(self, net, shape, batch_size, machine, shares=None):
@@ -39,10 +41,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Step:
-    """The cost of a segment with one choice, from one state.
+    """The cost of a segment with one choice, beginning in one state.
 
     seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
-    after: the state after it.
+    after: the state after the segment.
     """
 
     seconds: float
@@ -52,22 +54,22 @@ class Step:
 
 
 class PlanSearch:
-    """The search on one grid. sizes: ranks along each axis. bound: a lower bound in seconds of every plan, as known so far."""
+    """The search on one grid. sizes: {axis: ranks}. bound: seconds, the lower bound for every plan that is known so far."""
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
         self.outline = busiest(sizes, problem.machine.node["ranks"], problem.shares)
-        self._steps = {}  # Steps by segment, choice and state: they are the same whatever memory is worth
-        self._done, self._alone = 0, {None: 0.0}  # segments looked at; the least seconds_alone by state
+        self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
+        self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
         self.bound = self._rest(0) + self._sums_and_update()
 
     @property
     def is_complete(self):
-        """Whether all segments were looked at."""
+        """Whether all segments are done."""
         return self._done == len(self.problem.segments)
 
     def advance(self):
-        """Look at one segment more, and raise the bound by what it says."""
+        """Compute the costs of the next segment, and raise the bound accordingly."""
         ahead = {}
         for state, total in self._alone.items():
             for _, step in self._ahead(self._done, state):
@@ -76,7 +78,7 @@ class PlanSearch:
         self.bound = max(self.bound, min(ahead.values()) + self._rest(self._done) + self._sums_and_update())
 
     def plan(self, price):
-        """The text of the plan whose seconds, and bytes of memory times their price in seconds, are the fewest."""
+        """The text of the plan with the smallest sum of seconds and memory times `price`. price: seconds per byte."""
         states = {None: (0.0, [])}
         for index, segment in enumerate(self.problem.segments):
             ahead, count = {}, len(weighted_in(segment))
@@ -95,10 +97,10 @@ class PlanSearch:
     # ----- lower bounds
 
     def _rest(self, index):
-        """Seconds that the segments from `index` on take at least: their products at full speed, spread over all ranks.
+        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks.
 
-        A layer has three products, the first one two. Where tables were measured, two are counted: an algorithm may save a part
-        of the third, the gradient of the input.
+        A layer with weights has three products, but the first such layer has two, because it needs no gradient of its input.
+        If the machine file has tables, only two are counted, because an algorithm may save a part of the third.
         """
         problem, sizes = self.problem, self.sizes
         samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.outline.size
@@ -108,7 +110,7 @@ class PlanSearch:
         return products * samples / (problem.machine.peak * 4 / problem.itemsize)
 
     def _sums_and_update(self):
-        """Seconds that the sums of gradients and the update take at least: with parameters spread over the model axis."""
+        """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the model axis."""
         machine, ranks, itemsize = self.problem.machine, self.outline.size, self.problem.itemsize
         sizes = self.outline.sizes
         held, group = self.problem.parameters // sizes[CHOSEN], self.outline.group(*(axis for axis in sizes if axis != CHOSEN))
@@ -120,7 +122,7 @@ class PlanSearch:
     # ----- steps
 
     def _ahead(self, index, state):
-        """(choice, Step) of each choice for a segment, from a state."""
+        """Yield (choice, Step) for each choice for a segment. index: of the segment. state: before it."""
         segment = self.problem.segments[index]
         for choice in self._choices(segment):
             key = index, choice, state
@@ -142,7 +144,7 @@ class PlanSearch:
         return (*FEWEST, "replicate", "height") if by_height else (*FEWEST, "replicate")
 
     def _step(self, segment, choice, state):
-        """The Step of a segment with a choice, from a state; of no segment: of what brings the outputs to the loss."""
+        """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
         problem, outline = self.problem, self.outline
         layers = weighted_in(segment)
         shape, at, order = state or (problem.shape, None, None)
@@ -164,7 +166,7 @@ class PlanSearch:
 
 
 def segments(layers):
-    """The top layers in runs: each begins with one that has weights, but the first, which has all before it too."""
+    """The top-level layers as lists. Each begins with a layer with weights; the first also has all layers before it."""
     runs = [[]]
     for layer in layers:
         if weighted_in([layer]) and weighted_in(runs[-1]):
@@ -174,6 +176,6 @@ def segments(layers):
 
 
 def flops_of_segments(net, runs, shape):
-    """Operations of the forward pass of one sample, one number a segment."""
+    """For each segment, the floating-point operations of the forward pass of one sample."""
     flops = {row.name: row.flops for row in rows(net, shape)}
     return [sum(flops.get(leaf.name, 0) for leaf in leaves(run)) for run in runs]

@@ -1,14 +1,14 @@
-"""A run in virtual time: the real program on real ranks, however many share a core, whose time passes as a cost model says.
+"""Simulation: the real program runs on real ranks, but its time is virtual and passes as the cost model says.
 
-Every rank has a clock of its own. It goes on by what a machine file says that each pass of each layer takes there, times a
-factor where the rank is a straggler; and in communication it waits for the others, as in reality: a collective begins when its
-last rank has come, and lasts as long as the model says. Those that do not block go on meanwhile, one after another, with no
-need to be tested, as where the network has a processor of its own; one that blocks goes ahead of them. So stragglers, waiting
-and overlap are simulated and not only added up, while the numbers that are trained are real.
+Every rank has its own virtual clock. Computing advances it by the seconds that a machine file gives for each pass of each
+layer, times a factor if the rank is a straggler. In communication the ranks wait for each other: a collective begins when its
+last rank has arrived, and lasts as long as the cost model says. Non-blocking collectives progress in the background, one after
+another, without being tested, as on a network with its own processor; a blocking collective overtakes them. So stragglers,
+waiting and overlap are simulated, while the trained numbers are real. Any number of ranks may share a core.
 
-Not simulated: reading the data, evaluations, sums in shared memory and in float16, several nodes' messages in each other's
-way, and the seconds that a calibrated machine waits in each collective for no reason of the model's. Reports and traces of
-such a run are in virtual time.
+Not simulated are reading the data, evaluations, sums in shared memory and in float16, congestion between the messages of
+several nodes, and the constant waiting time per collective that a calibration fits (`wait` of a machine file). Reports and
+traces of a simulated run are in virtual time.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ from parallel.placement.partition import size
 
 
 class VirtualTime(Observer):
-    """The clock of one rank, in the place of its tally's, for as long as the network lives.
+    """The virtual clock of one rank. It replaces the clock of the grid's tally as long as the network exists.
 
-    net: a ParallelSequential, whose passes let time pass from now on. machine: a Machine. slow: how many times as long as
-    the machine file says this rank takes to compute.
-    Raises ValueError for a network that can not be simulated.
+    net: a ParallelSequential, whose passes advance the clock from now on. machine: a Machine. slow: the factor by which this
+    rank computes more slowly than the machine file says. All times are in seconds.
+    Raises ValueError for a network that cannot be simulated: reductions other than plain and overlap, float16, several nodes.
     """
 
     progresses = False
@@ -40,9 +40,9 @@ class VirtualTime(Observer):
         if any(isinstance(layer, GatheredLinear) for layer in net.layers):
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
         self.net, self.machine, self.slow = net, machine, slow
-        self.time = self.link = 0.0  # seconds: now; and when what was under way last was over
+        self.time = self.link = 0.0  # now, and when the last non-blocking collective ended
         self.workloads, self.groups, self.batch_size = {}, {}, None
-        self._open = []  # of each pass that has begun: [thing, the share of its work for which time has passed already]
+        self._open = []  # for each pass under way: [layer or loss, share of its time that has passed]
         net.grid.tally.clock = self
         net.observe(self)
 
@@ -50,7 +50,7 @@ class VirtualTime(Observer):
         return self.time
 
     def compare(self, comm):
-        """All clocks began at 0."""
+        """(now, offset, accuracy), as `compare_clocks` returns them: all virtual clocks began at 0, so there is no offset."""
         return self.time, 0.0, 0.0
 
     # ----- computing
@@ -59,11 +59,11 @@ class VirtualTime(Observer):
         self._open.append([thing, 0.0])
 
     def end(self, thing, phase, context, share=1.0):
-        """Let the time pass that a pass takes, but for what has passed within it already."""
+        """Advance the clock by the time of a pass, less what `worked` and passes within it have already accounted for."""
         _, passed = self._open.pop()
         if context is not None:
             self.passes(self.price(thing, phase, context.batch_size) * (share - passed))
-        if self._open and self._open[-1][0] is thing:  # a pass in the parts of which all of its time passes
+        if self._open and self._open[-1][0] is thing:  # a pass within another pass of the same layer accounts for all of it
             self._open[-1][1] = 1.0
 
     def worked(self, thing, phase, context, share):
@@ -76,11 +76,11 @@ class VirtualTime(Observer):
         self.passes(update / max(1, self.net.size) * size(where))
 
     def passes(self, seconds):
-        """So long computes a rank that is no straggler."""
+        """Advance the clock. seconds: the computing time of a rank that is no straggler."""
         self.time += self.slow * seconds
 
     def price(self, thing, phase, batch_size):
-        """Seconds of a pass of a layer or a loss, for a minibatch of so many samples."""
+        """Seconds of a pass of a layer or a loss. batch_size: of the global minibatch."""
         workload = self._workload(batch_size)
         if thing.name == "loss":
             return sum(self._seconds(work) for work in workload.works if work.name == "loss") if phase == "backward" else 0.0
@@ -99,7 +99,7 @@ class VirtualTime(Observer):
         return work.seconds(self.machine, self.net.grid.size, self.net.dtype.itemsize)
 
     def _workload(self, batch_size):
-        """This rank's work with a minibatch: a Workload."""
+        """The Workload of this rank for a minibatch of this global size."""
         self.batch_size = batch_size
         if batch_size not in self.workloads:
             grid, net = self.net.grid, self.net
@@ -120,14 +120,17 @@ class VirtualTime(Observer):
         return self.link
 
     def _after(self, group, kind, sent, begun):
-        """When a collective is over that this rank began at the time `begun`: the same on all its ranks. Collective."""
+        """The time at which a collective ends, the same on all its ranks. Collective over the group.
+
+        begun: when this rank arrived at it. sent: bytes that this rank sends.
+        """
         latest = np.array([begun, sent], np.float64)
         group.comm.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
         begun, sent = latest.tolist()
         return begun + self.machine.collective_seconds(kind, self._ranks(group), self.net.grid.size, sent)
 
     def _ranks(self, group):
-        """The group as the machine file's nodes hold it."""
+        """The description of a group, with its ranks on nodes as the machine file says."""
         if group not in self.groups:
             nodes = Counter(rank // self.machine.node["ranks"] for rank in group.ranks)
             self.groups[group] = GroupDescription(group.size, group.rank, min(nodes.values()))  # the same on all of its ranks

@@ -99,7 +99,9 @@ def as_partition(name, owners, ranks):
     try:
         return Partition.owned(owners, ranks)
     except ValueError:
-        raise ValueError(f"owners: those of layer {name} must be a Partition, or a list with one rank for each output") from None
+        raise ValueError(
+            f"owners: those of layer {name} must be a Partition, or a list with one rank for each output"
+        ) from None
 
 
 def checked(net):

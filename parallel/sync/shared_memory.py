@@ -83,7 +83,7 @@ def has_room(net):
 
 
 def _folder():
-    """The folder of the shared files: in memory if the system has such a one."""
+    """The folder of the shared files: /dev/shm, which is in memory, if the system has it, else the one for temporary files."""
     return FOLDER if FOLDER.is_dir() else Path(tempfile.gettempdir())
 
 
@@ -94,7 +94,7 @@ def _mapped(name, size, dtype):
 
 
 def add_up(terms, out, scratch):
-    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of them.
+    """Write the sum of the arrays `terms`, added in their order, into `out`, which may be one of these arrays.
 
     scratch: an array of the same length, which is overwritten.
     """
@@ -109,10 +109,11 @@ def add_up(terms, out, scratch):
 
 
 class SharedRun:
-    """The gradients of one run of parameters on one node, in shared memory.
+    """The gradients of one run of parameters (a slice of the flat buffers) on one node, in shared memory.
 
-    gradients: for each rank of the node that holds the run, in rank order, its slice of its gradient buffer.
-    me: the position of this rank among them. part: the slice of the run that this rank adds up.
+    gradients: a list with one array for each rank of the node that holds this run, in rank order. Each is that rank's gradient
+    of the run, a view of its gradient buffer. me: the index of this rank in the list. part: the slice of the run whose sum this
+    rank computes. scratch: memory for the sum of one chunk.
     """
 
     def __init__(self, gradients, me):
@@ -122,21 +123,24 @@ class SharedRun:
 
     @property
     def leader(self):
-        """The first rank's gradients as a list of one array; an empty list if this is the first rank."""
+        """The gradients of the first rank, as a list of one array; an empty list if this rank is the first one."""
         return [self.gradients[0]] if self.me else []
 
     @property
     def others(self):
-        """The gradients of the other ranks."""
+        """The gradients of all ranks of the list except this one."""
         return [gradients for rank, gradients in enumerate(self.gradients) if rank != self.me]
 
     def add_up(self, where):
-        """Write the sum over the ranks of the elements `where` of the run into this rank's gradients."""
+        """Sum the slice `where` of the run over the ranks, and write the sum into this rank's gradients."""
         pieces = [gradients[where] for gradients in self.gradients]
         add_up(pieces, pieces[self.me], self.scratch[: size(where)])
 
     def add_up_part(self, targets):
-        """Write the sum over the ranks of this rank's part into its own gradients and into `targets`, those of others."""
+        """Sum this rank's part of the run over the ranks, and write the sum into its own gradients and those in `targets`.
+
+        targets: gradients of other ranks, from `leader` or `others`.
+        """
         for start in range(self.part.start, self.part.stop, CHUNK):
             where = slice(start, min(start + CHUNK, self.part.stop))
             self.add_up(where)
@@ -145,9 +149,9 @@ class SharedRun:
 
 
 class SharedMemoryReduction(Reduction):
-    """Gradients are in memory that the ranks of a node share and are summed there, after backward.
+    """Sums the gradients after backward, in memory that the ranks of a node share.
 
-    If it is sharded, the ranks of a node that hold the same parameters share one copy of them too.
+    If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
     See `Reduction` for the arguments; ValueError for float16_gradients, since within a node nothing is sent.
     """
 
@@ -185,9 +189,10 @@ class SharedMemoryReduction(Reduction):
         return runs
 
     def _copies(self, members, places):
-        """The same run in other copies of the parameters, which are to be updated too.
+        """Views of the same run in the other parameter buffers of this node, which must be updated too.
 
-        Ranks that share this run but hold different other parameters do not share one copy of all their parameters.
+        There are several buffers if ranks hold this run in common but differ in other parameters: only ranks that hold the same
+        blocks of all parameters share one buffer.
         """
         found = {self._holders[m]: place for m, place in zip(members, places)}
         found.pop(self._holders[self.net.grid.node.rank])
@@ -255,11 +260,12 @@ class SharedMemoryReduction(Reduction):
 
 @dataclass
 class _Run:
-    """A run of parameters, seen from one rank.
+    """What SharedMemoryReduction knows on one rank about one run of parameters.
 
-    shared: its gradients on this node. where: the run as a slice of this rank's flat buffers. leaders: the Group of the first
-    ranks of the nodes that hold the run, if this rank is one of them, else None. copies: the run in other copies of the
-    parameters on this node. is_on_several_nodes: whether ranks of other nodes hold the run too.
+    where: the slice of this rank's flat buffers that is the run. shared: the SharedRun with its gradients on this node.
+    leaders: the Group with one rank of each node that holds the run, namely the first one there; None if this rank is not in
+    it. copies: views of the same parameters in the other parameter buffers of this node, which must be updated too; see
+    `_copies`. is_on_several_nodes: whether ranks of other nodes hold the run too.
     """
 
     shared: SharedRun
@@ -275,6 +281,6 @@ class _Run:
 
     @property
     def bytes_read(self):
-        """How many bytes of the other ranks' gradients this rank reads in a sum."""
+        """How many bytes of the other ranks' gradients this rank reads to compute the sum of its part."""
         part = size(self.shared.part) * (len(self.shared.gradients) - 1)
         return part * self.shared.gradients[0].itemsize

@@ -52,7 +52,7 @@ class ParallelSequential(Sequential):
         self.reduction = make_reduction(self)
 
     def arrange(self, layers):
-        """The layers as they are: placing gave them their order, and the names of the serial layers that they belong to."""
+        """The layers unchanged: placing has already given them their order and the names of the serial layers."""
         return mark_in_place(list(layers))
 
     def input_block(self, batch_size):
@@ -121,9 +121,9 @@ class ParallelSequential(Sequential):
     def backward(self, dy, context, input_gradient=False):
         """Backward of the last micro-batch of a step, as in Sequential; `synchronise` must follow. Collective.
 
-        It computes this rank's terms of the gradients; `synchronise` and `complete` sum them over the ranks that hold the same
-        parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`), summed over
-        the ranks that hold the same block; otherwise None.
+        It computes this rank's partial sums of the gradients; `synchronise` and `complete` add them over the ranks that hold
+        the same parameters. With `input_gradient` it returns the gradient of this rank's input block (see `input_block`),
+        summed over the ranks that hold the same block; otherwise None.
         """
         with self._reducing():
             dx = super().backward(dy, context, input_gradient)
@@ -150,9 +150,9 @@ class ParallelSequential(Sequential):
             raise
 
     def _summed(self, dx):
-        """Add up the partial sums of the gradient of the input block, which are on the ranks that hold the same block.
+        """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective.
 
-        The plan "laugier" needs no sum here: it is the only one that has summed already, at each layer.
+        The plan "laugier" needs no sum here, because it has all-reduced the input gradient of each layer already.
         """
         if "laugier" not in self.plan:
             dx = xp.ascontiguousarray(dx)
@@ -169,12 +169,12 @@ class ParallelSequential(Sequential):
         return train_step(self, loss, optimizer, mine, rows, len(x))
 
     def accumulate(self, dy, context):
-        """Backward of a micro-batch that is not the last one: its gradients are added to those of the last one's `backward`."""
+        """Backward of a micro-batch that is not the last one of a step; `backward` of the last one adds its gradients."""
         super().backward(dy, context)
         self.reduction.accumulate()
 
     def accumulate_parameter_gradients(self, context):
-        """`parameter_gradients` of a micro-batch that is not the last one, to be added to those of the last one."""
+        """`parameter_gradients` of a micro-batch that is not the last one of a step; that one adds them to its own."""
         super().parameter_gradients(context)
         self.reduction.accumulate()
 
@@ -191,7 +191,7 @@ class ParallelSequential(Sequential):
         return self.reduction.owned
 
     def complete(self, where):
-        """Called by the optimizer before it reads the slice `where` of `grads`: returns when that is final. Collective."""
+        """Called by the optimizer before it reads the slice `where` of `grads`: returns when it is final. Collective."""
         self.reduction.complete(where)
 
     def changed(self, where):
@@ -201,13 +201,14 @@ class ParallelSequential(Sequential):
         self.reduction.changed(where)
 
     def updated(self):
-        """Called by the optimizer when it has written all slices: brings them to all ranks that hold them. Collective."""
+        """Called by the optimizer when it has written all slices: sends them to all ranks that hold them. Collective."""
         self.reduction.updated()
 
     def load_state_dict(self, state):
-        """Load global arrays, as in Sequential; every rank takes its blocks. Collective.
+        """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
 
-        state: that of rank 0 serves all where others have None, as `state_dict` gives it.
+        state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
+        the state of rank 0. ValueError, on all ranks, if rank 0 has none.
         """
         if self.grid.comm.allreduce(state is None, MPI.LOR):
             state = self._of_first_rank(state)
@@ -215,7 +216,7 @@ class ParallelSequential(Sequential):
             super().load_state_dict(state)
 
     def _of_first_rank(self, state):
-        """The arrays of rank 0 on all ranks: a dict. ValueError, on all ranks, if rank 0 has none. Collective."""
+        """Broadcast the state of rank 0: a dict of arrays. ValueError, on all ranks, if rank 0 has none. Collective."""
         comm = self.grid.comm
         kinds = comm.bcast(state and {name: (np.shape(value), np.asarray(value).dtype) for name, value in state.items()})
         if not kinds:
@@ -227,9 +228,10 @@ class ParallelSequential(Sequential):
         return found
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
-        """As of Sequential, for this rank's block of x: see `input_block`. Collective.
+        """The outputs for this rank's block of x (see `input_block`), as in Sequential; see `output_rows`. Collective.
 
-        batch_size: samples of the global minibatch, which the block does not tell. ValueError without it on several ranks.
+        batch_size: samples of the global minibatch, which cannot be told from the block. ValueError if it is missing on several
+        ranks.
         """
         if batch_size is None and self.grid.size > 1:
             raise ValueError("forward takes a rank's block of x: say how many samples there are on all ranks, batch_size=.., "
@@ -237,13 +239,16 @@ class ParallelSequential(Sequential):
         return super().forward(x, context, batch_size, first, minibatch_size)
 
     def predict(self, x):
-        """As of Sequential, for the whole x on every rank; the outputs are on rank 0, None elsewhere. Collective."""
+        """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective."""
         x = np.asarray(x)
         outputs = self.forward(to_device(np.ascontiguousarray(x[self.input_block(len(x))])), batch_size=len(x))
         return self.gather_outputs(outputs, len(x))
 
     def gather_outputs(self, outputs, batch_size):
-        """The outputs of a global minibatch, (batch_size, ...), on rank 0, from this rank's; None elsewhere. Collective."""
+        """Gather the outputs of a global minibatch, (batch_size, ...), on rank 0; returns None elsewhere. Collective.
+
+        outputs: those that this rank's `forward` returned.
+        """
         grid, width = self.grid, prod(self.output.sample_shape)
         places = [grid.coordinates_of(rank) for rank in range(grid.size)]
         rows = [self.output.rows(batch_size, place) for place in places]
