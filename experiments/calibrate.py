@@ -3,12 +3,12 @@
     mpiexec -n 2 python -m experiments.calibrate --out machine.json
 
 Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
-the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on. `parallel/performance/machine.py` describes
-the file.
+the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on.
+`parallel/performance/machine.py` describes the file.
 
-`--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time of
-an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much the
-time of the same training step varied. If it varied too much, the program writes the file and then ends with an error.
+`--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
+of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much
+the time of the same training step varied. If it varied too much, the program writes the file and then ends with an error.
 """
 
 import time
@@ -41,7 +41,9 @@ def whole(comm, limit):
     shown = lambda what: lambda things: progress(things, what, comm.rank == 0)  # noqa: E731
     content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
-    passes = step_overhead.measured_steps(NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit)
+    passes = step_overhead.measured_steps(
+        NormalisedTimer(comm, described.core["calm"]), shown("calibrate: training steps"), limit
+    )
     content["core"] |= step_overhead.fitted(passes, described, comm.size)
     if len(passes) == 1:
         return content, False, "there was no time to measure how much training steps vary"

@@ -2,8 +2,8 @@
 
     mpiexec -n 2 python -m experiments.overlap --net cifar-cnn --shape 32,32,3 --batch-size 64 --out results/overlap.json
 
-Steps with the blocking all-reduce and with buckets alternate, on a grid with the axis `batch` over all ranks. The times are read
-off their traces, on the rank that arrives last and so waits for no other:
+Steps with the blocking all-reduce and with buckets alternate, on a grid with the axis `batch` over all ranks. The times are
+read off their traces, on the rank that arrives last and so waits for no other:
 
 - "alone": seconds of the blocking all-reduce.
 - "coverable": the part of it that backward could hide at best. This assumes that each bucket takes a share of "alone" in

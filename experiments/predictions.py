@@ -4,12 +4,12 @@
     mpiexec -n 2 python -m experiments.predictions --machine machine.json --out predictions.json
 
 For each problem (a network and a global batch) all grids of the ranks are measured with several plans each, and so is the plan
-that the planner chooses. A prediction uses only the machine file, which was measured without these networks. The grids are timed
-alternately, so that a drift of the machine's speed affects all of them alike. Times are normalised to an unloaded core, as in the
-calibration (`parallel/calibration/core_speed.py`), because the model does not describe what other programs do to the machine; on
-ranks that share cores they are not normalised. The time of a round is that of its median step, and the time of a pass over all
-problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts, because its
-normalisation changed the least.
+that the planner chooses. A prediction uses only the machine file, which was measured without these networks. The grids are
+timed alternately, so that a drift of the machine's speed affects all of them alike. Times are normalised to an unloaded core,
+as in the calibration (`parallel/calibration/core_speed.py`), because the model does not describe what other programs do to the
+machine; on ranks that share cores they are not normalised. The time of a round is that of its median step, and the time of a
+pass over all problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts,
+because its normalisation changed the least.
 """
 
 import time
@@ -69,8 +69,8 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: a text that `parallelize` takes. paced: a NormalisedTimer. rounds: for each round (seconds of a step
-    normalised to an unloaded core, the same as measured).
+    sizes: of the grid. plan: a text that `parallelize` takes. paced: a NormalisedTimer. rounds: for each round (seconds of a
+    step normalised to an unloaded core, the same as measured).
     """
 
     def __init__(self, problem, sizes, plan, paced):

@@ -4,7 +4,8 @@
 
 Laugier et al. (2018) leave these thresholds to future work. For each width of a network with three hidden layers, as in the
 paper, and each global batch, the model predicts the time of every grid with its best plan. The colour of the map shows the
-fastest scheme: one rank alone, the pure batch or model grid, or a grid of both. Writes the figure and, beside it, the numbers as JSON.
+fastest scheme: one rank alone, the pure batch or model grid, or a grid of both. Writes the figure and, beside it, the numbers
+as JSON.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
     mpiexec -n 2 python -m experiments.trace_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
 
-"on" is the ratio while a trace is open. "off" is the ratio when none is open, so that the code only checks whether an observer is
-registered. The three kinds of steps alternate, a few steps each, and the medians of the ratios count.
+"on" is the ratio while a trace is open. "off" is the ratio when none is open, so that the code only checks whether an observer
+is registered. The three kinds of steps alternate, a few steps each, and the medians of the ratios count.
 """
 
 import json
