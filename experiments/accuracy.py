@@ -1,4 +1,4 @@
-"""Train the convolutional networks of Grabaskas 2018 to their accuracy, on one rank, on grids, and with several seeds.
+"""Train the convolutional networks of Grabaskas 2018 to their published accuracy: on one rank, on grids, with several seeds.
 
     python -m experiments.accuracy
 

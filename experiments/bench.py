@@ -1,4 +1,4 @@
-"""Compare our training steps with those of PyTorch and PyDTNN, side by side in one run.
+"""Compare our training steps with those of PyTorch and PyDTNN, measured alternately in one run.
 
     make bench
 

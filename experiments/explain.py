@@ -1,4 +1,4 @@
-"""Print the plan that the planner chooses for a network, what it costs, and why the others lost. Starts no job.
+"""Print the plan that the planner chooses for a network, its predicted cost, and why other plans are slower. Starts no job.
 
     python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
 

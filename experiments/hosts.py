@@ -3,7 +3,7 @@
     sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python -m experiments.check
 
 Each host has a network, a name and a /dev/shm of its own, so ranks of different hosts talk TCP; they share the cores, the
-memory and the disk. It is a launcher like another, for every program that starts jobs:
+memory and the disk. It can be the launcher of every program that starts jobs:
 
     sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 4" .venv/bin/python -m experiments.sweep ...
 

@@ -1,4 +1,4 @@
-"""Laugier et al. 2018: what the cost model predicts for their set-up on Cori, and what batch would be fast there.
+"""Laugier et al. 2018: what the cost model predicts for their set-up on Cori, and which batch size would be fast there.
 
     python -m experiments.laugier2018_predicted --out results/laugier2018/predicted.md
 

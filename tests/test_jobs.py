@@ -1,4 +1,4 @@
-"""Tests that share a job: what fails is told once and in time, nothing of one test shows in the next, nothing is left."""
+"""Tests that share a job: a failure is reported once and in time, tests do not affect each other, and nothing remains."""
 
 import os
 import signal

@@ -6,7 +6,7 @@ from nn.device import to_device
 
 
 def minibatch(shape, outputs, batch_size, loss="cross-entropy"):
-    """(x, y) of made-up samples of `shape`: y are labels below `outputs`, or for "mse" as many values."""
+    """(x, y) of made-up samples of `shape`: y are labels below `outputs` or, for "mse", `outputs` values for each sample."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((batch_size, *shape), np.float32)
     if loss == "mse":

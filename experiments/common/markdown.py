@@ -2,7 +2,7 @@
 
 
 def table(title, rows):
-    """A title and a table, or nothing where there are no rows. rows: dicts with the same keys, which are the heads."""
+    """A title and a table, or nothing if there are no rows. rows: dicts with the same keys, which are the column headings."""
     if not rows:
         return ""
     heads = list(rows[0])

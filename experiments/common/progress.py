@@ -9,7 +9,7 @@ SECONDS = 20.0  # between two lines
 
 
 def progress(things, what, shown=True):
-    """Go through `things`, which have a length, and show on stderr how far that is. what: what is done with them."""
+    """Iterate over `things`, which have a length, and show the progress on stderr. what: the words for what is done."""
     if not shown:
         yield from things
     elif sys.stderr.isatty():

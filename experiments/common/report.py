@@ -95,8 +95,8 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     without communication. A step takes as long as its slowest rank. The rank that comes last to a collective
     waits for nobody, so what the fastest rank spends in it is its cost ("communicate"), and what another spends
     beyond that is waiting. These are means over the ranks; "compute_max" is the computing time of the rank that computes
-    longest. Bytes are those sent by all ranks together in one step; of sums in shared memory, where nothing is sent, those that
-    a rank reads of what others hold. Collective.
+    longest. Bytes are those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are
+    the bytes that a rank reads from the buffers of other ranks. Collective.
     """
     steps = max(len(step_seconds), 1)
     slowest = grid.max(np.array(step_seconds, np.float64))

@@ -88,7 +88,7 @@ def label(grid, reports):
 
 
 def draw_bars(panel, runs, labels):
-    """Stacked parts, hollow where there are more ranks than cores; above each bar how often it fits into the first."""
+    """Stacked parts, hollow where there are more ranks than cores; above each bar its speedup over the first."""
     total = {}
     for place, run in enumerate(runs):
         bottom = 0.0

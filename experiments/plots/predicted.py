@@ -153,7 +153,7 @@ def draw_lines(panel, reports, key):
 
 
 def draw_points(panel, runs):
-    """Measured speedups, the median and from the least to the most of the repeats; hollow where ranks share cores."""
+    """Measured speedups: the median and the range of the repeats; hollow where ranks share cores."""
     times = {}
     for run in runs:
         times.setdefault(tuple(run["axes"].items()), []).append(run)

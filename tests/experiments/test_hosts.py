@@ -1,4 +1,4 @@
-"""Hosts that one machine plays: a job on them, the network between them, and that nothing of them remains."""
+"""Emulated hosts: a job runs on them, the network has the chosen rate and delay, and nothing remains afterwards."""
 
 import json
 import os

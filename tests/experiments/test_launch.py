@@ -1,4 +1,4 @@
-"""launch: a job in the foreground, which ends whole however it ends."""
+"""launch: a job in the foreground, all of whose processes end however it ends."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Signs of life, and the bound on the time of a comparison."""
+"""Progress messages, and the limit on the time of a comparison."""
 
 import time
 

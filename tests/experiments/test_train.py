@@ -176,7 +176,7 @@ def flowers(tmp_path_factory):
 
 
 def test_a_convolutional_network_trains_alike_on_every_grid(flowers, tmp_path):
-    """A folder of images, varied at random, on strips and blocks of channels; with batch normalisation and early stopping."""
+    """A folder of images, augmented, on height shards and blocks of channels; with batch normalisation and early stopping."""
     arguments = ["--dataset", "images:flowers,size=13", "--data-dir", flowers, "--net", "resnet20", "--batch-size", 7]
     arguments += ["--augment", "shift=2,flip", "--dtype", "float64", "--lr", 0.01, "--schedule", "constant"]
     arguments += ["--validation", 0.3, "--patience", 2]

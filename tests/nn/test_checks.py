@@ -1,4 +1,4 @@
-"""What is wrong is refused in one sentence, before anything has changed; what is plainly meant is converted."""
+"""Bad input is refused with a message of one sentence before anything has changed; harmless input is converted."""
 
 import math
 import re

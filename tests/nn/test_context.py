@@ -1,4 +1,4 @@
-"""Several micro-batches at once through one network, each in a context of its own: whatever the order, the same gradients."""
+"""Several micro-batches in progress in one network, each with its own context: gradients do not depend on the order."""
 
 from itertools import permutations
 

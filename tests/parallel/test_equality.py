@@ -1,4 +1,4 @@
-"""The comparison that decides whether a parallel network is the serial one sees what a careless one does not."""
+"""The comparison of a parallel with a serial network detects differences that a less strict one would miss."""
 
 import numpy as np
 import pytest

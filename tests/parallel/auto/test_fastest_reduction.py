@@ -1,4 +1,4 @@
-"""What is measured is remembered, and what is remembered is checked."""
+"""The choice of the fastest reduction is cached after it was measured, and a cached choice is checked before use."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A calibration that is stopped early is a whole machine file all the same, and says how much its times vary."""
+"""A calibration that is stopped early still gives a complete machine file, and says how much its times vary."""
 
 import numpy as np
 import pytest

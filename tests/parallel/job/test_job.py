@@ -1,4 +1,4 @@
-"""However a job ends, it ends: whole, in time, with a word on why, and leaving nothing behind."""
+"""However a job fails, all its ranks end in time, it says why, and it leaves no process and no file behind."""
 
 import glob
 import os

@@ -1,4 +1,4 @@
-"""One object measures the steps of a run, and forgets them where asked to."""
+"""The StepTimer measures the steps of a run, and forgets them when it is asked to."""
 
 import numpy as np
 import pytest

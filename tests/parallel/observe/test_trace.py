@@ -1,4 +1,4 @@
-"""Traces and profiles: what they show is what happened, and watching changes nothing."""
+"""Traces and profiles show what happened, and recording them changes no result."""
 
 import json
 import time

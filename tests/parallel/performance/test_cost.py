@@ -1,4 +1,4 @@
-"""The cost model counts what happens: the bytes that it says are sent are those that are."""
+"""The cost model counts what happens: the bytes that it predicts are the bytes that are sent."""
 
 import os
 from itertools import product

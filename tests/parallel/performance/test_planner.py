@@ -1,4 +1,4 @@
-"""The planner finds the best plan, within the memory that there is; the network that it places is the serial one."""
+"""The planner finds the fastest plan that fits the memory, and the placed network equals the serial one."""
 
 from itertools import product
 

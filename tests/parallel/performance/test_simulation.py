@@ -1,4 +1,4 @@
-"""Runs in virtual time: without stragglers and overlap a step takes what the cost model adds up; with them, what it can not."""
+"""Runs in virtual time: a step takes what the cost model predicts, and stragglers and overlap change it as they should."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Halos: what arrives is what a window looks at, backward adds up, and the bytes are those of the formula."""
+"""Halos: the rows that a window covers arrive, backward adds their gradients, and the bytes agree with the formula."""
 
 from itertools import product
 
@@ -33,7 +33,9 @@ def cases(comm):
 @mpi(*RANKS)
 def test_the_needed_rows_arrive_and_their_gradients_return(comm):
     for _, halo, whole, own, need, _ in cases(comm):
-        assert np.array_equal(to_host(halo.forward(to_device(whole[:, own].copy()), Context(batch_size=len(whole)))), whole[:, need])
+        assert np.array_equal(
+            to_host(halo.forward(to_device(whole[:, own].copy()), Context(batch_size=len(whole)))), whole[:, need]
+        )
         # Backward is the adjoint: <F x, y> = <x, F* y> over all ranks.
         rng = np.random.default_rng([1, comm.rank])
         x, y = rng.standard_normal(whole[:, own].shape), rng.standard_normal(whole[:, need].shape)

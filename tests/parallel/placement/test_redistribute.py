@@ -1,4 +1,4 @@
-"""Every redistribution: right, adjoint, counted by the formula; on awkward sizes and partitions, empty parts included."""
+"""Every redistribution gives the right result, is adjoint, and sends the bytes of the formula, also with empty parts."""
 
 from itertools import product
 from math import prod

@@ -1,4 +1,4 @@
-"""However gradients are summed and whoever updates, the parallel network is the serial one."""
+"""With every reduction, sharded or not, the parallel network equals the serial one."""
 
 import os
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What does not fit is refused on every rank, in the words of a serial network; nobody waits for anybody."""
+"""Bad input is refused on every rank with the message of the serial network, and no rank waits for another."""
 
 import numpy as np
 import pytest
@@ -195,7 +195,9 @@ def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
         for owners in ({"0": Partition.of(8, [slice(0, 8)] * 3)}, {"0": Partition.of(8, [slice(0, 1)] * 3)}, {"0": [0] * 7},
                        {"0": [3] * 8}, {"0": "model"}, {"7": [0] * 8}, {"0": Partition.even(8, 2)}):  # fmt: skip
             assert refused(grid=grid, plan="out", owners=owners).startswith("owners"), owners
-        net = parallelize(Sequential([Linear(6, 8), Linear(8, 4)], input_shape=(6,)), grid, "out", owners={"0": [2] * 5 + [0] * 3})
+        net = parallelize(
+            Sequential([Linear(6, 8), Linear(8, 4)], input_shape=(6,)), grid, "out", owners={"0": [2] * 5 + [0] * 3}
+        )
         assert [net.layers[0].parameters[0].layout.block({"batch": 0, "height": 0, "model": r})[1] for r in range(3)] == [
             slice(5, 8), slice(0, 0), slice(0, 5)
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Several micro-batches under way at once on a grid: redistributions, halos and global statistics keep them apart."""
+"""Several micro-batches in progress at once on a grid: redistributions, halos and global statistics keep them apart."""
 
 import os
 

@@ -42,7 +42,7 @@ def cases(ranks, plans):
 
 
 def everything():
-    """Every layer, on 13x13; strips and blocks of channels are often empty."""
+    """Every layer, on 13x13; height shards and blocks of channels are often empty."""
     return [
         Conv2d(3, 5, 3, padding=1), ReLU(), MaxPool2d(3, 2, 1), BatchNorm(5),
         Residual([Conv2d(5, 7, (3, 1), padding=(1, 0), bias=False), BatchNorm(7), Tanh(), Conv2d(7, 5, 1)]),
@@ -65,7 +65,7 @@ def strided():
 
 
 def tall():
-    """Large kernels over few rows, 7x9: halos reach over several strips."""
+    """Large kernels over few rows, 7x9: halos reach over several height shards."""
     return [Conv2d(2, 3, 5, padding=2), LocalResponseNorm(3), Conv2d(3, 4, (5, 3), padding=((4, 0), (1, 1))), ReLU(),
             AvgPool2d((3, 3), (1, 2), 1), Flatten(), Linear(4 * 7 * 5, 5)]  # fmt: skip
 
@@ -73,8 +73,14 @@ def tall():
 NETS = {everything: ((13, 13, 3), 3), strided: ((17, 17, 1), 7), tall: ((7, 9, 2), 5)}
 PLANS = {
     everything: ["fewest-bytes", "out", "in", "replicate", "conv=height,linear=out", "conv=replicate,linear=fewest-bytes"],
-    strided: ["fewest-bytes", "in", "conv=height,linear=in", "conv=width,linear=out", "out,in,out,in,replicate",
-              "replicate,out,in,out,in"],
+    strided: [
+        "fewest-bytes",
+        "in",
+        "conv=height,linear=in",
+        "conv=width,linear=out",
+        "out,in,out,in,replicate",
+        "replicate,out,in,out,in",
+    ],
     tall: ["fewest-bytes", "laugier", "conv=height,linear=replicate", "conv=width,linear=in", "in,replicate,out"],
 }
 CASES = [
@@ -200,7 +206,7 @@ def test_plans_that_do_not_fit_are_refused(comm):
 
 @mpi(4)
 def test_convolutions_by_strips_and_dense_layers_by_columns_on_the_same_ranks(comm):
-    """A plan that changes between layers: every rank has a strip of the images, then a block of the weights."""
+    """A plan that changes between layers: every rank has a height shard of the images, then a block of the weights."""
     with ProcessGrid(comm, model=4) as grid:
         net = parallelize(Sequential(tall(), input_shape=NETS[tall][0]), grid, "conv=height,linear=out")
         text = repr(net)
