@@ -86,7 +86,7 @@ class Side:
         self.rounds.clear()
 
     def turn(self):
-        """Time some steps, each as long as its slowest rank, and note their median."""
+        """Time some steps, each as long as its slowest rank, and append their median to `rounds`."""
         found = []
         self.grid.comm.Barrier()
         with self.paced:

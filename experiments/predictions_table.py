@@ -22,7 +22,7 @@ takes, measured, over the fastest plan measured.
 
 
 def read(path):
-    """The rows of a report; ValueError if it is none."""
+    """The rows of a report; ValueError if the file is not such a report."""
     try:
         rows = json.loads(Path(path).read_text())["rows"]
         summary(rows)
@@ -46,7 +46,7 @@ def totals(groups):
 
 
 def points(rows):
-    """A line for each plan that was measured."""
+    """The table rows, one for each measured plan."""
     for row in rows:
         alike = [r["measured"] for r in rows if (r["net"], r["batch_size"]) == (row["net"], row["batch_size"])]
         yield {

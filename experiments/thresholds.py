@@ -56,7 +56,7 @@ class Point:
 
 
 def point(net, width, ranks, batch_size, machine):
-    """The Point of a network."""
+    """The Point of one network and batch size."""
     seconds, grids, plans = dict.fromkeys(SCHEMES, inf), {}, {}
     for sizes in [{"batch": 1, "model": 1}, *every_grid(ranks, ("batch", "model"))]:
         scheme = scheme_of(sizes)

@@ -9,7 +9,7 @@ from parallel.job.run import UserError
 
 
 class Clock:
-    """Divides a time among comparisons: each gets an equal share of what those before it left."""
+    """Divides a time among comparisons: each gets an equal share of the time that is left."""
 
     def __init__(self, minutes, comparisons):
         self.end, self.comparisons = time.monotonic() + 60 * minutes, comparisons

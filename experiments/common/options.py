@@ -132,7 +132,7 @@ def add_reduction(parser):
 
 
 def reduction_of(args):
-    """The arguments of `parallelize` that these options name."""
+    """The arguments of `parallelize` that follow from these options."""
     sharded = None if args.update is None else args.update == "sharded"
     return {"reduction": args.reduction, "sharded": sharded, "float16_gradients": args.reduce_dtype == "float16"}
 

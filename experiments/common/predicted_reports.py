@@ -82,7 +82,7 @@ def report(spec, net, scheme, ranks, grid, cost, scaling, settings):
 
 
 def rounded(number):
-    """Six digits are enough, and keep files small."""
+    """A number rounded to six digits, which keeps files small."""
     return float(f"{number:.6g}")
 
 

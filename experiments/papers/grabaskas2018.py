@@ -152,7 +152,7 @@ def training(line, runs, full):
 
 
 def head(line):
-    """What tells a line from the others."""
+    """The columns that identify a line of a table."""
     names = {"ref": line.ref, "device": line.device, "nodes": line.nodes}
     if line.method != "model":
         return names | {"version": f"{line.version} {line.method}", "n": line.n}
@@ -169,7 +169,7 @@ def seconds(line, runs, full):
 def predicted(line, one):
     """Predicted seconds of a line, from the published ones of its single node `one`; None where there are none.
 
-    A round of `Train()`, n samples of each node and one average, moves what a step on those samples moves.
+    A round of `Train()`, n samples on each node and one average, sends as many bytes as a step on those samples.
     """
     if line.nodes == 1 or not isinstance(one.seconds, float):
         return None

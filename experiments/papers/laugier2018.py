@@ -1,8 +1,9 @@
 """Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018).
 
 Tables: the volumes of sections 5 to 7 as printed and corrected, and the crossover of section 7. Experiments: Figures 5
-to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What the cost model says of the paper's 32
-ranks of Cori is predicted (`experiments/laugier2018_predicted.py`), and only what was run is called measured.
+to 7 on both data sets, bytes counted against the formulas, the two scatters timed. The numbers
+for the paper's 32 ranks of Cori come from the cost model (`experiments/laugier2018_predicted.py`) and are called predicted;
+only numbers from runs are called measured.
 """
 
 import json

@@ -58,7 +58,7 @@ def _at(report, place):
 
 
 def crowded(reports):
-    """The numbers of ranks that exceed the number of cores: their times mean little, and are drawn hollow."""
+    """The numbers of ranks that exceed the number of cores. Their times say little about speed, and are drawn hollow."""
     return {report["P"] for report in reports if report["oversubscribed"]}
 
 
