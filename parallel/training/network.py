@@ -285,9 +285,9 @@ class ParallelSequential(Sequential):
         It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.
         """
         layout, coordinates = parameter.layout, self.grid.coordinates
+        group = self.grid.group(*layout.sharded)  # all ranks of the grid make a communicator together
         if not everywhere and not layout.is_counted(coordinates):
             return None
-        group = self.grid.group(*layout.sharded)
         if group.size == 1:
             return parameter.value
         blocks = [layout.block(coordinates | place) for place in self.grid.places(*layout.sharded)]

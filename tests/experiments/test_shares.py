@@ -9,7 +9,19 @@ import pytest
 from experiments.common.options import shares_of
 from parallel.job.launch import mpiexec
 
-TRAIN = ["-m", "experiments.train", "--quiet", "--dtype", "float64", "--steps", "6", "--batch-size", "13", "--reduction", "plain"]
+TRAIN = [
+    "-m",
+    "experiments.train",
+    "--quiet",
+    "--dtype",
+    "float64",
+    "--steps",
+    "6",
+    "--batch-size",
+    "13",
+    "--reduction",
+    "plain",
+]
 
 
 def report(path, ranks, *arguments):

@@ -52,7 +52,9 @@ def test_an_owner_map_may_be_any_and_is_indexed_only_where_slices_do_not_suffice
     assert Partition.owned([0, 0, 1], 2) == Partition.even(3, 2) and Partition.owned([0, 0, 1], 2).is_contiguous
 
 
-@pytest.mark.parametrize("partition", [Partition.even(5, 3), Partition.weighted(5, (0, 1, 3)), Partition.owned([1, 0, 1, 2, 0], 3)])
+@pytest.mark.parametrize(
+    "partition", [Partition.even(5, 3), Partition.weighted(5, (0, 1, 3)), Partition.owned([1, 0, 1, 2, 0], 3)]
+)
 def test_groups_stay_together(partition):
     grouped = partition.grouped(4)
     assert grouped.length == 20

@@ -102,9 +102,7 @@ class Case:
         self.sizes = places[rng.integers(len(places))]
         words = ["out", "out", "in", "replicate"]
         heights = ["height"] if self.sizes.get("height") == 1 else []
-        self.plan = ",".join(
-            rng.choice(words + (heights if isinstance(layer, Conv2d) else [])) for layer in weighted(net)
-        )
+        self.plan = ",".join(rng.choice(words + (heights if isinstance(layer, Conv2d) else [])) for layer in weighted(net))
         self.options, kind = {}, seed % 4 // 2
         if kind or rng.random() < 0.5:
             self.options["shares"] = {axis: shares_of(rng, n) for axis, n in self.sizes.items() if rng.random() < 0.8}
@@ -139,7 +137,14 @@ def test_random_cases_equal_serial(comm):
         losses, expected = serial(case.network(), case.optimizer, "cross-entropy", case.batches())
         with ProcessGrid(comm, **case.sizes) as grid:
             found, state = parallel(
-                case.network(), grid, case.plan, case.optimizer, "cross-entropy", case.batches(), case.micro_batches, **case.options
+                case.network(),
+                grid,
+                case.plan,
+                case.optimizer,
+                "cross-entropy",
+                case.batches(),
+                case.micro_batches,
+                **case.options,
             )
         assert np.allclose(found, losses, rtol=1e-10, atol=1e-10), case.words
         assert error(state, expected) < 1e-10, f"{error(state, expected)} {case.words}"
