@@ -272,7 +272,10 @@ def completed(table):
 
 # ----- collectives
 
-TRIALS = {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
+
+def trials():
+    """{kind: trial} of all collectives that are calibrated."""
+    return {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
 
 
 def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
@@ -284,14 +287,14 @@ def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(TRIALS, lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
+            points = [*product(trials(), lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
             least = [(kind, length) for kind, length in points if length in (ALWAYS if lengths is LENGTHS else lengths)]
             rest = [point for point in points if point not in least]
             for number, (kind, length) in enumerate(progress(least + rest + points * (passes - 1))):
                 if limit.is_over() and number >= len(least):
                     break
                 grid.tally.clear()
-                action = TRIALS[kind](grid.group("model"), length)
+                action = COLLECTIVES[kind].trial(grid.group("model"), length)
                 action()
                 sent = grid.comm.allreduce(sum(record.bytes for record in grid.tally.records.values()), MPI.MAX)
                 curve = curves.setdefault(kind, {}).setdefault(str(members), {})

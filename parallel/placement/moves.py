@@ -43,9 +43,9 @@ class Step:
     KeyError if the table has no such move.
     """
 
-    def __init__(self, group, source, target, here, samples):
+    def __init__(self, group, source, target, here, samples, move=None):
         self.group, self.source, self.target, self.here = group, source, target, tuple(here)
-        self.move, there = move_of(source, target), self.here
+        self.move, there = move or move_of(source, target), self.here
         self.outgoing = self.incoming = None
         if source.dim is not None:
             self.outgoing = source.partition_of(samples)
@@ -143,9 +143,13 @@ class AllGather(Move):
         dim = step.source.dim
         shapes = [resized(step.here, dim, n) for n in step.outgoing.sizes]
         out = space("out", step.there, x.dtype)
-        receive = lambda flat, counts: step.group.all_gather(x, flat, counts, layer)  # noqa: E731
+        receive = lambda flat, counts: self.gather(step, x, flat, counts, layer)  # noqa: E731
         unpack(out, dim, step.outgoing.parts, shapes, space, receive)
         return out
+
+    def gather(self, step, x, out, counts, layer):
+        """Write the blocks of all ranks, counts[i] elements each, to `out` one after another."""
+        step.group.all_gather(x, out, counts, layer)
 
     def buffer(self, step):
         return prod(step.here), 0

@@ -13,7 +13,7 @@ from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.partition import EMPTY, Partition, size
 from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
-from parallel.placement.plans import INPUT
+from parallel.placement.plans import CHOICES, OUTPUTS
 from parallel.placement.redistribute import Redistribute
 
 
@@ -36,16 +36,15 @@ class Placer:
 
     def _start(self, axis):
         """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""
-        return self._wanted(axis, next(iter(self.choices[axis].values())), INPUT, {})
+        return self._wanted(axis, next(iter(self.choices[axis].values())), {})
 
-    def _wanted(self, axis, choice, kinds, at):
-        """The placement along an axis that a choice requires.
+    def _wanted(self, axis, choice, at):
+        """The placement of the input along an axis that a choice requires.
 
-        kinds: INPUT or OUTPUT of `plans.py`. at: {axis: placement} now; if the axis shards the required dimension already, its
-        Shard is kept, whatever its partition.
+        at: {axis: placement} now; if the axis shards the required dimension already, its Shard is kept, whatever its partition.
         """
-        kind = kinds[choice]
-        if kind in (Replicate(), Partial()):
+        kind = CHOICES[choice].input
+        if kind == Replicate():
             return kind
         return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
 
@@ -75,10 +74,10 @@ class Placer:
             if placement != Replicate():
                 self.move(axis, self.shard(axis, N), "output")
 
-    def move(self, axis, target, name):
+    def move(self, axis, target, name, kind=Redistribute):
         """Append the redistributions that bring the activations to the placement `target` along an axis.
 
-        name: of the layer that needs them, under which their communication is counted.
+        name: of the layer that needs them, under which their communication is counted. kind: of the one that leads there.
         """
         source = self.at[axis]
         if source == target:
@@ -88,14 +87,14 @@ class Placer:
             self.move(other, Replicate(), name)
         if source == Partial() and target.dim is None:  # a reduce-scatter, then an all-gather
             self._append_move(axis, self.shard(axis, C), name)
-        self._append_move(axis, target, name)
+        self._append_move(axis, target, name, kind)
         for other in inner:
             self.move(other, self.shard(other, N), name)
 
-    def _append_move(self, axis, target, name):
+    def _append_move(self, axis, target, name, kind=Redistribute):
         outer = self.order[: self.order.index(axis)] if axis in self.order else self.order
         rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
-        self._append(Redistribute(self.grid.group(axis), self.at[axis], target, self.shape, rows), name)
+        self._append(kind(self.grid.group(axis), self.at[axis], target, self.shape, rows), name)
         self.at[axis] = target
         self.order = outer + ((axis,) if target.dim == N else ())
 
@@ -124,7 +123,7 @@ class Placer:
         """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
-            self.move(axis, self._wanted(axis, choice, INPUT, self.at), layer.name)
+            self.move(axis, self._wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
         whole = [axis for axis, choice in choices.items() if choice == "laugier"]
         for axis in whole:
             self._append(CopyThenReduce(self.grid.group(axis), self.shape), layer.name)
@@ -152,11 +151,11 @@ class Placer:
         """
         weight, bias, outputs = {}, {}, {}
         for axis, choice in choices.items():
-            ranks = self.grid.sizes[axis]
-            if choice in ("out", "laugier"):
+            ranks, sharded = self.grid.sizes[axis], CHOICES[choice].weight
+            if sharded == OUTPUTS:
                 columns = self.owners.get(layer.name) or self.splits[axis].of_length(layer.outputs)
                 weight[axis], bias[axis], outputs[axis] = Shard(-1, columns), Shard(0, columns), Shard(C, columns)
-            elif choice == "in":
+            elif sharded is not None:
                 rows = self.at[axis].partition
                 adds_bias = next((rank for rank in range(ranks) if rows.size(rank)), 0)
                 bias[axis] = Shard(0, Partition.at_rank(layer.outputs, ranks, adds_bias))

@@ -18,16 +18,41 @@ comparison with the other plans.
 Along the axis `height`, convolutions always have "height" and Linear layers "replicate".
 """
 
+from dataclasses import dataclass
 from math import prod
 
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placements import PIXELS, C, H, N, Partial, Replicate, Shard, W
+from parallel.placement.redistribute import Redistribute
 
-# The placements of input and output for each choice; a number stands for a Shard of that dimension.
-INPUT = {"out": Replicate(), "in": C, "replicate": N, "height": H, "width": W, "laugier": Replicate()}
-OUTPUT = {"out": C, "in": Partial(), "replicate": N, "height": H, "width": W, "laugier": Replicate()}
+OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a word of a plan means for a layer with weights along an axis.
+
+    input, output: the placements that the layer needs and leaves; a number stands for a Shard of that dimension. weight: the
+    dimension of the weight that is sharded, OUTPUTS or INPUTS; None if every rank holds all of it. move: the layer that brings
+    the input to its placement, a Redistribute or a subclass with another algorithm.
+    """
+
+    input: Replicate | int
+    output: Replicate | Partial | int
+    weight: int | None = None
+    move: type = Redistribute
+
+
+CHOICES = {
+    "out": Choice(Replicate(), C, OUTPUTS),
+    "in": Choice(C, Partial(), INPUTS),
+    "replicate": Choice(N, N),
+    "height": Choice(H, H),
+    "width": Choice(W, W),
+    "laugier": Choice(Replicate(), Replicate(), OUTPUTS),
+}
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # axes with only one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 FEWEST = ("out", "in")  # the choices among which "fewest-bytes" chooses
@@ -86,8 +111,9 @@ def fewest_bytes(sizes, ranks, allowed=None):
         the next layer, where there are `entering` features; pooling in between makes this number smaller.
         """
         target = placement(kind, entering)
-        if OUTPUT[choice] != Partial():
-            return cost(placement(OUTPUT[choice], entering), target, entering)
+        left = CHOICES[choice].output
+        if left != Partial():
+            return cost(placement(left, entering), target, entering)
         if target.dim is not None:
             return cost(Partial(), placement(kind, leaving), leaving)
         return cost(Partial(), placement(C, leaving), leaving) + cost(placement(C, entering), target, entering)
@@ -95,7 +121,9 @@ def fewest_bytes(sizes, ranks, allowed=None):
     best = {choice: (0, [choice]) for choice in allowed[0]}  # reading the input sends no bytes
     for (_, leaving), (entering, _), words in zip(sizes, sizes[1:], allowed[1:], strict=False):
         best = {
-            choice: min((total + between(p[-1], INPUT[choice], leaving, entering), [*p, choice]) for total, p in best.values())
+            choice: min(
+                (total + between(p[-1], CHOICES[choice].input, leaving, entering), [*p, choice]) for total, p in best.values()
+            )
             for choice in words
         }
     features = sizes[-1][1]
@@ -121,9 +149,9 @@ def words_of(text, layers):
     if len(words) != len(layers):
         raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with weights")
     for word, layer in zip(words, layers, strict=True):
-        if word not in INPUT and word != "fewest-bytes":
+        if word not in CHOICES and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
-        if INPUT.get(word) in PIXELS and layer.kind != "conv":
+        if word in CHOICES and CHOICES[word].input in PIXELS and layer.kind != "conv":
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no {word} to split: use conv={word},linear=..")
     return words
 

@@ -2,7 +2,7 @@
 
 from nn.device import xp
 from nn.layer import Layer
-from parallel.placement.moves import Step
+from parallel.placement.moves import Step, move_of
 from parallel.placement.partition import size
 
 STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
@@ -17,6 +17,8 @@ class Redistribute(Layer):
     rows: a function from the global batch size to the slice of the global minibatch that the ranks of the group hold together;
     None: they hold the whole minibatch.
     """
+
+    move_of = staticmethod(move_of)  # the row of the table; a subclass may have another algorithm for the same move
 
     def __init__(self, group, source, target, shape, rows=None):
         self.group, self.source, self.target, self.shape = group, source, target, tuple(shape)
@@ -63,7 +65,7 @@ class Redistribute(Layer):
                 self._steps.clear()
             way = self.ways[direction]
             samples = size(self.rows(batch_size))
-            self._steps[key] = Step(self.group, *way, here, samples) if self.moves(direction) else None
+            self._steps[key] = Step(self.group, *way, here, samples, self.move_of(*way)) if self.moves(direction) else None
         return self._steps[key]
 
     def __repr__(self):

@@ -171,7 +171,7 @@ def test_a_measurement_of_seconds_is_a_machine_file_and_is_remembered(comm, monk
         == this_machine.machine_of_job(comm).core
     )
     if comm.size > 1:
-        assert set(first.collectives) == set(measure.TRIALS)
+        assert set(first.collectives) == set(measure.trials())
 
 
 @mpi(1, 2)

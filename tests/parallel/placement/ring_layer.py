@@ -1,0 +1,74 @@
+"""A communicating layer that the project does not have, all of it in this file: an all-gather as a ring of messages.
+
+In each round every rank passes the block that came last on to its neighbour. Two rows make it known: `COLLECTIVE` under `KIND`
+in the table of collectives, and `CHOICE` as a word of plans. See test_new_layer.py.
+"""
+
+from math import prod
+
+import numpy as np
+
+from parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
+from parallel.grid.staging import staging
+from parallel.placement.moves import AllGather, move_of
+from parallel.placement.partition import resized
+from parallel.placement.placements import C, Replicate
+from parallel.placement.plans import OUTPUTS, Choice
+from parallel.placement.redistribute import Redistribute
+
+KIND = "ring all-gather"
+
+
+def ring_all_gather(group, block, out, counts, layer):
+    """Concatenate the blocks of all ranks, counts[i] elements each, into `out`, in P - 1 rounds."""
+    starts = [sum(counts[:rank]) for rank in range(group.size)]
+    after, before, tag = (group.rank + 1) % group.size, (group.rank - 1) % group.size, group.next_tag()
+    out = out.reshape(-1)
+    out[starts[group.rank] : starts[group.rank] + block.size] = block.reshape(-1)
+    with group.counted(KIND, out, layer, counts[after]):
+        reached = staging.outgoing(out)
+        blocks = [reached[start : start + count] for start, count in zip(starts, counts, strict=True)]
+        for turn in range(group.size - 1):
+            given, taken = (group.rank - turn) % group.size, (before - turn) % group.size
+            group.comm.Sendrecv(blocks[given], after, tag, blocks[taken], before, tag)
+        staging.arrived(reached, out)
+
+
+class RingAllGather(AllGather):
+    kind = KIND
+
+    def gather(self, step, x, out, counts, layer):
+        ring_all_gather(step.group, x, out, counts, layer)
+
+    def buffer(self, step):
+        after = (step.group.rank + 1) % step.group.size  # the owner of the one block that this rank does not pass on
+        return prod(step.there), self._elements(step, step.outgoing.size(after))
+
+    def most(self, step):
+        return prod(step.there) - self._elements(step, min(step.outgoing.sizes))
+
+    @staticmethod
+    def _elements(step, length):
+        return prod(resized(step.there, step.source.dim, length))
+
+
+RING = RingAllGather()
+
+
+class RingRedistribute(Redistribute):
+    """A Redistribute whose all-gathers are rings."""
+
+    @staticmethod
+    def move_of(source, target):
+        move = move_of(source, target)
+        return RING if type(move) is AllGather else move
+
+
+def trial(group, length):
+    (counts, own), out = even_counts(length, group), np.zeros(length, np.float32)
+    block = np.zeros(own, np.float32)
+    return lambda: ring_all_gather(group, block, out, counts, "calibration")
+
+
+COLLECTIVE = Collective(all_but_own, lambda ranks: ranks - 1, everyone, trial)
+CHOICE = Choice(Replicate(), C, OUTPUTS, RingRedistribute)

@@ -1,0 +1,78 @@
+"""A new communicating layer is one file and its rows: it runs, is counted, priced, simulated, calibrated and traced."""
+
+from functools import partial
+
+import numpy as np
+
+from nn import SGD, Linear, ReLU, Sequential
+from nn.device import is_cpu
+from parallel import ProcessGrid
+from parallel.calibration.measure import trials
+from parallel.grid.collectives import COLLECTIVES
+from parallel.grid.grid_description import GridDescription
+from parallel.observe.timeline import last_needed
+from parallel.performance.cost import Cost
+from parallel.placement.plans import CHOICES
+from tests.mpi import mpi
+from tests.parallel.equality import error, grids, parallel, serial
+from tests.parallel.performance.test_cost import compare, dense, images
+from tests.parallel.performance.test_simulation import MACHINE, step_seconds, wide
+from tests.parallel.placement import ring_layer
+
+
+def know(monkeypatch):
+    """Put the rows into their tables."""
+    monkeypatch.setitem(COLLECTIVES, ring_layer.KIND, ring_layer.COLLECTIVE)
+    monkeypatch.setitem(CHOICES, "ring", ring_layer.CHOICE)
+
+
+def network():
+    layers = [Linear(7, 31), ReLU(), Linear(31, 11), ReLU(), Linear(11, 3)]
+    return Sequential(layers, seed=3, dtype=np.float64, input_shape=(7,))
+
+
+@mpi(2, 3, 4)
+def test_it_trains_the_serial_network(comm, monkeypatch):
+    know(monkeypatch)
+    rng = np.random.default_rng(0)
+    batches = [(rng.standard_normal((13, 7)), rng.integers(0, 3, 13)) for _ in range(4)]
+    sgd = partial(SGD, lr=0.02, momentum=0.9)
+    losses, expected = serial(network(), sgd, "cross-entropy", batches)
+    for sizes in grids(comm.size):
+        for plan in ("ring", "in,ring,ring", "ring,ring,in"):
+            with ProcessGrid(comm, **sizes) as grid:
+                found, state = parallel(network(), grid, plan, sgd, "cross-entropy", batches)
+            assert np.allclose(found, losses, rtol=1e-10) and error(state, expected) < 1e-10, (sizes, plan)
+
+
+@mpi(2, 3, 4)
+def test_its_bytes_are_those_that_are_priced(comm, monkeypatch):
+    know(monkeypatch)
+    compare(comm, dense, ("batch", "model"), ("ring", "in,ring,ring"), (13, 3))
+    compare(comm, images, ("batch", "model"), ("ring",), (5,))
+
+
+@mpi(2, 3, 4)
+def test_its_virtual_time_is_its_price(comm, monkeypatch):
+    if not is_cpu():
+        return  # simulations compute on the host
+    know(monkeypatch)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        seconds, _ = step_seconds(wide(), grid, 24, plan="ring")
+        assert ring_layer.KIND in {kind for _, kind in grid.tally.records}
+    expected = Cost(wide(), GridDescription({"model": comm.size}), "ring", 24, MACHINE).seconds
+    assert abs(seconds / expected - 1) < 1e-9
+
+
+@mpi(2, 3)
+def test_it_is_calibrated(comm, monkeypatch):
+    know(monkeypatch)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        trials()[ring_layer.KIND](grid.group("model"), 11)()
+        sent = sum(record.bytes for (_, kind), record in grid.tally.records.items() if kind == ring_layer.KIND)
+        assert comm.allreduce(sent) == 4 * 11 * (comm.size - 1)
+
+
+def test_a_trace_knows_for_whom_it_waits(monkeypatch):
+    know(monkeypatch)
+    assert [last_needed(ring_layer.KIND, [2, 1, 3], place) for place in range(3)] == [3, 3, 3]
