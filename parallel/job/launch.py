@@ -135,12 +135,14 @@ def _job(ranks, arguments, timeout, env):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
         start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
-    clean = False
+    deadline, clean = time.monotonic() + timeout, False
     try:
-        stdout, stderr = process.communicate(timeout=timeout)
-        clean = process.returncode == 0
-        return Finished(process.returncode, stdout, stderr)
-    except subprocess.TimeoutExpired:
+        # In short waits: a signal that the system hands to another thread is noticed here only when a wait ends.
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                stdout, stderr = process.communicate(timeout=min(1, timeout))
+                clean = process.returncode == 0
+                return Finished(process.returncode, stdout, stderr)
         kill_processes(mark)
         stdout, stderr = process.communicate()
         return Finished(None, stdout, stderr + f"\nended by the watchdog after {timeout} s")

@@ -118,19 +118,26 @@ def test_a_hung_rank_is_ended_by_the_watchdog():
     assert "about to hang" in finished.stdout and "ended by the watchdog after 5 s" in finished.stderr
 
 
-def test_an_interrupt_of_the_launching_program_ends_the_job():
+@pytest.mark.parametrize("interrupted", ["the waiting thread", "another thread"])
+def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted):
+    """The system hands a signal to any thread of a process. If that is not the one that waits, it goes on waiting."""
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
 
     def interrupt():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         while len(ranks_alive()) < 3:
             time.sleep(0.05)
+        time.sleep(1)  # the last output of the job, which wakes the thread that waits, has come
         os.kill(os.getpid(), signal.SIGINT)
 
+    if interrupted == "another thread":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     threading.Thread(target=interrupt, daemon=True).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             job("hung")
     finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, kept)
 
 
