@@ -120,8 +120,9 @@ SMALL = {
     ".venv/bin/python docs/draw_grid.py --out docs/grid.png": Small(),
     # ----- choosing and predicting
     ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
-    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 "
-    "--machine cori-haswell": Small("--ranks 8"),
+    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small(
+        "--ranks 8"
+    ),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate": Small("--quick"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate --out machine.json": Small("--quick"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json --out predictions.json": Small(

@@ -321,6 +321,6 @@ def _normal(part):
 
 def _inside(part, length):
     """The part itself; ValueError if it has indices outside of a dimension of this length."""
-    if size(part) and not (0 <= first(part) and last(part) < length):
+    if size(part) and (first(part) < 0 or last(part) >= length):
         raise ValueError(f"a part reaches from {first(part)} to {last(part)}, outside of {length} indices")
     return part

@@ -14,7 +14,7 @@ AXES = "batch", "height", "model"
 
 def every_rank(sizes):
     """The coordinates of all ranks of a grid."""
-    return [dict(zip(sizes, place)) for place in product(*(range(size) for size in sizes.values()))]
+    return [dict(zip(sizes, place, strict=True)) for place in product(*(range(size) for size in sizes.values()))]
 
 
 def index_of(layout, coordinates):
@@ -92,7 +92,7 @@ def random_layout(seed):
     """A layout on a grid of up to 8 ranks. Only samples are sharded by several axes."""
     rng = np.random.default_rng(seed)
     grids = [sizes for sizes in product(range(1, 9), repeat=3) if np.prod(sizes) <= 8]
-    sizes = dict(zip(AXES, (int(size) for size in grids[rng.integers(len(grids))])))
+    sizes = dict(zip(AXES, (int(size) for size in grids[rng.integers(len(grids))]), strict=True))
     shape, placements, taken = tuple(int(n) for n in rng.integers(1, 9, 3)), {}, set()
     for axis in rng.permutation(AXES):
         placement = random_placement(rng, shape, sizes[axis])
@@ -122,5 +122,6 @@ def test_every_element_has_as_many_copies_as_there_are_ranks_along_the_replicate
         times[index_of(layout, coordinates)] += 1
         first = coordinates | dict.fromkeys(layout.replicated, 0)  # the rank that counts holds the same block
         assert layout.is_counted(first)
-        assert all(np.array_equal(indices(a), indices(b)) for a, b in zip(layout.block(coordinates), layout.block(first)))
+        for mine, counted in zip(layout.block(coordinates), layout.block(first), strict=True):
+            assert np.array_equal(indices(mine), indices(counted))
     assert (times == np.prod([layout.sizes[axis] for axis in layout.replicated])).all()

@@ -129,10 +129,9 @@ def closed_form(source, target, shape, ranks):
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
         x, dy = (place(whole, placement, comm.rank, comm.size) for placement in (source, target.adjoint))
-        for move, pair in ((lambda: forward(layer, x, len(whole)), (source, target)),
-                           (lambda: backward(layer, dy, len(whole)), (target.adjoint, source.adjoint))):  # fmt: skip
+        for move, array, pair in ((forward, x, (source, target)), (backward, dy, (target.adjoint, source.adjoint))):
             grid.tally.clear()
-            move()
+            move(layer, array, len(whole))
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
             assert sent == 8 * closed_form(*pair, whole.shape, comm.size), (pair, whole.shape)
             assert sent == 8 * elements_sent(*pair, len(whole), whole.shape[1:], comm.size), (pair, whole.shape)

@@ -70,8 +70,8 @@ def images(rng):
         after, kernel = int(rng.integers(1, 9)), int(min(rng.integers(1, 5), rows, columns))
         layers.append(Conv2d(held, after, kernel, stride=int(rng.integers(1, 3)), padding=kernel // 2, bias=rng.random() < 0.8))
         held = after
-        kinds = [ReLU(), Tanh(), BatchNorm(held), LocalResponseNorm(5, 0.3), Dropout(0.2), MaxPool2d(2, 1, 1), AvgPool2d(3, 1, 1),
-                 Residual([Conv2d(held, held, 3, padding=1), Sigmoid()]),
+        kinds = [ReLU(), Tanh(), BatchNorm(held), LocalResponseNorm(5, 0.3), Dropout(0.2),
+                 MaxPool2d(2, 1, 1), AvgPool2d(3, 1, 1), Residual([Conv2d(held, held, 3, padding=1), Sigmoid()]),
                  Concat([Conv2d(held, 3, 1)], [MaxPool2d(3, 1, 1)])]  # fmt: skip
         for number in rng.permutation(len(kinds))[: rng.integers(1, 4)]:
             layers.append(kinds[number])
