@@ -69,13 +69,13 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: a text that `parallelize` takes. paced: a NormalisedTimer. rounds: for each round (seconds of a
+    sizes: of the grid. plan: a text that `parallelize` takes. timer: a NormalisedTimer. rounds: for each round (seconds of a
     step normalised to an unloaded core, the same as measured).
     """
 
-    def __init__(self, problem, sizes, plan, paced):
-        self.problem, self.sizes, self.plan, self.paced = problem, sizes, plan, paced
-        self.grid = ProcessGrid(paced.comm, **sizes)
+    def __init__(self, problem, sizes, plan, timer):
+        self.problem, self.sizes, self.plan, self.timer = problem, sizes, plan, timer
+        self.grid = ProcessGrid(timer.comm, **sizes)
         self.net = parallelize(problem.serial(), self.grid, plan)
         self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
         self.x, self.y = own_block(self.net, *minibatch(problem.serial().input_shape, problem.outputs, problem.batch_size))
@@ -89,12 +89,12 @@ class Side:
         """Time some steps, each as long as its slowest rank, and append their median to `rounds`."""
         found = []
         self.grid.comm.Barrier()
-        with self.paced:
+        with self.timer:
             for _ in range(self.steps):
                 start = time.perf_counter()
                 train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.problem.batch_size)
                 found.append(time.perf_counter() - start)
-        *found, slowness = self.grid.max(np.array([*found, self.paced.slowness])).tolist()
+        *found, slowness = self.grid.max(np.array([*found, self.timer.slowness])).tolist()
         self.rounds.append((median(found) / slowness, median(found)))
 
     def row(self, described, planned):
@@ -118,13 +118,13 @@ def plans(problem, ranks):
             yield sizes, "conv=height,linear=fewest-bytes"
 
 
-def sides_of(problem, described, paced):
+def sides_of(problem, described, timer):
     """The Sides of a problem, the planner's choice first. Collective."""
-    chosen, _ = Planner(problem.serial(), paced.comm.size, problem.batch_size, described).best()
+    chosen, _ = Planner(problem.serial(), timer.comm.size, problem.batch_size, described).best()
     words = ",".join(chosen.cost.placed.plan)
     sides = []
-    for sizes, plan in [(chosen.sizes, words), *plans(problem, paced.comm.size)]:
-        side = Side(problem, {axis: sizes.get(axis, 1) for axis in AXES}, plan, paced)
+    for sizes, plan in [(chosen.sizes, words), *plans(problem, timer.comm.size)]:
+        side = Side(problem, {axis: sizes.get(axis, 1) for axis in AXES}, plan, timer)
         if any(same(side, other) for other in sides):
             side.grid.free()
         else:
@@ -132,17 +132,17 @@ def sides_of(problem, described, paced):
     return sides
 
 
-def measure(problems, described, paced, passes, rounds, progress=iter, limit=None):
+def measure(problems, described, timer, passes, rounds, progress=iter, limit=None):
     """Rows of all plans of all problems. limit: a TimeLimit, after which no problem of a second pass begins. Collective.
 
     A problem is set up again in every pass, so that its networks are the only ones in memory, as in training.
     """
     rows, found, every_round = {}, defaultdict(list), defaultdict(list)
-    limit = limit or TimeLimit(paced.comm)
+    limit = limit or TimeLimit(timer.comm)
     for turn, which in progress(list(product(range(passes), range(len(problems))))):
         if turn and limit.is_over():
             break
-        sides = sides_of(problems[which], described, paced)
+        sides = sides_of(problems[which], described, timer)
         for _ in range(rounds):
             for side in sides:
                 side.turn()
@@ -217,8 +217,8 @@ def main():
         if not problems:
             raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
     shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731
-    paced = NormalisedTimer(comm, described.core.get("calm"))
-    rows = measure(problems, described, paced, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
+    timer = NormalisedTimer(comm, described.core.get("calm"))
+    rows = measure(problems, described, timer, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
     busy, words = verdict(comm.bcast([row["spread"] for row in rows]))
     content = {"versions": report.versions(), "too_busy": busy, **summary(rows), "rows": rows}
     on_root(comm, lambda: report.write_json(args.out, content))

@@ -261,9 +261,8 @@ class Sequential(Observable):
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
-        state = {
-            name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")
-        }  # only PyTorch has it
+        only_in_torch = ".num_batches_tracked"
+        state = {name: value for name, value in state.items() if not name.endswith(only_in_torch)}
         if pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         values = {}

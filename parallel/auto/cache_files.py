@@ -15,6 +15,7 @@ def cache_path(name):
 def write_whole(path, text):
     """Write a text file completely or, if that fails, not at all. Raises OSError if it can not be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as beside:
-        beside.write(text)
-    os.replace(beside.name, path)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # it goes, with what is in it, however this ends
+        beside = Path(folder) / path.name
+        beside.write_text(text)
+        os.replace(beside, path)

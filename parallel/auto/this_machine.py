@@ -72,8 +72,8 @@ def ranks_of_node(comm):
 
 def measure_quickly(comm):
     """The content, a dict, of a machine file without tables of operations, measured in a few seconds. Collective."""
-    paced = NormalisedTimer(comm)
-    return machine_content(paced, {}, measure.collectives(paced, QUICK_LENGTHS, passes=1), "measured in a few seconds")
+    timer = NormalisedTimer(comm)
+    return machine_content(timer, {}, measure.collectives(timer, QUICK_LENGTHS, passes=1), "measured in a few seconds")
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
@@ -81,17 +81,18 @@ def measure_thoroughly(comm, progress=iter, limit=None):
 
     progress: a function that wraps the iterables over which the measurement loops, to show progress. limit: a TimeLimit.
     """
-    paced, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
-    tables = measure.tables(paced, progress, limit.share(TABLES_SHARE))
-    return machine_content(paced, tables, measure.collectives(paced, progress=progress, limit=limit), "measured")
+    timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
+    tables = measure.tables(timer, progress, limit.share(TABLES_SHARE))
+    return machine_content(timer, tables, measure.collectives(timer, progress=progress, limit=limit), "measured")
 
 
-def machine_content(paced, tables, curves, how):
+def machine_content(timer, tables, curves, how):
     """The content, a dict, of a machine file for this job. Collective.
 
-    paced: the Paced of this job. tables, curves: the measured operations and collectives. how: words for the entry "source".
+    timer: a NormalisedTimer of all ranks of this job. tables, curves: the measured operations and collectives. how: words for
+    the entry "source".
     """
-    comm, core = paced.comm, measure.core(paced)
+    comm, core = timer.comm, measure.core(timer)
     link, ranks = measure.link(curves, comm.size, core), ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
@@ -99,7 +100,7 @@ def machine_content(paced, tables, curves, how):
             [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
         ),
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core | {"calm": paced.unloaded},
+        "core": core | {"calm": timer.unloaded},
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
         "links": {"node": link, "network": link},
         "tables": tables,

@@ -126,15 +126,14 @@ def run(main, check=check_size):
         _end_together(comm, error)
     except KeyboardInterrupt:
         _abort(comm, 130)
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _discard_output()
         _abort(comm, 141)
     except SystemExit as exit:
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
     except BaseException:
-        sys.stderr.write("".join(f"[rank {comm.rank}] {line}\n" for line in traceback.format_exc().splitlines()))
-        sys.stderr.flush()
+        print_of_rank(comm.rank, traceback.format_exc())
         _abort(comm, 1)
     _finalize(comm)
 
@@ -156,8 +155,8 @@ def run_launcher(main):
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        _discard_output()
         sys.exit(141)
 
 
@@ -168,6 +167,17 @@ def end_job_early():
             MPI.Init()
         time.sleep(DRAIN)
         MPI.COMM_WORLD.Abort(1)
+
+
+def print_of_rank(rank, text):
+    """Print a text of several lines to standard error, each line with the rank that it comes from."""
+    sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in text.splitlines()))
+    sys.stderr.flush()
+
+
+def _discard_output():
+    """Discard what is still to be printed, after the reader of the output, such as `head`, has closed it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(error):

@@ -13,7 +13,7 @@ import traceback
 
 from mpi4py import MPI
 
-from parallel.job.run import DRAIN
+from parallel.job.run import DRAIN, print_of_rank
 
 _installed = []  # the hooks of sys and threading that ours replaced; empty until it is installed
 
@@ -44,8 +44,7 @@ def _end_job(kind, error, trace, before):
     active = not MPI.Is_finalized()
     try:
         rank = MPI.COMM_WORLD.rank if active else "?"
-        lines = "".join(traceback.format_exception(kind, error, trace)).splitlines()
-        sys.stderr.write("".join(f"[rank {rank}] {line}\n" for line in lines))
+        print_of_rank(rank, "".join(traceback.format_exception(kind, error, trace)))
         if before is not None:
             before()
         sys.stdout.flush()

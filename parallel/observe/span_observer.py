@@ -58,11 +58,3 @@ class SpanObserver(Observer):
 
     def advanced(self, group, layer, kind, bytes_sent, start, stop):
         self._inner += stop - start
-
-
-def every_layer(layers):
-    """All layers, including those in branches, which follow the layer that they belong to."""
-    for layer in layers:
-        yield layer
-        for branch in layer.children:
-            yield from every_layer(branch)

@@ -99,20 +99,12 @@ class Step:
     @cached_property
     def adds(self):
         """Whether several ranks hold partial sums of one element, because the parts of the source overlap."""
-        return sum(self.outgoing.sizes) > len(held_indices(self.outgoing))
+        return bool((self.outgoing.holders > 1).any())
 
     @cached_property
     def row(self):
         """How many elements this rank's array has for one index of the dimension."""
         return prod(resized(self.here, self.source.dim, 1))
-
-
-def held_indices(partition):
-    """The indices that at least one rank holds, as an array."""
-    held = np.zeros(partition.length, bool)
-    for part in partition.parts:
-        held[part] = True
-    return np.flatnonzero(held)
 
 
 class Move:
@@ -378,10 +370,7 @@ def exchanged(outgoing, incoming, rank):
 
 def copies_before(partition):
     """For each i from 0 to the length of the dimension: how many copies the ranks together hold of the indices below i."""
-    copies = np.zeros(partition.length + 1, np.int64)
-    for rank in range(partition.occupied):
-        copies[1:][partition.part(rank)] += 1
-    return np.cumsum(copies)
+    return np.concatenate(([0], np.cumsum(partition.holders)))
 
 
 def copies_of(part, before):

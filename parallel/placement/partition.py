@@ -76,12 +76,17 @@ class Partition:
         return all(isinstance(part, slice) for part in self.parts)
 
     @property
+    def holders(self):
+        """For each index, how many ranks hold it: an array. Time and memory grow with the length and the occupied ranks."""
+        counts = np.zeros(self.length, np.int64)
+        for rank in range(self.occupied):
+            counts[self.part(rank)] += 1
+        return counts
+
+    @property
     def is_exact_cover(self):
         """Whether each index belongs to exactly one rank."""
-        held = np.zeros(self.length, int)
-        for part in self.parts:
-            held[part] += 1
-        return bool((held == 1).all())
+        return bool((self.holders == 1).all())
 
     @property
     def occupied(self):

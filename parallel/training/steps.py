@@ -106,10 +106,8 @@ def evaluate(net, part, loss_name, reader, batch_size):
     cross_entropy, whole = SoftmaxCrossEntropy(), Context(batch_size=len(part))
     sums = np.zeros(2 if classes else part.target_width, np.float64)
     finite = True
-    for start in range(0, len(part), batch_size):
-        indices = np.arange(start, min(start + batch_size, len(part)))
-        x, y = reader.load(indices)
-        outputs, y = net.forward(to_device(x), batch_size=len(indices)), to_device(y)
+    for outputs, y, _ in _forward_passes(net, part, reader, batch_size):
+        y = to_device(y)
         finite = finite and bool(xp.isfinite(outputs).all())
         if not net.is_counted or not len(outputs):
             continue
@@ -133,9 +131,17 @@ def predict(net, part, reader, batch_size):
 
     part, reader, batch_size: as in `evaluate`.
     """
-    pieces = []
+    passes = _forward_passes(net, part, reader, batch_size)
+    pieces = [net.gather_outputs(outputs, samples) for outputs, _, samples in passes]
+    return np.concatenate(pieces) if net.grid.rank == 0 else None
+
+
+def _forward_passes(net, part, reader, batch_size):
+    """Yield (this rank's outputs, their targets, samples on all ranks) of forward passes over all samples of `part`, in order.
+
+    The arguments are those of `evaluate`. Collective: every rank must take all results.
+    """
     for start in range(0, len(part), batch_size):
         indices = np.arange(start, min(start + batch_size, len(part)))
-        x, _ = reader.load(indices)
-        pieces.append(net.gather_outputs(net.forward(to_device(x), batch_size=len(indices)), len(indices)))
-    return np.concatenate(pieces) if net.grid.rank == 0 else None
+        x, y = reader.load(indices)
+        yield net.forward(to_device(x), batch_size=len(indices)), y, len(indices)

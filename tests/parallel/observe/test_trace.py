@@ -9,10 +9,11 @@ import pytest
 
 from nn import LOSSES, SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
 from nn.device import to_device, xp
+from nn.sequence import with_branches
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.grid import clock as clocks
 from parallel.observe.profile import Profile
-from parallel.observe.span_observer import METHODS, every_layer
+from parallel.observe.span_observer import METHODS
 from parallel.observe.timeline import Event, last_needed, waiting
 from parallel.observe.trace import Trace
 from tests.mpi import mpi
@@ -79,7 +80,7 @@ def test_a_timeline_shows_every_layer_of_every_rank(comm):
             with training.trace(steps=3) as trace:
                 training.steps(5)
             found = trace.timeline()
-            layers = Counter(layer.name for layer in every_layer(training.net.layers))
+            layers = Counter(layer.name for layer in with_branches(training.net.layers))
         assert (found is None) == (comm.rank > 0)
         if comm.rank:
             continue
@@ -125,7 +126,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
                     losses = training.steps(5)
                 results.append((losses, training.net.state_dict(everywhere=True)))
                 assert grid.tally.observer is training.net.observer is None
-                for thing in (*every_layer(training.net.layers), training.optimizer, training.loss):
+                for thing in (*with_branches(training.net.layers), training.optimizer, training.loss):
                     for part in (thing, getattr(thing, "conv", thing)):
                         assert not vars(part).keys() & {*METHODS, "load", "step"}
         assert results[0][0] == results[1][0]
