@@ -21,19 +21,31 @@ def grids(ranks, axes=("batch", "model")):
     return [dict(zip(axes, places, strict=True)) for places in sizes if prod(places) == ranks]
 
 
-def serial(net, optimizer, loss, batches):
+def serial(net, optimizer, loss, batches, micro_batches=1):
     """The losses and the state after a step on each (x, y) by the plain Sequential, with no parallel code involved.
 
-    optimizer: a function of a network. loss: its name.
+    optimizer: a function of a network. loss: its name. micro_batches: into how many parts each minibatch is cut; their
+    gradients are added here.
     """
     optimizer, loss, losses = optimizer(net), LOSSES[loss](), []
     context = Context()
     for x, y in batches:
-        losses.append(loss.forward(net.forward(to_device(x), context), to_device(y), context))
-        net.backward(loss.backward(context), context)
+        total, gradients = 0.0, 0.0
+        for part in micro_batches_of(len(x), micro_batches):
+            outputs = net.forward(to_device(x[part]), context, size(part), part.start, minibatch_size=len(x))
+            total += loss.forward(outputs, to_device(y[part]), context)
+            net.backward(loss.backward(context), context)
+            gradients = gradients + net.grads
+        net.grads[:] = gradients
+        losses.append(total)
         optimizer.step()
         net.step += 1
     return losses, net.state_dict()
+
+
+def micro_batches_of(samples, number):
+    """The slices of a minibatch that are its micro-batches: `number` of them, or fewer where there are fewer samples."""
+    return [part for part in Partition.even(samples, number).parts if size(part)]
 
 
 def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **options):
@@ -41,8 +53,7 @@ def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **optio
     net, losses = parallelize(net, grid, plan, **options), []
     optimizer = optimizer(net)
     for x, y in batches:
-        parts = [part for part in Partition.even(len(x), micro_batches).parts if size(part)]
-        mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
+        mine = [(*block(net, x[part], y[part]), size(part)) for part in micro_batches_of(len(x), micro_batches)]
         losses.append(accumulated_step(net, LOSSES[loss](), optimizer, mine, len(x)))
     return losses, net.state_dict(everywhere=True)
 
@@ -50,6 +61,13 @@ def parallel(net, grid, plan, optimizer, loss, batches, micro_batches=1, **optio
 def block(net, x, y):
     """This rank's block of a minibatch."""
     return np.ascontiguousarray(x[net.input_block(len(x))]), y[net.output_rows(len(x))]
+
+
+def assert_same(found, expected, tolerance, words):
+    """Fail, with `words`, unless two results of training, (losses, state) each, agree within a relative tolerance."""
+    (losses, state), (expected_losses, expected_state) = found, expected
+    assert np.allclose(losses, expected_losses, rtol=tolerance, atol=tolerance), f"{words}: {losses} {expected_losses}"
+    assert error(state, expected_state) < tolerance, f"{words}: {error(state, expected_state)}"
 
 
 def error(state, expected):

@@ -1,7 +1,5 @@
 """Several micro-batches in progress at once on a grid: redistributions, halos and global statistics keep them apart."""
 
-import os
-
 import numpy as np
 
 from nn import LOSSES, BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
@@ -12,7 +10,7 @@ from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.placer import GlobalBatchNorm
 from parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
-from tests.parallel.equality import block, grids
+from tests.parallel.equality import RANKS, block, grids
 
 PARTS = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
 SCHEDULES = [  # F: forward, B: backward, I: the input's gradients alone, W: the parameters' alone; the last B or W is marked
@@ -81,7 +79,7 @@ def same(found, expected):
     return all(np.array_equal(found[i][0], expected[i][0]) and found[i][1] == expected[i][1] for i in range(len(PARTS)))
 
 
-@mpi(1, 2, 3, 4, long=(4,))
+@mpi(*RANKS, long=(4, 6, 8))
 def test_gradients_do_not_depend_on_the_order(comm):
     seen = set()
     for layers, shape, axes in CASES:
@@ -99,7 +97,7 @@ def test_gradients_do_not_depend_on_the_order(comm):
         assert {Redistribute, HaloConv2d, GlobalBatchNorm} <= seen
 
 
-@mpi(2, 3)
+@mpi(2, 3, 5, 8)
 def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(comm):
     if not is_cpu():
         return  # refused there
@@ -110,11 +108,11 @@ def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(co
             assert np.allclose(found, expected, rtol=1e-12, atol=1e-14), schedule
 
 
-@mpi(2, 3)
-def test_gathers_behind_products_are_kept_apart(comm):
+@mpi(2, 3, 4, 5, 6, 7, 8)
+def test_gathers_behind_products_are_kept_apart(comm, monkeypatch):
     if not is_cpu():
         return  # there are none
-    os.environ["GRIDGRAD_RANKS_PER_NODE"] = "1"
+    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "1")
     with ProcessGrid(comm, model=comm.size) as grid:
         expected, own, calls, kinds = gradients(grid, dense, (7,), IN_TURN, "out")
         assert GatheredLinear in kinds

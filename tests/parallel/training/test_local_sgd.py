@@ -1,21 +1,24 @@
 """Local SGD with averages against a serial simulation of it: uneven and empty stripes, replicas that are themselves spread."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from nn import LOSSES, SGD, BatchNorm, Linear, Sequential, Tanh
+from nn.device import is_cpu, to_device, to_host
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.placement.partition import Partition
 from parallel.sync.shared_memory import SharedMemoryReduction
 from parallel.training.local_sgd import Replicas
 from tests.mpi import mpi
-from tests.parallel.equality import block, error
+from tests.parallel.equality import RANKS, block, error, grids
 
 SIZES = 7, 11, 31
 
 
-def network(width=5, norm=False):
-    layers = [Linear(3, width), *([BatchNorm(width)] if norm else []), Tanh(), Linear(width, 4)]
+def network(norm=False):
+    layers = [Linear(3, 5), *([BatchNorm(5)] if norm else []), Tanh(), Linear(5, 4)]
     return Sequential(layers, seed=1, dtype=np.float64, input_shape=(3,))
 
 
@@ -35,7 +38,7 @@ def simulated(x, y, order, replicas, batch_size, period, momentum=0.0, norm=Fals
             for start in range(0, len(indices), batch_size):
                 batch = indices[start : start + batch_size]
                 net.context.training = True
-                loss.forward(net.forward(x[batch], net.context), y[batch], net.context)
+                loss.forward(net.forward(to_device(x[batch]), net.context), to_device(y[batch]), net.context)
                 net.backward(loss.backward(net.context), net.context)
                 optimizer.step()
         states = [net.state_dict() for net in nets]
@@ -60,7 +63,7 @@ def trained(comm, sizes, count, batch_size, period, momentum=0.0, norm=False, **
     return state, simulated(x, y, order, sizes.get("batch", 1), batch_size, period, momentum, norm)
 
 
-@mpi(1, 2, 3, 4, 5)
+@mpi(*RANKS)
 def test_replicas_are_those_of_a_serial_simulation(comm):
     for count in (*SIZES, 3):  # 3 samples on 5 ranks: two have none
         for batch_size, period, momentum in ((1, 1, 0.0), (1, 3, 0.9), (2, 2, 0.0), (3, 100, 0.5)):
@@ -68,11 +71,14 @@ def test_replicas_are_those_of_a_serial_simulation(comm):
             assert error(state, expected) < 1e-12
 
 
-@mpi(4)
+@mpi(2, 3, 4, 5, 6, 7, 8)
 def test_a_replica_may_itself_be_spread(comm):
-    for count in SIZES:
-        assert error(*trained(comm, {"batch": 2, "model": 2}, count, 2, 2)) < 1e-12
-        assert error(*trained(comm, {"batch": 2, "height": 2}, count, 3, 2, reduction=SharedMemoryReduction)) < 1e-12
+    for count, sizes in product(SIZES, grids(comm.size)):
+        across = {"batch": sizes["batch"], "height": sizes["model"]}
+        assert error(*trained(comm, sizes, count, 2, 2)) < 1e-12, sizes
+        assert error(*trained(comm, sizes, count, 4, 2, norm=True)) < 1e-12, sizes
+        if is_cpu():
+            assert error(*trained(comm, across, count, 3, 2, reduction=SharedMemoryReduction)) < 1e-12, across
 
 
 @mpi(3)
@@ -92,7 +98,7 @@ def test_an_average_after_each_step_is_a_step_of_all_together(comm):
 
 
 @mpi(2)
-def test_a_mean_loss_and_other_dropout_masks_on_each_replica(comm):
+def test_a_mean_loss_and_a_seed_of_its_own_on_each_replica(comm):
     x, y = samples(2)
     with ProcessGrid(comm, batch=2) as grid:
         replicas = Replicas(network(), grid)
@@ -101,9 +107,11 @@ def test_a_mean_loss_and_other_dropout_masks_on_each_replica(comm):
         loss, optimizer = LOSSES["cross-entropy"](), SGD(replicas.net, 0.1)
         first = replicas.train(loss, optimizer, load, np.arange(2), 1, 1)
         nothing = replicas.train(loss, optimizer, load, np.arange(1), 1, 1)
+        before = replicas.net.params.copy()
         replicas.average(0)  # nobody has seen anything: they stay as they are
+        assert np.array_equal(to_host(replicas.net.params), to_host(before))
         replicas.net.grid.free()
-    net = network()
+    net, mine = network(), x[comm.rank :][:1]
     loss = LOSSES["cross-entropy"]()
-    assert first == pytest.approx(loss.forward(net.forward(x[comm.rank :][:1]), y[comm.rank :][:1], net.context))
+    assert first == pytest.approx(loss.forward(net.forward(to_device(mine)), to_device(y[comm.rank :][:1]), net.context))
     assert seeds == [1, 2] and np.isnan(nothing) == (comm.rank == 1)

@@ -4,11 +4,14 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+import pytest
 
 from nn import LOSSES, OPTIMIZERS, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from nn.device import is_cpu
 from parallel import ProcessGrid, parallelize, train_step
+from parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, error, grids, parallel, serial
+from tests.parallel.equality import RANKS, assert_same, grids, parallel, serial
 
 STEPS = 10
 
@@ -53,36 +56,35 @@ def on_one_rank(layers, loss, dtype, batch_sizes, optimizer=sgd):
     return serial(net, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
 
 
-def on_grid(grid, plan, layers, loss, dtype, batch_sizes, optimizer=sgd):
+def on_grid(grid, plan, layers, loss, dtype, batch_sizes, optimizer=sgd, **options):
     net = Sequential(layers(), seed=3, dtype=dtype)
-    return parallel(net, grid, plan, optimizer, loss, batches(layers, loss, dtype, batch_sizes))
+    return parallel(net, grid, plan, optimizer, loss, batches(layers, loss, dtype, batch_sizes), **options)
 
 
 @mpi(*RANKS, long=(6, 7))
 def test_ten_steps_equal_serial(comm):
     for case in CASES:
         layers, _, dtype, _ = case
-        losses, expected = on_one_rank(*case)
+        expected = on_one_rank(*case)
         tolerance = 1e-10 if dtype == np.float64 else 1e-4
         for sizes, plan in product(grids(comm.size), PLANS[layers]):
             with ProcessGrid(comm, **sizes) as grid:
-                parallel_losses, state = on_grid(grid, plan, *case)
-            words = f"{layers.__name__} {dtype.__name__} {sizes} {plan}"
-            assert np.allclose(parallel_losses, losses, rtol=tolerance, atol=tolerance), words
-            assert error(state, expected) < tolerance, f"{words}: {error(state, expected)}"
+                found = on_grid(grid, plan, *case)
+            assert_same(found, expected, tolerance, f"{layers.__name__} {dtype.__name__} {sizes} {plan}")
 
 
 @mpi(*RANKS)
 def test_every_optimizer_equals_serial(comm):
+    """Also where each rank updates its shard alone."""
     case = wide, "mse", np.float64, (13, 5, 1)
+    ways = [{}, {"sharded": True}, *([{"reduction": "shared"}] if is_cpu() else [])]
     for name, plan in product(OPTIMIZERS, ("fewest-bytes", "replicate")):
         optimizer = partial(OPTIMIZERS[name], lr=0.05, l2=1e-3)
-        losses, expected = on_one_rank(*case, optimizer)
-        for sizes in grids(comm.size):
+        expected = on_one_rank(*case, optimizer)
+        for sizes, options in product(grids(comm.size), ways):
             with ProcessGrid(comm, **sizes) as grid:
-                parallel_losses, state = on_grid(grid, plan, *case, optimizer)
-            assert np.allclose(parallel_losses, losses, rtol=1e-10, atol=1e-10), (name, sizes, plan)
-            assert error(state, expected) < 1e-10, f"{name} {sizes} {plan}: {error(state, expected)}"
+                found = on_grid(grid, plan, *case, optimizer, **options)
+            assert_same(found, expected, 1e-10, f"{name} {sizes} {plan} {options}")
 
 
 @mpi(2, 3, 4, 8)
@@ -97,9 +99,9 @@ def test_same_grid_twice_is_bitwise_equal(comm):
             assert np.array_equal(value, runs[1][1][name])
 
 
-@mpi(1, 2, 3, 6)
+@mpi(*RANKS)
 def test_weights_move_in_and_out(comm):
-    """A network that was used hands its weights on; a parallel one gives the global state back, on every rank."""
+    """A parallel network has the weights of the serial one that was used before, and gives back the state to every rank."""
     trained = Sequential(wide(), seed=8, dtype=np.float64)
     trained.params[:] += 1
     for sizes, plan in product(grids(comm.size), PLANS[wide]):
@@ -107,9 +109,9 @@ def test_weights_move_in_and_out(comm):
             net = parallelize(trained, grid, plan)
             fresh = parallelize(Sequential(wide(), seed=1, dtype=np.float64), grid, plan)
             fresh.load_state_dict(trained.state_dict())
+            states = [one.state_dict(everywhere=True) for one in (net, fresh)]
             for name, value in trained.state_dict().items():
-                assert np.array_equal(net.state_dict(everywhere=True)[name], value)
-                assert np.array_equal(fresh.state_dict(everywhere=True)[name], value)
+                assert all(np.array_equal(state[name], value) for state in states)
 
 
 @mpi(4)
@@ -124,12 +126,8 @@ def test_a_rank_holds_only_its_block(comm):
 def test_plans_that_do_not_fit_are_refused(comm):
     with ProcessGrid(comm, model=comm.size) as grid:
         for plan in ("rows", "out,in", "laugier,out,in", ""):
-            try:
+            with pytest.raises(ValueError, match="plan '"):
                 parallelize(Sequential(wide()), grid, plan)
-            except ValueError as error:
-                assert "plan '" in str(error)
-            else:
-                raise AssertionError(plan)
 
 
 @mpi(2)
@@ -139,34 +137,26 @@ def test_networks_that_can_not_be_split_are_refused(comm):
             ([ReLU()], "no Linear or Conv2d layer"),
             ([Linear(3, 4), Linear(5, 2)], "takes 5 features but gets 4"),
         ):
-            try:
+            with pytest.raises(ValueError, match=words):
                 parallelize(Sequential(layers), grid)
-            except ValueError as error:
-                assert words in str(error)
-            else:
-                raise AssertionError(words)
 
 
 @mpi(1, 2, 4)
 def test_divergence_names_the_step_and_the_layer(comm):
-    from parallel.training.steps import Diverged
-
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             net = parallelize(Sequential([Linear(7, 4), ReLU(), Linear(4, 2)], dtype=np.float32), grid)
             optimizer = SGD(net, lr=1e30)
             x, y = np.ones((6, 7), np.float32), np.ones((6, 2), np.float32)
-            np.seterr(all="ignore")
-            try:
+            with np.errstate(all="ignore"), pytest.raises(Diverged) as caught:
                 for _ in range(20):
                     train_step(net, LOSSES["mse"](), optimizer, x[net.input_block(6)], y[net.output_rows(6)], 6)
-            except Diverged as error:
-                message = str(error)
+            message = str(caught.value)
             assert message.startswith("step ") and ("layer" in message or "parameter" in message), message
             assert comm.bcast(message) == message
 
 
-@mpi(1, 2, 3, 4)
+@mpi(*RANKS)
 def test_the_state_is_gathered_to_the_first_rank_unless_all_ask_for_it(comm):
     for sizes, plan in product(grids(comm.size), PLANS[wide]):
         with ProcessGrid(comm, **sizes) as grid:

@@ -1,4 +1,5 @@
-"""Random networks on random grids with random plans, shares, owner maps, optimizers and reductions equal the serial ones.
+"""Random networks on random grids, with random plans, shares, owner maps, optimizers, reductions, micro-batches and nodes,
+equal the serial ones.
 
 Each case follows from its seed alone: a failing one is repeated by its number.
 """
@@ -27,10 +28,10 @@ from nn import (
 )
 from nn.device import is_cpu
 from nn.sequence import output_shape
-from parallel import Partition, ProcessGrid
+from parallel import Partition, ProcessGrid, parallelize
 from parallel.placement.plans import weighted
 from tests.mpi import mpi
-from tests.parallel.equality import error, grids, parallel, serial
+from tests.parallel.equality import assert_same, grids, parallel, serial
 
 CASES = 204  # seeds 0 to 203; of every four, two networks are dense and two have images
 STEPS = 3
@@ -101,8 +102,8 @@ class Case:
         places = grids(ranks, axes)
         self.sizes = places[rng.integers(len(places))]
         words = ["out", "out", "in", "replicate"]
-        heights = ["height"] if self.sizes.get("height") == 1 else []
-        self.plan = ",".join(rng.choice(words + (heights if isinstance(layer, Conv2d) else [])) for layer in weighted(net))
+        pixels = ["width"] + (["height"] if self.sizes.get("height") == 1 else [])
+        self.plan = ",".join(rng.choice(words + (pixels if isinstance(layer, Conv2d) else [])) for layer in weighted(net))
         self.options, kind = {}, seed % 4 // 2
         if kind or rng.random() < 0.5:
             self.options["shares"] = {axis: shares_of(rng, n) for axis, n in self.sizes.items() if rng.random() < 0.8}
@@ -114,37 +115,41 @@ class Case:
         reduction = str(rng.choice(["plain", "overlap:1", "shared"]))
         self.options["reduction"] = reduction if is_cpu() else "plain"  # the others need the host's memory
         self.options["sharded"] = bool(rng.random() < 0.5)
-        self.micro_batches = int(rng.integers(1, 4)) if not any("BatchNorm" in repr(leaf) for leaf in net.leaves()) else 1
+        self.micro_batches = int(rng.integers(1, 4))
         # Momentum keeps the differences of rounding as they are; what divides by small gradients makes them larger.
         name = str(rng.choice(["sgd", "adam"]))
         self.optimizer = partial(OPTIMIZERS[name], lr=0.01, **({"momentum": 0.9} if name == "sgd" else {"eps": 1e-3}))
-        self.words = f"seed {seed}: {self.sizes} {self.plan} {self.options} {name} micro-batches {self.micro_batches}\n{net}"
+        self.ranks_per_node = int(rng.integers(1, ranks + 1))
+        self.words = (
+            f"seed {seed}: {self.sizes} {self.plan} {self.options} {name}, {self.micro_batches} micro-batches, "
+            f"{self.ranks_per_node} ranks a node\n{net}"
+        )
 
     def network(self):
         layers, self.shape, self.outputs = self.make(np.random.default_rng(self.layers_seed))
         return Sequential(layers, seed=5, dtype=np.float64, input_shape=self.shape)
 
     def batches(self):
+        """(x, y) of each minibatch, a list."""
         rng = np.random.default_rng(self.layers_seed)
-        for batch_size in rng.integers(1, 12, STEPS):
-            yield rng.standard_normal((batch_size, *self.shape)), rng.integers(0, self.outputs, batch_size)
+        return [
+            (rng.standard_normal((batch_size, *self.shape)), rng.integers(0, self.outputs, batch_size))
+            for batch_size in rng.integers(1, 12, STEPS)
+        ]
 
 
 @mpi(2, 3, 4, 5, 6, 7, 8)
-def test_random_cases_equal_serial(comm):
+def test_random_cases_equal_serial(comm, monkeypatch):
+    """Also, a network that is placed in the same way and gets the state from rank 0 has the same state."""
     for seed in range(comm.size - 2, CASES, 7):
         case = Case(seed, comm.size)
-        losses, expected = serial(case.network(), case.optimizer, "cross-entropy", case.batches())
+        training = case.optimizer, "cross-entropy", case.batches(), case.micro_batches
+        expected = serial(case.network(), *training)
+        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(case.ranks_per_node))
         with ProcessGrid(comm, **case.sizes) as grid:
-            found, state = parallel(
-                case.network(),
-                grid,
-                case.plan,
-                case.optimizer,
-                "cross-entropy",
-                case.batches(),
-                case.micro_batches,
-                **case.options,
-            )
-        assert np.allclose(found, losses, rtol=1e-10, atol=1e-10), case.words
-        assert error(state, expected) < 1e-10, f"{error(state, expected)} {case.words}"
+            found = parallel(case.network(), grid, case.plan, *training, **case.options)
+            restored = parallelize(case.network(), grid, case.plan, **case.options)
+            restored.load_state_dict(found[1] if comm.rank == 0 else None)
+            again = restored.state_dict()
+        assert_same(found, expected, 1e-10, case.words)
+        assert comm.rank or all(np.array_equal(again[name], value) for name, value in found[1].items()), case.words
