@@ -102,7 +102,7 @@ def predicted_ratio(scheme, width, over, machine):
 
 def why(cost, alone):
     """In words, how the time of a step is spent, beside 1/32 of the same part on one rank; the largest loss comes first."""
-    sizes, parts = cost.outline.sizes, cost.parts
+    sizes, parts = cost.grid.sizes, cost.parts
     samples, weights = -(-cost.batch_size // sizes["batch"]), "all weights"
     if sizes["model"] > 1:
         weights = f"1/{sizes['model']} of the weights"
@@ -129,7 +129,7 @@ def gradient_bytes(cost):
 
 def share_of_memory(cost):
     """The share of the computing time spent in operations whose memory traffic takes longer than their arithmetic."""
-    machine, ranks = cost.machine, cost.outline.size
+    machine, ranks = cost.machine, cost.grid.size
     rate, bandwidth = machine.core["flops"] * 4 / cost.itemsize, machine.bandwidth(ranks)
     works = [work for work in cost.works if work.group is None and work.phase != "update"]
     slow = sum(cost.seconds_of(work) for work in works if work.nbytes / bandwidth > work.flops / rate)

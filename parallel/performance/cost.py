@@ -13,7 +13,7 @@ from parallel.placement.plans import CHOSEN, weighted
 class Cost:
     """The predicted time and memory of a training step on one rank.
 
-    net: a serial Sequential; if it takes images, it must have an `input_shape`. outline: a GridDescription of the rank whose
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. grid: a GridDescription of the rank whose
     step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
     of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
@@ -21,12 +21,12 @@ class Cost:
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
 
-    def __init__(self, net, outline, plan, batch_size, machine, shares=None, owners=None):
-        self.net, self.outline, self.batch_size, self.machine = net, outline, batch_size, machine
-        self.placed = place(net, outline, plan, shares, owners)
+    def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
+        self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
+        self.placed = place(net, grid, plan, shares, owners)
         self.itemsize = net.dtype.itemsize
-        workload = Workload(local_shape(self.placed.input, batch_size, outline), batch_size, self.itemsize)
-        workload.step(self.placed.layers, outline)
+        workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
+        workload.step(self.placed.layers, grid)
         self.works, self.memory = workload.works, workload.memory
 
     @cached_property
@@ -36,7 +36,7 @@ class Cost:
 
     def seconds_of(self, work):
         """Predicted seconds of a Work."""
-        return work.seconds(self.machine, self.outline.size, self.itemsize)
+        return work.seconds(self.machine, self.grid.size, self.itemsize)
 
     @cached_property
     def overlapped_seconds(self):
@@ -75,7 +75,7 @@ class Cost:
     def rows(self):
         """A dict for each layer of the serial network that costs something, in the order in which they run: its
         `placement`, `flops`, `bytes` sent and `seconds` on this rank, forward and backward."""
-        several = self.outline.sizes[CHOSEN] > 1  # with one rank on the axis the choices split nothing
+        several = self.grid.sizes[CHOSEN] > 1  # with one rank on the axis the choices split nothing
         choice = dict(zip((layer.name for layer in weighted(self.net)), self.placed.plan)) if several else {}
         kinds = {layer.name: type(layer).__name__ for layer in self.net.leaves()}
         found = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -91,9 +91,9 @@ class Cost:
         ]  # fmt: skip
 
 
-def local_shape(layout, batch_size, outline):
+def local_shape(layout, batch_size, grid):
     """The shape of a rank's block of the activations for a global minibatch, samples first. layout: of the activations."""
-    return layout.of(batch_size).local_shape(outline.coordinates)
+    return layout.of(batch_size).local_shape(grid.coordinates)
 
 
 def busiest(sizes, ranks_per_node=None, shares=None):

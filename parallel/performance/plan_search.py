@@ -58,7 +58,7 @@ class PlanSearch:
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
-        self.outline = busiest(sizes, problem.machine.node["ranks"], problem.shares)
+        self.grid = busiest(sizes, problem.machine.node["ranks"], problem.shares)
         self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
         self.bound = self._rest(0) + self._sums_and_update()
@@ -103,7 +103,7 @@ class PlanSearch:
         If the machine file has tables, only two are counted, because an algorithm may save a part of the third.
         """
         problem, sizes = self.problem, self.sizes
-        samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.outline.size
+        samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.grid.size
         products = 2 * sum(problem.flops[index:])
         if not problem.machine.tables:
             products += sum(problem.flops[max(index, 1) :])
@@ -111,9 +111,9 @@ class PlanSearch:
 
     def _sums_and_update(self):
         """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the model axis."""
-        machine, ranks, itemsize = self.problem.machine, self.outline.size, self.problem.itemsize
-        sizes = self.outline.sizes
-        held, group = self.problem.parameters // sizes[CHOSEN], self.outline.group(*(axis for axis in sizes if axis != CHOSEN))
+        machine, ranks, itemsize = self.problem.machine, self.grid.size, self.problem.itemsize
+        sizes = self.grid.sizes
+        held, group = self.problem.parameters // sizes[CHOSEN], self.grid.group(*(axis for axis in sizes if axis != CHOSEN))
         sums = machine.collective_seconds(
             "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
         )
@@ -145,24 +145,24 @@ class PlanSearch:
 
     def _step(self, segment, choice, state):
         """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
-        problem, outline = self.problem, self.outline
+        problem, grid = self.problem, self.grid
         layers = weighted_in(segment)
         shape, at, order = state or (problem.shape, None, None)
         chosen = choices(layers, [choice] * len(layers))
-        placer = Placer(outline, chosen, shape, splits(outline.sizes, problem.shares), at=at, order=order)
-        workload = Workload(local_shape(placer.layout, problem.batch_size, outline), problem.batch_size, problem.itemsize)
+        placer = Placer(grid, chosen, shape, splits(grid.sizes, problem.shares), at=at, order=order)
+        workload = Workload(local_shape(placer.layout, problem.batch_size, grid), problem.batch_size, problem.itemsize)
         workload.first = state is None
         placer.place(segment)
         if not segment:
             placer.finish()
         workload.go(placer.layers)
         alone = self._seconds(workload.works)
-        workload.update(placer.layers, outline)
+        workload.update(placer.layers, grid)
         after = placer.shape, tuple(placer.at.items()), placer.order
         return Step(self._seconds(workload.works), alone, workload.memory, after)
 
     def _seconds(self, works):
-        return sum(work.seconds(self.problem.machine, self.outline.size, self.problem.itemsize) for work in works)
+        return sum(work.seconds(self.problem.machine, self.grid.size, self.problem.itemsize) for work in works)
 
 
 def segments(layers):

@@ -153,7 +153,7 @@ class Planner:
     def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
         words = self.plan or search.plan(price)
-        return Cost(self.net, search.outline, words, self.batch_size, self.machine, self.shares)
+        return Cost(self.net, search.grid, words, self.batch_size, self.machine, self.shares)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""

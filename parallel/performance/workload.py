@@ -96,28 +96,28 @@ class Workload:
                 self.first = False
             self.layer, self.name, self.before = outer, outer and outer.name, layer
 
-    def step(self, layers, outline):
+    def step(self, layers, grid):
         """Add a whole training step: all layers of a network, the loss, the gradient reductions and the update."""
         self.go(layers)
-        self.loss(outline)
-        self.update(layers, outline)
+        self.loss(grid)
+        self.update(layers, grid)
 
     @property
     def memory(self):
         """Bytes that the rank needs: parameters, their gradients, the optimizer's arrays, activations and their gradients."""
         return self.itemsize * (self.parameters * (2 + OPTIMIZER_ARRAYS) + 2 * self.elements)
 
-    def loss(self, outline):
+    def loss(self, grid):
         """Add the loss: its own computation, and the all-reduce of its value, which overlaps with backward."""
         self.name = "loss"
         self.compute("loss", "loss", (prod(self.shape),), 0, 4 * prod(self.shape))
         backward = tuple(work for work in self.works if work.group is None and work.phase in ("gradients", "backward"))
-        self.all_reduce_doubles("loss", 1, outline.group(*AXES), backward)
+        self.all_reduce_doubles("loss", 1, grid.group(*AXES), backward)
 
-    def update(self, layers, outline):
+    def update(self, layers, grid):
         """Add the reductions of the gradients of these layers, and the update of their parameters."""
         self.name = "gradients"
-        for group, elements in gradient_sums(layers, outline):
+        for group, elements in gradient_sums(layers, grid):
             self.communicate("update", "all-reduce", group, all_reduce_elements(elements, group.size, group.rank))
         self.name = "update"
         parameters = sum(p.size for leaf in leaves(layers) for p in leaf.parameters)
@@ -315,10 +315,10 @@ RULES = {
 }
 
 
-def gradient_sums(layers, outline):
+def gradient_sums(layers, grid):
     """Yields (group, elements) of each all-reduce of the layers' gradients, as `parallel/sync/reduction.py` does them."""
     parameters = [p for leaf in leaves(layers) for p in leaf.parameters]
     for axes, run in groupby(parameters, key=lambda p: p.layout.replicated):
-        group, elements = outline.group(*axes), sum(p.size for p in run)
+        group, elements = grid.group(*axes), sum(p.size for p in run)
         for start in range(0, elements if group.size > 1 else 0, MAX_ELEMENTS):
             yield group, min(elements - start, MAX_ELEMENTS)

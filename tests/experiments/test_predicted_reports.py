@@ -199,7 +199,7 @@ def test_the_smallest_batch_that_is_fast_enough_is_and_its_half_is_not():
     assert speedup >= 20 and log2(batch_size) % 1 == 0
     serial = Cost(net, busiest({}, 32), "out", batch_size, CORI).seconds
     cost = Cost(net, busiest(chosen.sizes, 32), chosen.plan, batch_size, CORI)
-    assert serial / cost.seconds == pytest.approx(speedup) and cost.outline.size == 32
+    assert serial / cost.seconds == pytest.approx(speedup) and cost.grid.size == 32
     half, _ = Planner(net, 32, batch_size // 2, CORI).best()
     assert Cost(net, busiest({}, 32), "out", batch_size // 2, CORI).seconds / half.seconds < 20
     *_, little = laugier2018_predicted.smallest_batch(net, CORI, ranks=2)

@@ -6,11 +6,9 @@ import pytest
 
 from nn import Linear, ReLU, Sequential
 from parallel import ProcessGrid, parallelize
-from parallel.auto import fastest_reduction as probe
-from parallel.auto import reductions
+from parallel.auto import fastest_reduction, reductions
 from tests.mpi import mpi
 from tests.parallel.equality import grids
-from tests.parallel.sync.test_reduction import ranks_per_node
 
 
 def net():
@@ -23,7 +21,7 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
                 first, second = (str(parallelize(net(), grid, "replicate", reduction=question).reduction) for _ in range(2))
-                assert first == second and probe.ANSWER.fullmatch(first)
+                assert first == second and fastest_reduction.ANSWER.fullmatch(first)
                 assert set(comm.allgather(first)) == {first}
                 assert first.startswith(question) or question == "auto" or comm.size == 1
 
@@ -50,17 +48,18 @@ def test_what_is_remembered_counts(comm):
     with ProcessGrid(comm, batch=2) as grid:
         parallelize(net(), grid, reduction="auto")
         if comm.rank == 0:
-            answers = json.loads(probe.answers_file().read_text())
-            probe.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
+            answers = json.loads(fastest_reduction.answers_file().read_text())
+            fastest_reduction.answers_file().write_text(json.dumps(dict.fromkeys(answers, "overlap:321")))
         comm.Barrier()
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
         if comm.rank == 0:
-            probe.answers_file().unlink()
+            fastest_reduction.answers_file().unlink()
 
 
 @mpi(4)
-def test_on_several_nodes_it_is_shared_or_overlap(comm):
-    with ranks_per_node(2), ProcessGrid(comm, batch=4) as grid:
+def test_on_several_nodes_it_is_shared_or_overlap(comm, monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "2")
+    with ProcessGrid(comm, batch=4) as grid:
         assert str(parallelize(net(), grid, reduction="auto").reduction).split(":")[0] in ("shared", "overlap")
 
 
@@ -73,14 +72,14 @@ def test_where_nothing_is_replicated_nothing_is_measured(comm):
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 3}', '{"a": "rm -rf"}', '{"a": "overlap:0"}', '{"a": "plain;"}'])
 def test_a_file_that_is_no_answer_is_ignored(tmp_path, monkeypatch, text):
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    probe.answers_file().write_text(text)
-    assert probe.stored_answers() == {}
-    probe.store_answer("b", "plain")
-    assert probe.stored_answers() == {"b": "plain"}
+    fastest_reduction.answers_file().write_text(text)
+    assert fastest_reduction.stored_answers() == {}
+    fastest_reduction.store_answer("b", "plain")
+    assert fastest_reduction.stored_answers() == {"b": "plain"}
 
 
 def test_a_folder_that_can_not_be_written_does_not_matter(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path / "file"))
-    probe.store_answer("b", "plain")
-    assert probe.stored_answers() == {}
+    fastest_reduction.store_answer("b", "plain")
+    assert fastest_reduction.stored_answers() == {}

@@ -10,7 +10,7 @@ from tests.mpi import mpi
 
 
 class Reader:
-    """In a reader's place: what `Measured` asks of one."""
+    """In a reader's place: what a StepTimer asks of one."""
 
     seconds = 7.0
 

@@ -1,6 +1,5 @@
 """The cost model counts what happens: the bytes that it predicts are the bytes that are sent."""
 
-import os
 from itertools import product
 
 import numpy as np
@@ -26,10 +25,8 @@ from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost
 from parallel.performance.machine import names, read
 from tests.mpi import mpi
-from tests.parallel.equality import block, grids
+from tests.parallel.equality import RANKS, block, grids
 from tests.parallel.training.test_random_cases import Case
-
-RANKS = 1, 2, 3, 4, 6, 7
 
 
 def dense():
@@ -89,17 +86,17 @@ def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
     compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
 
 
-@mpi(2, 3, 4)
-def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm):
+@mpi(2, 3, 4, 5, 6, 7, 8)
+def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm, monkeypatch):
     rng, serial = np.random.default_rng(0), dense()
-    os.environ["GRIDGRAD_RANKS_PER_NODE"] = "1"
+    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "1")
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             x = rng.normal(size=(13, 7)).astype(np.float32)
             everyone = counted(parallelize(dense(), grid, "out"), x, np.arange(13) % 3)
             for rank, mine in enumerate(everyone):
-                outline = GridDescription(grid.sizes, grid.coordinates_of(rank), ranks_per_node=1)
-                assert sent_by(Cost(serial, outline, "out", 13, read("cori-haswell"))) == mine, (sizes, rank)
+                description = GridDescription(grid.sizes, grid.coordinates_of(rank), ranks_per_node=1)
+                assert sent_by(Cost(serial, description, "out", 13, read("cori-haswell"))) == mine, (sizes, rank)
 
 
 @pytest.mark.parametrize("machine", names())
@@ -130,7 +127,7 @@ def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     compare(comm, images, ("batch", "height", "model"), plans, (5,))
 
 
-@mpi(2, 3, 4, 5, 7)
+@mpi(2, 3, 4, 5, 6, 7, 8)
 def test_bytes_of_random_networks_are_those_that_are_sent(comm):
     for seed in range(40):
         case = Case(seed, comm.size)
@@ -139,8 +136,8 @@ def test_bytes_of_random_networks_are_those_that_are_sent(comm):
         with ProcessGrid(comm, **case.sizes) as grid:
             everyone = counted(parallelize(case.network(), grid, case.plan, **options), x, y)
             for rank, mine in enumerate(everyone):
-                outline = GridDescription(grid.sizes, grid.coordinates_of(rank))
-                cost = Cost(case.network(), outline, case.plan, len(x), read("cori-haswell"), **options)
+                description = GridDescription(grid.sizes, grid.coordinates_of(rank))
+                cost = Cost(case.network(), description, case.plan, len(x), read("cori-haswell"), **options)
                 assert sent_by(cost) == mine, f"rank {rank} {case.words}"
 
 

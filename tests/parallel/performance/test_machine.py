@@ -78,12 +78,12 @@ def test_a_collective_of_more_ranks_than_were_measured_has_more_rounds():
     assert two == pytest.approx(1e-2) and four == pytest.approx(1e-2 + 1e-5)
 
 
-def test_groups_of_an_outline():
-    outline = GridDescription({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
-    assert outline.group("model") == GroupDescription(3, 2, 3)
-    assert outline.group("height", "model") == GroupDescription(6, 5, 6)
-    assert outline.group("batch") == GroupDescription(4, 2, 1) and outline.spans_nodes("batch")
-    assert outline.group("batch", "height", "model") == GroupDescription(24, 17, 6) and not outline.spans_nodes("model")
+def test_groups_of_a_grid_description():
+    grid = GridDescription({"batch": 4, "height": 2, "model": 3}, {"batch": 2, "height": 1, "model": 2}, ranks_per_node=6)
+    assert grid.group("model") == GroupDescription(3, 2, 3)
+    assert grid.group("height", "model") == GroupDescription(6, 5, 6)
+    assert grid.group("batch") == GroupDescription(4, 2, 1) and grid.spans_nodes("batch")
+    assert grid.group("batch", "height", "model") == GroupDescription(24, 17, 6) and not grid.spans_nodes("model")
 
 
 @pytest.mark.parametrize(
