@@ -37,7 +37,7 @@ def left_as_found():
         os.environ.update(environment)
         np.random.set_state(random_state)
     gc.collect()
-    changed = [name for name, value in attributes_of_modules().items() if attributes.get(name, value) is not value]
+    changed = changes(attributes, attributes_of_modules())
     if changed:
         raise LeftBehind(f"the test leaves {', '.join(changed)} changed: set them with monkeypatch")
     leaked = communicators_in_use() - communicators
@@ -45,8 +45,17 @@ def left_as_found():
         raise LeftBehind(f"the test leaves {leaked} communicators behind: free its grids")
 
 
+def changes(before, after):
+    """The names of what differs. before, after: what `attributes_of_modules` returned; modules may be imported in between."""
+    rows = [name for name in before.keys() ^ after.keys() if name.endswith("]") and name.rpartition("[")[0] in before]
+    return sorted(rows + [name for name, value in after.items() if before.get(name, value) is not value])
+
+
 def attributes_of_modules():
-    """{name: value} of all attributes of our modules, and of the classes in them, that no code sets once it is imported."""
+    """{name: value} of all attributes of our modules, and of the classes in them, that no code sets once it is imported.
+
+    Of the tables among them, which are dicts, also each row.
+    """
     found = {"time.perf_counter": time.perf_counter}
     for module_name, module in list(sys.modules.items()):
         if module is not None and module_name.split(".")[0] in PACKAGES:
@@ -54,6 +63,8 @@ def attributes_of_modules():
                 if name.startswith("_") and not callable(value):
                     continue  # a module's own state, such as the device in use
                 found[f"{module_name}.{name}"] = value
+                if isinstance(value, dict):
+                    found |= {f"{module_name}.{name}[{key!r}]": row for key, row in list(value.items())}
                 if isinstance(value, type) and value.__module__ == module_name:
                     found |= {f"{module_name}.{name}.{key}": inner for key, inner in list(vars(value).items())}
     return found

@@ -279,12 +279,19 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 # ----- everything, on the stand-in
 
 
+PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd"
+
+
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
 @pytest.mark.parametrize(
     "tests",
     [
         ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18)"],
-        ["tests/parallel", "-k", "(redistribute or halo or network or images or minibatch) and 3"],
+        [
+            "tests/parallel",
+            "-k",
+            f"({PLACED}) and 3",
+        ],
     ],
     ids=lambda tests: Path(tests[0]).stem,
 )

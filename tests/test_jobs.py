@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from nn import gemm
+from parallel.grid.collectives import COLLECTIVES
 from parallel.job.launch import orphaned_segments, processes
 from tests.jobs import Jobs
 from tests.mpi import mpi
@@ -22,7 +23,7 @@ def own():
     yield own
     job = own.job
     own.end()
-    assert own.job is None and not orphaned_segments(started)
+    assert not orphaned_segments(started)
     assert job is None or gone(job)
 
 
@@ -88,6 +89,11 @@ def leaves_a_module_changed(comm):
 
 
 @mpi(2)
+def leaves_a_row_in_a_table(comm):
+    COLLECTIVES["shout"] = COLLECTIVES["broadcast"]
+
+
+@mpi(2)
 def leaves_a_message(comm):
     comm.Isend(np.ones(3), 1 - comm.rank).Wait()
 
@@ -120,6 +126,7 @@ def seconds_of_cores(pid):
         (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
         (is_killed, ["the rank has ended"]),
         (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG_PRODUCT changed: set them with monkeypatch"]),
+        (leaves_a_row_in_a_table, ["parallel.grid.collectives.COLLECTIVES['shout']", "changed: set them with monkeypatch"]),
         (leaves_a_message, ["[ranks 0, 1 of 2]\n", "leaves a message behind that nobody has received"]),
         (leaves_a_communicator, ["[ranks 0, 1 of 2]\n", "the test leaves 1 communicators behind"]),
     ],

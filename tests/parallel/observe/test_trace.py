@@ -32,8 +32,9 @@ def branching():
 class Training:
     """A network on a grid, a made-up minibatch, and steps on it."""
 
-    def __init__(self, grid, layers=branching, shape=(12, 12, 2)):
-        self.net = parallelize(Sequential(layers(), seed=1, input_shape=shape), grid)
+    def __init__(self, grid):
+        shape = 12, 12, 2
+        self.net = parallelize(Sequential(branching(), seed=1, input_shape=shape), grid)
         self.loss, self.optimizer = LOSSES["cross-entropy"](), SGD(self.net, 0.05, 0.9)
         rng = np.random.default_rng(0)
         x, y = rng.standard_normal((BATCH, *shape)).astype(np.float32), rng.integers(0, 3, BATCH)
@@ -43,11 +44,8 @@ class Training:
     def steps(self, count):
         return [train_step(self.net, self.loss, self.optimizer, self.x, self.y, BATCH) for _ in range(count)]
 
-    def trace(self, **keywords):
-        return Trace(self.net, **keywords)
 
-
-def grids(ranks):
+def grids_of_one_axis(ranks):
     return [{axis: ranks} for axis in ("batch", "height", "model")]
 
 
@@ -73,11 +71,11 @@ def is_nested(events):
 
 @mpi(1, 2, 3)
 def test_a_timeline_shows_every_layer_of_every_rank(comm):
-    for sizes in grids(comm.size):
+    for sizes in grids_of_one_axis(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             training = Training(grid)
             training.steps(2)
-            with training.trace(steps=3) as trace:
+            with Trace(training.net, steps=3) as trace:
                 training.steps(5)
             found = trace.timeline()
             layers = Counter(layer.name for layer in with_branches(training.net.layers))
@@ -109,7 +107,7 @@ def test_a_timeline_shows_every_layer_of_every_rank(comm):
 
 @mpi(1, 2)
 def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
-    for sizes in grids(comm.size):
+    for sizes in grids_of_one_axis(comm.size):
         results = []
         for watched in (False, True):
             with ProcessGrid(comm, **sizes) as grid:
@@ -117,7 +115,7 @@ def test_watching_changes_no_bit_and_leaves_nothing_behind(comm):
                 if watched:
                     with Profile(training.net) as profile:
                         losses = training.steps(1)
-                        with training.trace(steps=9) as trace:
+                        with Trace(training.net, steps=9) as trace:
                             losses += training.steps(3)
                         assert grid.tally.observer is training.net.observer is profile
                         losses += training.steps(1)
@@ -139,7 +137,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)
         try:
-            with training.trace():
+            with Trace(training.net):
                 if comm.rank:
                     raise KeyError
         except KeyError:
@@ -151,7 +149,7 @@ def test_an_exception_ends_the_watch_on_its_rank_alone(comm):
 def test_evaluation_is_no_part_of_it(comm):
     with ProcessGrid(comm, height=2) as grid:
         training = Training(grid)
-        with Profile(training.net) as profile, training.trace() as trace:
+        with Profile(training.net) as profile, Trace(training.net) as trace:
             training.steps(1)
             before = len(trace.spans), len(trace.collectives), dict(profile.seconds)
             with grid.tally.set_aside():
@@ -206,7 +204,7 @@ def test_ranks_with_other_clocks_meet_on_the_timeline(comm):
     try:
         with ProcessGrid(comm, batch=2) as grid:
             training = Training(grid)
-            with training.trace() as trace:
+            with Trace(training.net) as trace:
                 for _ in range(3):
                     comm.Barrier()
                     training.steps(1)
@@ -229,7 +227,7 @@ def test_the_others_wait_for_who_comes_late(comm):
     with ProcessGrid(comm, batch=3) as grid:
         training = Training(grid)
         array = np.ones(100)
-        with training.trace() as trace:
+        with Trace(training.net) as trace:
             for late in range(3):
                 comm.Barrier()
                 if comm.rank == late:
@@ -299,7 +297,7 @@ def test_flights_are_shown_apart(comm):
     with ProcessGrid(comm, batch=2) as grid:
         training = Training(grid)
         tally, group = grid.tally, grid.world
-        with training.trace() as trace:
+        with Trace(training.net) as trace:
             for start, stop in ((1, 5), (2, 3), (4, 6), (5.5, 7)):
                 tally.observer.flight(group, "gradients", "all-reduce", 8, trace.comparisons[0][0] + start, stop)
         trace.collectives = [(*call[:3], trace.comparisons[0][0] + call[3], call[4]) for call in trace.collectives]
@@ -318,7 +316,7 @@ def test_flights_are_shown_apart(comm):
 def test_halos_fly_while_the_layer_computes(comm):
     with ProcessGrid(comm, height=2) as grid:
         training = Training(grid)
-        with training.trace() as trace:
+        with Trace(training.net) as trace:
             training.steps(2)
         found = trace.timeline()
     if comm.rank == 0:
@@ -345,7 +343,7 @@ def slow(layer, method, seconds):
 
 @mpi(1, 2)
 def test_what_a_layer_takes_is_counted_once(comm):
-    for sizes in grids(comm.size):
+    for sizes in grids_of_one_axis(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             training = Training(grid)
             by_name = {}
