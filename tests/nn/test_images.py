@@ -20,7 +20,7 @@ from nn import (
     Tanh,
 )
 from nn.convolution import Patches, Winograd, algorithm, transforms
-from nn.device import is_cpu, to_device, to_host
+from nn.device import is_cpu, to_device, to_host, xp
 from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
@@ -229,6 +229,13 @@ def test_the_users_input_is_left_alone():
 def test_layers_that_do_not_fit_are_named(layers, shape, words):
     with pytest.raises(ValueError, match=words):
         Sequential(layers).output_shape(shape)
+
+
+@pytest.mark.parametrize("behind", [[], [MaxPool2d(2)]], ids=["alone", "with a pooling behind"])
+def test_a_convolution_refuses_what_is_no_batch_of_images(behind):
+    net = Sequential([Conv2d(3, 4, 3), *behind])
+    with pytest.raises(ValueError, match=r"layer 0 .* takes \(n, height, width, channels\) but gets \(2, 75\)"):
+        net.forward(xp.ones((2, 75), np.float32))
 
 
 @pytest.mark.parametrize(
