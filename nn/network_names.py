@@ -5,9 +5,8 @@ from math import prod
 import numpy as np
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from nn.linear import Linear
 from nn.sequential import Sequential
-from nn.zoo import ZOO
+from nn.zoo import ZOO, perceptron
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu"
@@ -80,10 +79,7 @@ def mlp_layers(spec, features, outputs):
         raise ValueError(f"net '{spec}' names no activation: {HINT}")
     if any(w < 1 for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1")
-    layers = []
-    for inputs, width in zip([features, *widths], widths):
-        layers += [Linear(inputs, width), activation()] + ([Dropout(p)] if p else [])
-    return [*layers, Linear(([features] + widths)[-1], outputs)]
+    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
 
 
 def _number(kind, word, spec):
