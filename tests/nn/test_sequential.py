@@ -62,6 +62,8 @@ def test_backward_computes_the_input_gradient_only_if_asked():
     y = n.forward(xp.ones((4, 5), np.float32), context)
     assert n.backward(xp.ones_like(y), context) is None
     grads = n.grads.copy()
+    assert grads.any()
+    n.grads.fill(-1)
     assert n.backward(xp.ones_like(y), context, input_gradient=True).shape == (4, 5)
     assert xp.array_equal(n.grads, grads)
 
