@@ -41,7 +41,7 @@ class Sequential(Observable):
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
         self.step = 0  # the number of the next minibatch, counted from 0; dropout masks depend on it
         self._flat = self._pairs = None
-        self.accepted_kind = self.accepted_labels = None  # what `nn/minibatch_checks.py` knows about the last minibatch
+        self.accepted_minibatch = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):
