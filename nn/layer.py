@@ -134,5 +134,10 @@ class Layer:
         """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape
 
+    @property
+    def description(self):
+        """The layer in a few words, for messages and tables: its `repr`, or only its type if it has branches."""
+        return type(self).__name__ if self.children else repr(self)
+
     def __repr__(self):
         return type(self).__name__

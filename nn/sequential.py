@@ -15,6 +15,7 @@ from nn.observer import Observable, observed
 from nn.sequence import (
     backward,
     forward,
+    has_parameters,
     input_gradients,
     keep_gradient,
     leaves,
@@ -160,7 +161,7 @@ class Sequential(Observable):
         Both lists are empty if no layer has parameters. Nobody needs the gradient of the input of that layer.
         """
         layers = self.executed_layers
-        first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), len(layers))
+        first = next((i for i, layer in enumerate(layers) if has_parameters(layer)), len(layers))
         return layers[first : first + 1], layers[first + 1 :]
 
     def backward(self, dy, context, input_gradient=False):
