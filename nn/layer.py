@@ -6,6 +6,7 @@ import numpy as np
 
 from nn.device import to_device, xp
 from nn.random import uniform_block
+from nn.window import take
 
 DRAWN_AT_ONCE = 1 << 20  # the number of initial values drawn in one call, which bounds the memory for them
 
@@ -50,7 +51,7 @@ class Parameter:
         # The array is drawn as a matrix whose columns are the last dimension. The random numbers are float64, which may be
         # twice as large as the parameter, so only some rows are drawn at a time.
         numbers = np.arange(prod(self.shape[:-1])).reshape(self.shape[:-1])
-        rows = numbers[self.index[:-1]].ravel()
+        rows = take(numbers, self.index[:-1]).ravel()
         flat = self.value.reshape(len(rows), self.block_shape[-1])
         many = max(1, DRAWN_AT_ONCE // self.shape[-1])
         for start in range(0, len(rows), many):

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from nn import Context, Linear, ReLU, Sequential
+from nn import Context, Linear, Parameter, ReLU, Sequential
 from nn.device import is_cpu, to_host, xp
+from nn.window import take
 
 
 def net(seed=0, dtype=np.float32):
@@ -35,6 +36,21 @@ def test_initial_weights_follow_the_seed_and_not_the_type():
     weight = params(Sequential([Linear(400, 300)]))[:-300]
     assert abs(weight).max() <= 1 / 20
     assert weight.std() == pytest.approx(1 / 20 / np.sqrt(3), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [(slice(1, 3), slice(0, 5), slice(2, 4)), ([3, 0], slice(0, 5), [1, 2]), ([3, 0, 1], [4, 2], [0, 3]), ([2], [1, 3])],
+)
+def test_a_block_of_initial_weights_is_that_of_the_whole(index):
+    index = tuple(part if isinstance(part, slice) else np.array(part) for part in index)
+    blocks = {}
+    for name, part in (("whole", None), ("block", index)):
+        p = Parameter("weight", (4, 5, 6)[: len(index)], 0.5, part)
+        p.value = xp.empty(p.block_shape, np.float64)
+        p.initialise(3, "0.weight")
+        blocks[name] = to_host(p.value)
+    assert np.array_equal(blocks["block"], take(blocks["whole"], index))
 
 
 def test_state_dict_has_pytorchs_names_and_shapes_and_loads():
