@@ -131,6 +131,11 @@ class Layer:
             context.written(self)
         return context.run(self, "input_gradient", dy)
 
+    def check_trained(self, stored):
+        """Raise ValueError if `stored` is None, which is something that only a forward pass in training stores."""
+        if stored is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
+
     def output_shape(self, shape):
         """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape

@@ -99,8 +99,7 @@ class MaxPool2d(Pool2d):
 
     def backward_block(self, dy, dx, images, context):
         larger = context[self].larger
-        if larger is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
+        self.check_trained(larger)
         halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
         self._spread(dy, halfway, larger[COLUMNS][images], COLUMNS)
         self._spread(halfway, dx, larger[ROWS][images], ROWS)

@@ -225,7 +225,7 @@ class Sequential(Observable):
 
     def predict(self, x):
         """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""
-        return np.array(to_host(self.forward(to_device(x))))
+        return np.array(to_host(self.forward(x)))
 
     def output_shape(self, shape):
         """The shape of one output sample for an input sample of `shape`. ValueError names the layer that cannot take it."""

@@ -162,7 +162,7 @@ def test_winograds_transforms_convolve(m, r):
     assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
 
 
-def test_a_span_is_where_windows_and_pixels_meet():
+def test_matching_slices_are_where_windows_and_pixels_meet():
     for offset in range(-4, 5):
         for stride in (1, 2, 3):
             for outputs in range(5):
