@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from nn import device
+from nn.arguments import fraction
 from nn.device import to_device, xp
 from nn.layer import Layer
 from nn.random import random_block
@@ -80,9 +81,7 @@ class LeakyReLU(Activation):
     """max(x, negative_slope x) with 0 <= negative_slope < 1, else ValueError. The derivative at 0 is negative_slope."""
 
     def __init__(self, negative_slope=0.01):
-        if not 0 <= negative_slope < 1:
-            raise ValueError(f"LeakyReLU: negative_slope must be in [0, 1), not {negative_slope}")
-        self.negative_slope = negative_slope
+        self.negative_slope = fraction(negative_slope, "LeakyReLU: negative_slope")
 
     def activate(self, x, y):
         scaled = scratch("scaled", x.shape, x.dtype)
@@ -135,9 +134,7 @@ class Dropout(Layer):
     """
 
     def __init__(self, p=0.5, shape=None, block=None, rows=None):
-        if not 0 <= p < 1:
-            raise ValueError(f"Dropout: p must be in [0, 1), not {p}")
-        self.p, self.shape, self.block = p, shape, block
+        self.p, self.shape, self.block = fraction(p, "Dropout: p"), shape, block
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
 
     def forward(self, x, context):

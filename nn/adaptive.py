@@ -7,6 +7,7 @@ array; the factor is part of the constants of the step.
 
 import math
 
+from nn.arguments import fraction
 from nn.device import xp
 from nn.optimizers import SGD, Optimizer
 
@@ -133,8 +134,7 @@ def _check(eps, **decays):
     if not 0 < eps < math.inf:
         raise ValueError(f"eps must be above 0 and finite, not {eps}")
     for name, value in decays.items():
-        if not 0 <= value < 1:
-            raise ValueError(f"{name} must be in [0, 1), not {value}")
+        fraction(value, name)
 
 
 OPTIMIZERS = {"sgd": SGD, "adam": Adam, "adagrad": Adagrad, "adadelta": Adadelta}

@@ -13,6 +13,13 @@ def whole_number(value, what, least=1):
     return int(value)
 
 
+def fraction(value, what):
+    """`value`, a number of at least 0 and below 1. what: its name in the message."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{what} must be in [0, 1), not {value}")
+    return value
+
+
 def penalty_weight(value, name):
     """`value`, the weight of an l1 or l2 penalty: a finite number of at least 0. name: its name in the message."""
     if not isinstance(value, Real) or not isfinite(value) or value < 0:

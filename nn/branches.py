@@ -1,5 +1,6 @@
 """Layers without parameters that change the structure: `Flatten`, and the branching layers `Residual` and `Concat`."""
 
+from itertools import accumulate
 from math import prod
 
 from nn.device import xp
@@ -39,7 +40,7 @@ class Flatten(Layer):
 
 
 class Branching(Layer):
-    """A layer that consists of several branches, which are lists of layers.
+    """A layer that consists of several branches, which are lists of layers. All get the same input.
 
     The gradients of the parameters inside need the gradients of the outputs of the layers inside. So if `gradients` runs
     before `input_gradient`, it computes both halves for the branches and stores the input's gradient for `input_gradient`.
@@ -47,6 +48,11 @@ class Branching(Layer):
 
     output_may_be_overwritten = True
     has_fused_backward = True
+
+    def forward(self, x, context):
+        kept = context[self]
+        kept.for_gradients = kept.for_input_gradient = None
+        return self._join([forward(branch, x, context) for branch in self.children], kept)
 
     def backward(self, dy, context):
         return self._through_branches(dy, context, backward)
@@ -68,10 +74,26 @@ class Branching(Layer):
         return dx
 
     def _through_branches(self, dy, context, branch_backward):
-        """The gradient of the input.
+        """The gradient of the input: the sum of those that the branches return.
 
         branch_backward: the function that computes it for one branch, `backward` or `input_gradients` of `nn/sequence.py`.
         """
+        kept, dx = context[self], None
+        for branch, piece in zip(self.children, self._split(dy, kept)):
+            gradient = branch_backward(branch, piece, context)
+            if dx is None:
+                dx = kept.workspace("dx", gradient.shape, gradient.dtype)
+                xp.copyto(dx, gradient)
+            else:
+                xp.add(dx, gradient, out=dx)
+        return dx
+
+    def _join(self, pieces, kept):
+        """The output of the layer from those of its branches. kept: the layer's entry in the context."""
+        raise NotImplementedError
+
+    def _split(self, dy, kept):
+        """The gradients of the branches' outputs from that of the layer's, as arrays that the branches may overwrite."""
         raise NotImplementedError
 
 
@@ -93,20 +115,14 @@ class Residual(Branching):
         self.branch = name_and_order(self.branch, f"{name}.branch.")
         self.shortcut = name_and_order(self.shortcut, f"{name}.shortcut.")
 
-    def forward(self, x, context):
-        kept = context[self]
-        kept.for_gradients = kept.for_input_gradient = None
-        a, b = forward(self.branch, x, context), forward(self.shortcut, x, context)
+    def _join(self, pieces, kept):
+        a, b = pieces
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
-    def _through_branches(self, dy, context, branch_backward):
-        workspace = context[self].workspace
-        copied = workspace("dy", dy.shape, dy.dtype)  # the branch may overwrite dy before the shortcut reads it
+    def _split(self, dy, kept):
+        copied = kept.workspace("dy", dy.shape, dy.dtype)  # the branch may overwrite dy before the shortcut reads it
         xp.copyto(copied, dy)
-        branch_gradient = branch_backward(self.branch, dy, context)
-        dx = workspace("dx", branch_gradient.shape, branch_gradient.dtype)
-        xp.copyto(dx, branch_gradient)
-        return xp.add(dx, branch_backward(self.shortcut, copied, context), out=dx)
+        return dy, copied
 
     def output_shape(self, shape):
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
@@ -137,31 +153,20 @@ class Concat(Branching):
         self.name = name
         self.branches = [name_and_order(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
 
-    def forward(self, x, context):
-        kept = context[self]
-        kept.for_gradients = kept.for_input_gradient = None
-        pieces = [forward(branch, x, context) for branch in self.branches]
+    def _join(self, pieces, kept):
         kept.widths = [piece.shape[-1] for piece in pieces]
-        y = kept.workspace("y", (*pieces[0].shape[:-1], sum(kept.widths)), x.dtype)
+        y = kept.workspace("y", (*pieces[0].shape[:-1], sum(kept.widths)), pieces[0].dtype)
         for piece, part in zip(pieces, parts(kept.widths)):
             y[..., part] = piece
         return y
 
-    def _through_branches(self, dy, context, branch_backward):
-        kept, blocks = context[self], []
-        for number, part in enumerate(parts(kept.widths)):
-            block = kept.workspace(f"dy {number}", (*dy.shape[:-1], kept.widths[number]), dy.dtype)
-            block[...] = dy[..., part]
-            blocks.append(block)
-        dx = None
-        for branch, block in zip(self.branches, blocks):
-            piece = branch_backward(branch, block, context)
-            if dx is None:
-                dx = kept.workspace("dx", piece.shape, piece.dtype)
-                xp.copyto(dx, piece)
-            else:
-                xp.add(dx, piece, out=dx)
-        return dx
+    def _split(self, dy, kept):
+        pieces = []
+        for number, (width, part) in enumerate(zip(kept.widths, parts(kept.widths))):
+            piece = kept.workspace(f"dy {number}", (*dy.shape[:-1], width), dy.dtype)
+            piece[...] = dy[..., part]
+            pieces.append(piece)
+        return pieces
 
     def output_shape(self, shape):
         shapes = [output_shape(branch, shape) for branch in self.branches]
@@ -175,5 +180,4 @@ class Concat(Branching):
 
 def parts(widths):
     """Consecutive slices whose lengths are `widths`; the first starts at 0."""
-    stops = [sum(widths[: number + 1]) for number in range(len(widths))]
-    return [slice(stop - width, stop) for stop, width in zip(stops, widths)]
+    return [slice(stop - width, stop) for stop, width in zip(accumulate(widths), widths)]

@@ -46,7 +46,8 @@ class Context(dict):
 
     The network sets the following at the start of each forward pass:
     seed, step: those of the network; random numbers such as dropout masks depend on them.
-    batch_size: the number of samples of the global minibatch or, if it is split, of the global micro-batch.
+    batch_size: the number of samples of the global minibatch or, if it is split, of the global micro-batch. It is also an
+    argument of the context, for layers and losses without a network.
     first: the index in the global minibatch of the micro-batch's first sample.
     minibatch_size: the number of samples of the whole global minibatch, over which losses take the mean.
 
@@ -59,10 +60,10 @@ class Context(dict):
 
     observer = progress = None
 
-    def __init__(self, training=True, seed=0, step=0, batch_size=None, first=0, minibatch_size=None):
+    def __init__(self, training=True, batch_size=None):
         super().__init__()
         self.training = training
-        self.begin(seed, step, batch_size, first, minibatch_size)
+        self.begin(seed=0, step=0, batch_size=batch_size)
         self._gradients = Workspace(), Workspace()
 
     def begin(self, seed, step, batch_size, first=0, minibatch_size=None):
@@ -93,7 +94,7 @@ class Context(dict):
         arrays += [array for kept in self.values() for array in kept.arrays()]
         return sum({id(array): array.nbytes for array in arrays}.values())
 
-    # ----- every pass of a layer is a call of `run`, or lies between `begin_pass` and `end_pass`, so that observers see it
+    # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
     def run(self, layer, phase, array):
         """Run one pass of a layer, and tell the observer, if there is one. Returns what the layer's method returns.

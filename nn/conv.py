@@ -56,12 +56,15 @@ class Conv2d(Layer):
 
     def begin_forward(self, x, context):
         """Store x for the backward pass; returns the uninitialised array for the output, which `compute` then fills."""
+        kept, shape = context[self], self.shape_of_output(x)
+        kept.x = x
+        return kept.workspace("y", shape, self.weight.value.dtype)
+
+    def shape_of_output(self, x):
+        """The shape of the output for the input x, (n, P, Q, outputs held here). Raises ValueError if x holds no images."""
         if x.ndim != 4:
             raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
-        kept = context[self]
-        kept.x = x
-        w = self.weight.value
-        return kept.workspace("y", (len(x), *self.window.output(*x.shape[1:3]), w.shape[3]), w.dtype)
+        return (len(x), *self.window.output(*x.shape[1:3]), self.weight.value.shape[3])
 
     def compute(self, y, dim, outputs, context):
         """Write the slice `outputs` of the output along `dim`, ROWS or COLUMNS, into y, from what it looks at of the input."""

@@ -46,16 +46,15 @@ class PooledConv2d(Layer):
         return self.conv
 
     def forward(self, x, context):
-        shape = self._conv_output_shape(x)
+        shape = self.conv.shape_of_output(x)
         context[self].in_blocks = self._blocks_pay(shape, x)
         if not context[self].in_blocks:
             return context.run(self.pool, "forward", self.conv.forward(x, context))
         context[self.conv].x = x
         y = self.pool.begin_forward(shape, x.dtype, context)
-        for images in self._blocks(x):
-            part = scratch("convolved", self._conv_output_shape(x[images]), x.dtype)
-            weight, bias = self.conv.weight.value, self.conv.bias_value
-            self.conv.algorithm_of(part.shape).forward(x[images], weight, bias, part, context.progress)
+        chosen, weight, bias = self.conv.algorithm_of(shape), self.conv.weight.value, self.conv.bias_value
+        for images, part in self._blocks(x, shape):
+            chosen.forward(x[images], weight, bias, part, context.progress)
             context.begin_pass(self.pool, "forward")
             self.pool.forward_block(part, y[images], images, context)
             context.end_pass(self.pool, "forward", len(part) / len(x))
@@ -70,9 +69,10 @@ class PooledConv2d(Layer):
     def input_gradient(self, dy, context):
         if not context[self].in_blocks:
             return self.conv.input_gradient(context.run(self.pool, "input_gradient", dy), context)
-        dx = context.gradient_space(context[self.conv].x.shape, dy)
+        x, weight = context[self.conv].x, self.conv.weight.value
+        dx, chosen = context.gradient_space(x.shape, dy), self.conv.algorithm_of(self.conv.shape_of_output(x))
         for images, part in self._convolution_output_gradients(dy, context):
-            self.conv.algorithm_of(part.shape).input_gradient(part, self.conv.weight.value, dx[images], context.progress)
+            chosen.input_gradient(part, weight, dx[images], context.progress)
         return dx
 
     def backward(self, dy, context):
@@ -86,12 +86,12 @@ class PooledConv2d(Layer):
     def _backward(self, dy, dx, context):
         """Write the gradients of the kernel and the bias and, unless dx is None, that of the input, block by block."""
         x, gradients, weight = context[self.conv].x, self.conv.gradient_arrays, self.conv.weight.value
+        chosen = self.conv.algorithm_of(self.conv.shape_of_output(x))
         for gradient in gradients:
             gradient.fill(0)
         partial_sums = [scratch(f"partial gradient {i}", g.shape, g.dtype) for i, g in enumerate(gradients)]
         for images, part in self._convolution_output_gradients(dy, context):
             dx_block = None if dx is None else dx[images]
-            chosen = self.conv.algorithm_of(part.shape)
             chosen.backward(x[images], weight, part, *partial_sums, dx_block, context.progress)
             for gradient, partial_sum in zip(gradients, partial_sums):
                 xp.add(gradient, partial_sum, out=gradient)
@@ -99,16 +99,11 @@ class PooledConv2d(Layer):
     def _convolution_output_gradients(self, dy, context):
         """Yield (slice of images, gradient of the convolution's output for them) for each block."""
         x = context[self.conv].x
-        for images in self._blocks(x):
-            part = scratch("convolved", self._conv_output_shape(x[images]), x.dtype)
+        for images, part in self._blocks(x, self.conv.shape_of_output(x)):
             context.begin_pass(self.pool, "input_gradient")
             self.pool.backward_block(dy[images], part, images, context)
             context.end_pass(self.pool, "input_gradient", len(part) / len(x))
             yield images, part
-
-    def _conv_output_shape(self, x):
-        """The shape of the convolution's output for the input x."""
-        return (len(x), *self.conv.window.output(*x.shape[1:3]), self.conv.weight.block_shape[3])
 
     def _blocks_pay(self, shape, x):
         """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
@@ -116,10 +111,14 @@ class PooledConv2d(Layer):
         large = size * x.itemsize >= MIN_FUSED_BYTES and filters > 0
         return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
 
-    def _blocks(self, x):
-        """The slices of images of the blocks in which the convolution works."""
-        blocks = self.conv.algorithm_of(self._conv_output_shape(x)).blocks(x, self._conv_output_shape(x))
-        return [images for images, _ in groupby(images for images, _ in blocks)]  # one image may be cut into several blocks
+    def _blocks(self, x, shape):
+        """Yield (slice of images, uninitialised array for the convolution's output for them) for each block in which it works.
+
+        shape: that of the whole output for the input x.
+        """
+        blocks = self.conv.algorithm_of(shape).blocks(x, shape)
+        for images, _ in groupby(images for images, _ in blocks):  # one image may be cut into several blocks
+            yield images, scratch("convolved", (images.stop - images.start, *shape[1:]), x.dtype)
 
     def __repr__(self):
         return f"{self.conv!r}, {self.pool!r}"

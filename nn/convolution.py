@@ -20,7 +20,8 @@ Winograd's algorithm: Lavin and Gray 2016, section 4. The 2-D transforms are pro
 matrices. The backward pass is the adjoint of each step. The largest relative errors in float32 are 1e-5, and 1e-6 with
 `Patches`; float64 always uses `Patches`.
 
-Both classes have the same methods. Their argument `progress` is a function that is called after each block, or None.
+Both classes have the same methods, but only `Patches`, which `goes_block_by_block`, lets others work in its `blocks`. Their
+argument `progress` is a function that is called after each block, or None.
 """
 
 from fractions import Fraction
@@ -297,7 +298,7 @@ class Winograd:
 
     def tile_count(self, rows, columns):
         """The number of tiles that cover an output of rows x columns pixels."""
-        return -(-rows // self.m) * -(-columns // self.m)
+        return prod(self._tile_grid(slice(0, rows), columns))
 
     def pixels_computed(self, rows, columns):
         """The work for an output of this size, as a number of pixels for the cost model.
@@ -408,11 +409,18 @@ class Winograd:
         first = rows.start - top
         right = max(0, across * self.m + self.r - 1 - left - x.shape[2])
         block = padded(x, images, first, first + down * self.m + self.r - 1, left, right, "padded")
+        return self._tiles(block, self.n, down, across, "tiles")
+
+    def _tiles(self, block, size, down, across, name):
+        """The tiles of size x size pixels that start at every m-th pixel: (size, size, images, down, across, channels).
+
+        block: (images, rows, columns, channels). down, across: the number of tiles. name: of the scratch array.
+        """
         b, r, q, c = block.strides
         view = xp.lib.stride_tricks.as_strided(
-            block, (self.n, self.n, len(block), down, across, x.shape[3]), (r, q, b, self.m * r, self.m * q, c)
+            block, (size, size, len(block), down, across, block.shape[3]), (r, q, b, self.m * r, self.m * q, c)
         )
-        tiles = scratch("tiles", view.shape, x.dtype)
+        tiles = scratch(name, view.shape, block.dtype)
         xp.copyto(tiles, view)
         return tiles
 
@@ -428,13 +436,7 @@ class Winograd:
         down, across = self._tile_grid(rows, dy.shape[2])
         stop = rows.start + down * self.m
         block = padded(dy, images, rows.start, stop, 0, across * self.m - dy.shape[2], "padded gradient")
-        b, r, q, c = block.strides
-        view = xp.lib.stride_tricks.as_strided(
-            block, (self.m, self.m, len(block), down, across, dy.shape[3]), (r, q, b, self.m * r, self.m * q, c)
-        )
-        tiles = scratch("results", view.shape, dy.dtype)
-        xp.copyto(tiles, view)
-        return self._transformed(out.T, tiles, "products")
+        return self._transformed(out.T, self._tiles(block, self.m, down, across, "results"), "products")
 
     def _scatter(self, tiles, images, rows, dx):
         """Add the gradients of tiles, which overlap, to the pixels of dx."""

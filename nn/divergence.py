@@ -23,8 +23,7 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
         for leaf in leaves([layer]):
             suspects += [(f"parameter {leaf.name}.{p.name}", p.value) for p in leaf.parameters]
         x = layer.forward(x, context)
-        kind = type(layer).__name__ if layer.children else repr(layer)
-        suspects.append((f"the output of layer {layer.name} ({kind})", x.copy()))
+        suspects.append((f"the output of layer {layer.name} ({layer.description})", x.copy()))
     position = (first_not_finite or _first_not_finite)([array for _, array in suspects])
     if position == len(suspects):
         where, advice = "the outputs are finite, the loss of them is not", "look at the targets, or try a lower learning rate"

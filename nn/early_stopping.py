@@ -10,7 +10,7 @@ class EarlyStopping:
     if it is below the best one by more than this. Raises ValueError for values out of range.
 
     epochs: the number of values so far. best, best_epoch: the value of the last improvement and its epoch, counted from 1;
-    infinity and 0 before the first one. improved: whether the last value was an improvement; NaN never is.
+    infinity and 0 before the first one.
     """
 
     def __init__(self, patience, least=0.0):
@@ -19,15 +19,15 @@ class EarlyStopping:
         if not 0 <= least < math.inf:
             raise ValueError(f"least must be at least 0 and finite, not {least}")
         self.patience, self.least = patience, least
-        self.epochs, self.best, self.best_epoch, self.improved = 0, math.inf, 0, False
+        self.epochs, self.best, self.best_epoch = 0, math.inf, 0
 
     def see(self, value):
-        """Record the value of the next epoch. Returns whether it is an improvement."""
+        """Record the value of the next epoch. Returns whether it is an improvement; NaN never is."""
         self.epochs += 1
-        self.improved = value < self.best - self.least  # false for NaN
-        if self.improved:
+        improved = value < self.best - self.least
+        if improved:
             self.best, self.best_epoch = value, self.epochs
-        return self.improved
+        return improved
 
     @property
     def stop(self):

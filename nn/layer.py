@@ -6,6 +6,7 @@ import numpy as np
 
 from nn.device import to_device, xp
 from nn.random import uniform_block
+from nn.window import take
 
 DRAWN_AT_ONCE = 1 << 20  # the number of initial values drawn in one call, which bounds the memory for them
 
@@ -50,7 +51,7 @@ class Parameter:
         # The array is drawn as a matrix whose columns are the last dimension. The random numbers are float64, which may be
         # twice as large as the parameter, so only some rows are drawn at a time.
         numbers = np.arange(prod(self.shape[:-1])).reshape(self.shape[:-1])
-        rows = numbers[self.index[:-1]].ravel()
+        rows = take(numbers, self.index[:-1]).ravel()
         flat = self.value.reshape(len(rows), self.block_shape[-1])
         many = max(1, DRAWN_AT_ONCE // self.shape[-1])
         for start in range(0, len(rows), many):
@@ -130,9 +131,19 @@ class Layer:
             context.written(self)
         return context.run(self, "input_gradient", dy)
 
+    def check_trained(self, stored):
+        """Raise ValueError if `stored` is None, which is something that only a forward pass in training stores."""
+        if stored is None:
+            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
+
     def output_shape(self, shape):
         """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape
+
+    @property
+    def description(self):
+        """The layer in a few words, for messages and tables: its `repr`, or only its type if it has branches."""
+        return type(self).__name__ if self.children else repr(self)
 
     def __repr__(self):
         return type(self).__name__

@@ -9,12 +9,9 @@ costs only a comparison and a pass over its labels.
 
 import numpy as np
 
-from nn.branches import Flatten
-from nn.conv import Conv2d
 from nn.device import to_device, xp
 from nn.linear import Linear
 from nn.losses import MSE, SoftmaxCrossEntropy
-from nn.pool import Pool2d
 
 
 def checked_minibatch(net, x, y, loss, optimizer):
@@ -25,16 +22,12 @@ def checked_minibatch(net, x, y, loss, optimizer):
     part of it that it gets.
     """
     check_optimizer(net, optimizer)
-    try:
-        kind = x.shape, x.dtype, y.shape, y.dtype, type(x), type(y), type(loss)
-    except AttributeError:  # a list, say
-        kind = None
-    if kind is None or net.accepted_kind != kind:
+    kind = _kind(x, y, loss)
+    accepted, unsigned, classes = net.accepted_minibatch
+    if kind is None or kind != accepted:
         x, y, unsigned, classes = _checked_kind(net, x, y, loss)
-        if kind is not None and (x.shape, x.dtype, y.shape, y.dtype, type(x), type(y), type(loss)) == kind:
-            net.accepted_kind, net.accepted_labels = kind, (unsigned, classes)
-    else:
-        unsigned, classes = net.accepted_labels
+        if kind == _kind(x, y, loss):  # nothing had to be converted
+            net.accepted_minibatch = kind, unsigned, classes
     if classes and y.view(unsigned).max() >= classes:  # viewed as unsigned, negative labels are large numbers
         _refuse_label(y, classes)
     return x, y
@@ -54,6 +47,14 @@ def as_input(x, dtype):
     if isinstance(x, xp.ndarray) and x.dtype == dtype:
         return x
     return to_device(_numbers(x, "x").astype(dtype, copy=False))
+
+
+def _kind(x, y, loss):
+    """What the checks depend on, apart from the values of the labels; None if x or y is no array but a list, say."""
+    try:
+        return x.shape, x.dtype, y.shape, y.dtype, type(x), type(y), type(loss)
+    except AttributeError:
+        return None
 
 
 def _checked_kind(net, x, y, loss):
@@ -102,7 +103,7 @@ def _sample_shape(net):
         return net.input_shape
     leaves = list(net.leaves())
     first = next((leaf for leaf in leaves if isinstance(leaf, Linear)), None)
-    if first is None or any(isinstance(leaf, Conv2d | Pool2d | Flatten) for leaf in leaves):
+    if first is None or any(leaf.takes_images for leaf in leaves):
         return None
     shape = (first.inputs,)
     try:

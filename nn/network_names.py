@@ -5,16 +5,12 @@ from math import prod
 import numpy as np
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from nn.linear import Linear
 from nn.sequential import Sequential
-from nn.zoo import ZOO
+from nn.zoo import ZOO, perceptron
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
-MLP = "mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu"
-HINT = f"use {MLP}; activations: {', '.join(ACTIVATIONS)}"
-HELP = (
-    f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}; activations: {', '.join(ACTIVATIONS)}"
-)
+MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
+HELP = f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}"
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
@@ -55,7 +51,7 @@ def zoo_layers(spec, layers, takes_images, rest, shape, outputs):
         dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         if not rest.startswith("dropout=") or not dropouts:
             raise ValueError(f"net '{spec}': '{rest}' is out of place: only nets that have dropout take dropout=P")
-        p = Dropout(_number(float, rest.removeprefix("dropout="), spec)).p  # Dropout checks that it is a probability
+        p = _dropout(rest, spec)
         for layer in dropouts:
             layer.p = p
     return layers
@@ -71,19 +67,21 @@ def mlp_layers(spec, features, outputs):
         if word in ACTIVATIONS and activation is None:
             activation = ACTIVATIONS[word]
         elif word.startswith("dropout=") and activation is not None and p is None:
-            p = Dropout(_number(float, word.removeprefix("dropout="), spec)).p
+            p = _dropout(word, spec)
         elif activation is None:
             widths.append(_number(int, word, spec))
         else:
-            raise ValueError(f"net '{spec}': '{word}' is out of place: {HINT}")
+            raise ValueError(f"net '{spec}': '{word}' is out of place: use {MLP}")
     if activation is None:
-        raise ValueError(f"net '{spec}' names no activation: {HINT}")
+        raise ValueError(f"net '{spec}' names no activation: use {MLP}")
     if any(w < 1 for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1")
-    layers = []
-    for inputs, width in zip([features, *widths], widths):
-        layers += [Linear(inputs, width), activation()] + ([Dropout(p)] if p else [])
-    return [*layers, Linear(([features] + widths)[-1], outputs)]
+    return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+def _dropout(word, spec):
+    """The probability in a word such as "dropout=0.2"."""
+    return Dropout(_number(float, word.removeprefix("dropout="), spec)).p  # Dropout checks that it is a probability
 
 
 def _number(kind, word, spec):
@@ -91,4 +89,4 @@ def _number(kind, word, spec):
     try:
         return kind(word)
     except ValueError:
-        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation: {HINT}") from None
+        raise ValueError(f"net '{spec}': '{word}' is neither a number nor an activation: use {MLP}") from None

@@ -97,8 +97,7 @@ class BatchNorm(Layer):
 
         They are the gradients of beta and gamma. `input_gradient` needs them, too, summed over the ranks.
         """
-        if kept.normal is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
+        self.check_trained(kept.normal)
         flat = rows_of_channels(dy)
         sums = xp.empty((2, flat.shape[1]), dy.dtype)
         column_sums(flat, sums[0])

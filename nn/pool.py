@@ -60,6 +60,11 @@ class Pool2d(Layer):
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
         raise NotImplementedError
 
+    def _matching_slices(self, outputs, length, axis):
+        """The indices (of outputs, of inputs) that correspond, for each place in the window along `axis`."""
+        k, stride, before = self.window.along(axis)
+        return [[along(axis, part) for part in matching_slices(i - before, stride, outputs, length)] for i in range(k)]
+
     def output_shape(self, shape):
         return (*image_output(self.window, shape, self), shape[2])
 
@@ -94,8 +99,7 @@ class MaxPool2d(Pool2d):
 
     def backward_block(self, dy, dx, images, context):
         larger = context[self].larger
-        if larger is None:
-            raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
+        self.check_trained(larger)
         halfway = scratch("halfway", (len(dx), dy.shape[1], *dx.shape[2:]), dx.dtype)
         self._spread(dy, halfway, larger[COLUMNS][images], COLUMNS)
         self._spread(halfway, dx, larger[ROWS][images], ROWS)
@@ -106,10 +110,8 @@ class MaxPool2d(Pool2d):
         larger: a boolean array, (images, kernel - 1, ...), in which to write for each place of the window but the first
         whether its value is larger than all values before it; None if that is not needed.
         """
-        k, stride, before = self.window.along(axis)
         held = y  # the array with the maximum so far; the first place itself as long as nothing was written to y
-        for i in range(k):
-            outputs, inputs = (along(axis, part) for part in matching_slices(i - before, stride, y.shape[axis], x.shape[axis]))
+        for i, (outputs, inputs) in enumerate(self._matching_slices(y.shape[axis], x.shape[axis], axis)):
             place = x[inputs]
             if i == 0 and place.shape == y.shape:
                 held = place
@@ -140,12 +142,11 @@ class MaxPool2d(Pool2d):
             dx[along(axis, slice(max(0, dy.shape[axis] * stride - before), None))] = 0
         else:
             dx.fill(0)
+        places = self._matching_slices(dy.shape[axis], dx.shape[axis], axis)
         for i in reversed(range(k)):
+            outputs, inputs = places[i]
             chosen, later = self._chosen(larger[:, i - 1] if i else None, later, dy.shape)
             xp.copyto(share, chosen)
-            outputs, inputs = (
-                along(axis, part) for part in matching_slices(i - before, stride, dy.shape[axis], dx.shape[axis])
-            )
             if k <= stride:
                 xp.multiply(share[outputs], dy[outputs], out=dx[inputs])
             else:
@@ -198,8 +199,3 @@ class AvgPool2d(Pool2d):
         dx.fill(0)
         for outputs, inputs in self._matching_slices(dy.shape[axis], dx.shape[axis], axis):
             xp.add(dx[inputs], dy[outputs], out=dx[inputs])
-
-    def _matching_slices(self, outputs, length, axis):
-        """The indices (of outputs, of inputs) that correspond, for each place in the window along `axis`."""
-        k, stride, before = self.window.along(axis)
-        return [[along(axis, part) for part in matching_slices(i - before, stride, outputs, length)] for i in range(k)]

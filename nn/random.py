@@ -16,9 +16,8 @@ CHUNK_BYTES = 1 << 23  # rows are drawn in chunks of this size, which bounds the
 
 def _philox(seed, stream, step, count=0):
     """The generator for (`seed`, `stream`, `step`), whose next output is that of counter `count`."""
-    key = np.array(
-        [seed, zlib.crc32(stream.encode())], np.uint64
-    )  # without the dtype, numbers from 2^63 on would become floats
+    # Without the dtype, numbers from 2^63 on would become floats.
+    key = np.array([seed, zlib.crc32(stream.encode())], np.uint64)
     return np.random.Philox(key=key, counter=np.array([count, 0, step, 0], np.uint64))
 
 

@@ -47,24 +47,28 @@ def parse(text, lr, total_steps):
     text: "constant", "step:EVERY:FACTOR" or "cosine", optionally followed by ",warmup:STEPS". lr: the learning rate.
     total_steps: the step at which the cosine reaches 0. Raises ValueError, which says what is accepted.
     """
+    unknown = ValueError(f"unknown schedule '{text}': use {HELP}")
+
+    def number(kind, word):
+        try:
+            return kind(word)
+        except ValueError:
+            raise unknown from None
+
     head, _, tail = text.partition(",")
-    try:
-        name, *arguments = head.split(":")
-        if name == "constant" and not arguments:
+    match head.split(":"):
+        case ["constant"]:
             schedule = constant(lr)
-        elif name == "step" and len(arguments) == 2:
-            schedule = stepwise(lr, int(arguments[0]), float(arguments[1]))
-        elif name == "cosine" and not arguments:
+        case ["step", every, factor]:
+            schedule = stepwise(lr, number(int, every), number(float, factor))
+        case ["cosine"]:
             schedule = cosine(lr, total_steps)
-        else:
-            raise ValueError
-        if tail:
-            name, steps = tail.split(":")
-            if name != "warmup":
-                raise ValueError
-            schedule = warmup(schedule, int(steps))
-    except ValueError as error:
-        if str(error).startswith(("the learning", "schedule:", "warm-up:")):
-            raise
-        raise ValueError(f"unknown schedule '{text}': use {HELP}") from None
-    return schedule
+        case _:
+            raise unknown
+    match tail.split(":"):
+        case [""]:
+            return schedule
+        case ["warmup", steps]:
+            return warmup(schedule, number(int, steps))
+        case _:
+            raise unknown

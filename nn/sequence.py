@@ -65,6 +65,11 @@ def leaves(layers):
             yield layer
 
 
+def has_parameters(layer):
+    """Whether the layer, or one in its branches, has parameters."""
+    return any(leaf.parameters for leaf in leaves([layer]))
+
+
 def forward(layers, x, context):
     """The output of the last layer for the input x of the first."""
     if context.observer is None:  # as below, without the cost of `run`

@@ -15,6 +15,7 @@ from nn.observer import Observable, observed
 from nn.sequence import (
     backward,
     forward,
+    has_parameters,
     input_gradients,
     keep_gradient,
     leaves,
@@ -41,7 +42,7 @@ class Sequential(Observable):
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
         self.step = 0  # the number of the next minibatch, counted from 0; dropout masks depend on it
         self._flat = self._pairs = None
-        self.accepted_kind = self.accepted_labels = None  # what `nn/minibatch_checks.py` knows about the last minibatch
+        self.accepted_minibatch = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):
@@ -160,7 +161,7 @@ class Sequential(Observable):
         Both lists are empty if no layer has parameters. Nobody needs the gradient of the input of that layer.
         """
         layers = self.executed_layers
-        first = next((i for i, layer in enumerate(layers) if any(leaf.parameters for leaf in leaves([layer]))), len(layers))
+        first = next((i for i, layer in enumerate(layers) if has_parameters(layer)), len(layers))
         return layers[first : first + 1], layers[first + 1 :]
 
     def backward(self, dy, context, input_gradient=False):
@@ -224,7 +225,7 @@ class Sequential(Observable):
 
     def predict(self, x):
         """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""
-        return np.array(to_host(self.forward(to_device(x))))
+        return np.array(to_host(self.forward(x)))
 
     def output_shape(self, shape):
         """The shape of one output sample for an input sample of `shape`. ValueError names the layer that cannot take it."""

@@ -34,10 +34,9 @@ def rows(net, shape):
     Raises ValueError if the network cannot take samples of this shape.
     """
     return [
-        Row(layer.name, type(layer).__name__ if layer.children else repr(layer), after,
-            sum(p.size for p in layer.parameters), flops(layer, after))
+        Row(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
         for layer, _, after in shapes(net.layers, shape)
-    ]  # fmt: skip
+    ]
 
 
 def flops(layer, shape):

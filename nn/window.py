@@ -1,4 +1,4 @@
-"""The geometry of convolutions and poolings: which input pixels lie in the window of each output."""
+"""Which input pixels lie in the window of each output of a convolution or pooling, and how blocks of arrays are indexed."""
 
 from dataclasses import dataclass
 from numbers import Integral

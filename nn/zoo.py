@@ -29,11 +29,11 @@ from nn.sequence import output_shape
 
 
 def mlp2(shape, outputs):
-    return [Linear(prod(shape), 2048), Tanh(), Linear(2048, outputs)]
+    return perceptron(prod(shape), [2048], Tanh, outputs)
 
 
 def mlp3(shape, outputs):
-    return [Linear(prod(shape), 2048), Tanh(), Linear(2048, 1024), Tanh(), Linear(1024, outputs)]
+    return perceptron(prod(shape), [2048, 1024], Tanh, outputs)
 
 
 def mnist_cnn(shape, outputs):
@@ -45,7 +45,7 @@ def mnist_cnn(shape, outputs):
 
 def cifar_cnn(shape, outputs):
     layers = [Conv2d(shape[2], 64, 5), ReLU(), MaxPool2d(3), Conv2d(64, 64, 5), ReLU(), MaxPool2d(3)]
-    return dense(layers, shape, [100], ReLU, outputs, first=[Dropout(0.5)])
+    return dense(layers, shape, [100], ReLU, outputs, before=lambda: [Dropout(0.5)])
 
 
 def marques(first, second):
@@ -70,7 +70,7 @@ def alexnet(shape, outputs):
         Conv2d(192, 384, 3, padding=1), ReLU(), Conv2d(384, 256, 3, padding=1), ReLU(),
         Conv2d(256, 256, 3, padding=1), ReLU(), MaxPool2d(3, 2),
     ]  # fmt: skip
-    return dense(layers, shape, [4096, 4096], ReLU, outputs, first=[Dropout(0.5)], after=lambda: [Dropout(0.5)])
+    return dense(layers, shape, [4096, 4096], ReLU, outputs, before=lambda: [Dropout(0.5)])
 
 
 def vgg16(shape, outputs):
@@ -112,16 +112,20 @@ def residual_stages(layers, shape, outputs, channels, widths, blocks):
     return [*layers, AvgPool2d(output_shape(layers, shape)[:2]), Flatten(), Linear(channels, outputs)]
 
 
-def dense(layers, shape, widths, activation, outputs, first=(), after=list):
-    """`layers`, a Flatten, fully connected layers of `widths` with `activation`, and a Linear layer to the outputs.
-
-    first: layers that follow the Flatten. after: a function that makes the layers to put after each hidden layer.
-    """
+def dense(layers, shape, widths, activation, outputs, before=list, after=list):
+    """`layers`, a Flatten, and a `perceptron`, which takes the other arguments. shape: that of a sample for `layers`."""
     features = prod(output_shape(layers, shape))
-    layers = [*layers, Flatten(), *first]
-    for i, width in enumerate(widths):
-        # If there is dropout after the Flatten (`first`), there is none after the last hidden layer, as in AlexNet.
-        layers += [Linear(features, width), activation(), *(after() if not first or i + 1 < len(widths) else [])]
+    return [*layers, Flatten(), *perceptron(features, widths, activation, outputs, before, after)]
+
+
+def perceptron(features, widths, activation, outputs, before=list, after=list):
+    """Hidden layers of `widths`, each a Linear layer and an `activation`, and a Linear layer to the outputs.
+
+    features: those of a sample. before, after: functions that make the layers to put before and after each hidden layer.
+    """
+    layers = []
+    for width in widths:
+        layers += [*before(), Linear(features, width), activation(), *after()]
         features = width
     return [*layers, Linear(features, outputs)]
 

@@ -17,7 +17,7 @@ from nn.activations import Activation
 from nn.conv_pool import MIN_FUSED_BYTES
 from nn.convolution import algorithm, scattering_cost
 from nn.pool import Pool2d
-from nn.sequence import leaves
+from nn.sequence import has_parameters, leaves
 from nn.workspace import BLOCK_BYTES
 from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.group import MAX_ELEMENTS
@@ -92,7 +92,7 @@ class Workload:
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
             RULES[kind](self, layer)
             self.elements += prod(self.shape)
-            if self.first and any(leaf.parameters for leaf in leaves([layer])):
+            if self.first and has_parameters(layer):
                 self.first = False
             self.layer, self.name, self.before = outer, outer and outer.name, layer
 
@@ -235,7 +235,7 @@ class Workload:
 
     def enter_branches(self, layer):
         """A layer with branches that have parameters always computes the gradient of its input, also as the first one."""
-        if any(leaf.parameters for leaf in leaves([layer])):
+        if has_parameters(layer):
             self.first = False
 
     def concat(self, layer):

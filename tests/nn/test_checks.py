@@ -275,8 +275,8 @@ def test_sgd_keeps_its_momentum_at_a_rate_of_0(schedule, options):
     net = one_output()
     optimizer = SGD(net, lr, **options)
     parameter = torch.nn.Parameter(torch.tensor(to_host(net.params).copy()))
-    options = {"weight_decay" if name == "l2" else name: value for name, value in options.items()}
-    reference = torch.optim.SGD([parameter], lr=0.1, **options)
+    torch_options = {"weight_decay" if name == "l2" else name: value for name, value in options.items()}
+    reference = torch.optim.SGD([parameter], lr=0.1, **torch_options)
     rng = np.random.default_rng(0)
     for step in range(8):
         gradient = rng.standard_normal(net.size)
@@ -290,7 +290,7 @@ def test_sgd_keeps_its_momentum_at_a_rate_of_0(schedule, options):
         if step == 3:  # a resumed run goes on alike
             arrays = {name: to_host(array).copy() for name, array in optimizer.state_arrays().items()}
             numbers = optimizer.state_numbers()
-            optimizer = SGD(net, lr, **{"l2" if name == "weight_decay" else name: value for name, value in options.items()})
+            optimizer = SGD(net, lr, **options)
             optimizer.load_state(arrays, numbers)
 
 

@@ -30,6 +30,17 @@ def test_all_three_products_equal_float64(shape, tiles, monkeypatch):
         assert np.allclose(to_host(out), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("rows", "m", "n"), [(9600, 28, 32), (9600, 33, 24), (9601, 28, 32), (7, 11, 31)])
+def test_products_over_many_rows_equal_float64(rows, m, n, order, monkeypatch):
+    monkeypatch.setattr(gemm, "TILES", True)
+    rng = np.random.default_rng(0)
+    a = to_device(np.asarray(rng.standard_normal((rows, m)), np.float32, order=order))
+    b, out = to_device(rng.standard_normal((rows, n)).astype(np.float32)), xp.empty((m, n), np.float32)
+    assert gemm.product_over_rows(a, b, out) is out
+    assert np.allclose(to_host(out), to_host(a).astype(np.float64).T @ to_host(b), rtol=1e-4, atol=1e-3)
+
+
 def test_operands_that_are_neither_order_take_the_plain_call(monkeypatch):
     monkeypatch.setattr(gemm, "TILES", True)
     wide = xp.ones((128, 1600), np.float32)

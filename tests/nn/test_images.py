@@ -20,7 +20,7 @@ from nn import (
     Tanh,
 )
 from nn.convolution import Patches, Winograd, algorithm, transforms
-from nn.device import is_cpu, to_device, to_host
+from nn.device import is_cpu, to_device, to_host, xp
 from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
@@ -58,10 +58,11 @@ def test_gradients_equal_finite_differences(layers):
         assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
     for i in range(net.params.size):
         assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
-    first = net.grads.copy()  # the halves alone give what both together do
+    assert grads.any() or not grads.size
+    net.grads.fill(-1)
     value()
-    net.backward(weights.copy(), context)
-    assert np.array_equal(to_host(first), to_host(net.grads))
+    net.backward(weights.copy(), context)  # without the input's gradient: the others are the same
+    assert np.array_equal(grads, to_host(net.grads))
 
 
 SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
@@ -161,7 +162,7 @@ def test_winograds_transforms_convolve(m, r):
     assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
 
 
-def test_a_span_is_where_windows_and_pixels_meet():
+def test_matching_slices_are_where_windows_and_pixels_meet():
     for offset in range(-4, 5):
         for stride in (1, 2, 3):
             for outputs in range(5):
@@ -229,6 +230,13 @@ def test_the_users_input_is_left_alone():
 def test_layers_that_do_not_fit_are_named(layers, shape, words):
     with pytest.raises(ValueError, match=words):
         Sequential(layers).output_shape(shape)
+
+
+@pytest.mark.parametrize("behind", [[], [MaxPool2d(2)]], ids=["alone", "with a pooling behind"])
+def test_a_convolution_refuses_what_is_no_batch_of_images(behind):
+    net = Sequential([Conv2d(3, 4, 3), *behind])
+    with pytest.raises(ValueError, match=r"layer 0 .* takes \(n, height, width, channels\) but gets \(2, 75\)"):
+        net.forward(xp.ones((2, 75), np.float32))
 
 
 @pytest.mark.parametrize(

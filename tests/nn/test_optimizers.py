@@ -41,10 +41,19 @@ def test_equals_the_textbook(lr, options, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"momentum": 1.0}, {"momentum": -0.1}, {"l2": -1}, {"l1": -1}, {"nesterov": True}, {"lr": 0}, {"lr": math.nan}]
+    ("options", "words"),
+    [
+        ({"momentum": 1.0}, "momentum must be a number in"),
+        ({"momentum": -0.1}, "momentum must be a number in"),
+        ({"l2": -1}, "l2 must be a finite number of at least 0, not -1"),
+        ({"l1": -1}, "l1 must be a finite number of at least 0, not -1"),
+        ({"nesterov": True}, "nesterov needs a momentum above 0"),
+        ({"lr": 0}, "the learning rate must be above 0 and finite, not 0"),
+        ({"lr": math.nan}, "the learning rate must be above 0 and finite, not nan"),
+    ],
 )
-def test_values_out_of_range_are_refused(options):
-    with pytest.raises(ValueError):
+def test_values_out_of_range_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
         SGD(Sequential([Linear(3, 2)]), **({"lr": 0.1} | options))
 
 

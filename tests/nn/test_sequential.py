@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from nn import Context, Linear, ReLU, Sequential
+from nn import Context, Linear, Parameter, ReLU, Sequential
 from nn.device import is_cpu, to_host, xp
+from nn.window import take
 
 
 def net(seed=0, dtype=np.float32):
@@ -37,6 +38,21 @@ def test_initial_weights_follow_the_seed_and_not_the_type():
     assert weight.std() == pytest.approx(1 / 20 / np.sqrt(3), rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "index",
+    [(slice(1, 3), slice(0, 5), slice(2, 4)), ([3, 0], slice(0, 5), [1, 2]), ([3, 0, 1], [4, 2], [0, 3]), ([2], [1, 3])],
+)
+def test_a_block_of_initial_weights_is_that_of_the_whole(index):
+    index = tuple(part if isinstance(part, slice) else np.array(part) for part in index)
+    blocks = {}
+    for name, part in (("whole", None), ("block", index)):
+        p = Parameter("weight", (4, 5, 6)[: len(index)], 0.5, part)
+        p.value = xp.empty(p.block_shape, np.float64)
+        p.initialise(3, "0.weight")
+        blocks[name] = to_host(p.value)
+    assert np.array_equal(blocks["block"], take(blocks["whole"], index))
+
+
 def test_state_dict_has_pytorchs_names_and_shapes_and_loads():
     state = net(seed=1).state_dict()
     assert {name: value.shape for name, value in state.items()} == {
@@ -62,6 +78,8 @@ def test_backward_computes_the_input_gradient_only_if_asked():
     y = n.forward(xp.ones((4, 5), np.float32), context)
     assert n.backward(xp.ones_like(y), context) is None
     grads = n.grads.copy()
+    assert grads.any()
+    n.grads.fill(-1)
     assert n.backward(xp.ones_like(y), context, input_gradient=True).shape == (4, 5)
     assert xp.array_equal(n.grads, grads)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Context, SoftmaxCrossEntropy, network_names, summary
+from nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_names, summary
 from nn.device import to_device, to_host
 
 COUNTS = [
@@ -55,7 +55,7 @@ def test_five_steps_equal_pytorch(name):
 
     net = network_names.build(name, SMALL[name], 5, seed=4, dtype=np.float64)
     for layer in net.leaves():
-        if hasattr(layer, "p"):
+        if isinstance(layer, Dropout):
             layer.p = 0.0
     model = torch_peer.network(net)
     optimizer, theirs = SGD(net, 0.01, 0.9), torch.optim.SGD(model.parameters(), 0.01, 0.9)
