@@ -23,7 +23,7 @@ from parallel.grid.process_grid import parse_grid
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
 
-MACHINE = "ethernet-1g"  # of parallel/machines: the network of section 3.1.3
+MACHINE = "ethernet-1g"  # of parallel/performance/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
 TABLES = {
     "4.14": ["C.36", "C.40", "C.44", "C.48", "C.52", "C.53", "C.56", "C.59", "C.62", "C.65"],
@@ -205,9 +205,9 @@ def as_markdown(tables):
     else:
         parts.append("Nothing measured yet: `python -m experiments.reproduce grabaskas2018`.")
     parts.append(
-        "Predicted: this library on the thesis' network (`parallel/machines/ethernet-1g.json`), with nodes that compute at the "
-        "rate of its own single node of the same line. `-`: not there. n: samples of a node between two synchronisations. "
-        "Learning rate 0.01, no momentum (the thesis does not say).\n"
+        "Predicted: this library on the thesis' network (`parallel/performance/machines/ethernet-1g.json`), with nodes that "
+        "compute at the rate of its own single node of the same line. `-`: not there. n: samples of a node between two "
+        "synchronisations. Learning rate 0.01, no momentum (the thesis does not say).\n"
         "\n## What the thesis' numbers and code say\n"
     )
     parts += [f"- {note}" for note in published()["notes"]]
