@@ -13,9 +13,9 @@ from mpi4py import MPI
 
 from datasets import Part
 from experiments.common import report
-from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.common.options import Parser, add_grid, check_writable, process_grid_of, user_input, whole
 from nn import Linear, Sequential
-from parallel import READERS, ProcessGrid, parallelize, parse_grid
+from parallel import READERS, parallelize
 from parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32
@@ -56,13 +56,13 @@ def measure(grid, repeats):
 
 def main():
     parser = Parser(prog="scatter", description="Time two ways to bring a minibatch from one rank to all.")
-    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
     parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        grid = process_grid_of(args, comm)
     on_root(comm, lambda: check_writable(args.report) if args.report else None)
     rows = measure(grid, args.repeats)
     if comm.rank == 0:
