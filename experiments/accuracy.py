@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from datasets.files import written_whole
 from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input
 from parallel.grid.process_grid import parse_grid
@@ -77,9 +76,9 @@ def main():
                 results[net]["runs"].append(train(net, options, grid, seed, args.data_dir, timeout=3600))
                 bar.update()
     report.write_json(path, results)
-    with written_whole(path.with_suffix(".md")) as beside:
-        beside.write_text(table(results))
-    print(table(results))
+    text = table(results)
+    report.write_text(path.with_suffix(".md"), text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from datasets.files import written_whole
 from experiments.benchmarks import bench_pydtnn
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
@@ -203,9 +202,9 @@ def main():
         results["peak_memory"] = peak
         results["ratios"][f"peak memory / PyTorch: {MEMORY.name}"] = row([peak["ours"] / peak["peer"]], MEMORY.bound)
     report.write_json(Path(args.out) / "bench.json", results)
-    with written_whole(Path(args.out) / "bench.md") as beside:
-        beside.write_text(table(results))
-    print(table(results))
+    text = table(results)
+    report.write_text(Path(args.out) / "bench.md", text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ compares with is too fast, and the predicted speedups are too small.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common import predicted_reports
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.common.published_networks import published
+from experiments.common.report import write_text
 from parallel.job.run import run_launcher
 from parallel.performance import machine as machines
 from parallel.performance.planner import Planner
@@ -182,8 +181,7 @@ def main():
     with user_input():
         check_writable(args.out)
     text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
-    with written_whole(args.out) as beside:
-        Path(beside).write_text(text)
+    write_text(args.out, text)
     print(text)
 
 

@@ -6,9 +6,9 @@ python -m experiments.predictions_table results/predictions/*.json --out results
 import json
 from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
+from experiments.common.report import write_text
 from experiments.predictions import summary
 from parallel.job.run import run_launcher
 
@@ -77,8 +77,7 @@ def main():
     text = TITLE + table("", list(totals(groups)))
     for rows in groups:
         text += table(f"## {rows[0]['machine']}", list(points(rows)))
-    with written_whole(args.out) as beside:
-        beside.write_text(text)
+    write_text(args.out, text)
     print(f"written to {args.out}")
 
 
