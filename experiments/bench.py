@@ -31,9 +31,9 @@ from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
 from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
 from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
-from experiments.benchmarks.rounds import Clock, add_minutes, add_only, selected
+from experiments.benchmarks.rounds import Clock, add_comparison, selected
 from experiments.common import report
-from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.common.options import Parser, check_writable, user_input
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
 
@@ -155,14 +155,10 @@ def idleness(busy):
 
 def main():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    parser.add_argument(
-        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
-    )
+    add_comparison(parser)
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
-    add_only(parser)
-    add_minutes(parser)
     args = parser.parse_args()
     with user_input():
         check_writable(Path(args.out) / "bench.json")
