@@ -76,7 +76,6 @@ def rank_rows(only, rounds, minutes):
 
 
 def sum_rows(only, rounds, minutes):
-    selected(CASES, only)
     finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
         return {}
@@ -179,18 +178,17 @@ def main():
         "ratios": {},
     }
     parts = [
-        (SERIAL, serial_rows),
-        (SHAPES, conv_rows),
-        (TWO_RANKS, rank_rows),
-        (CASES, sum_rows),
-        (bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
+        ("serial", SERIAL, serial_rows),
+        ("conv", SHAPES, conv_rows),
+        ("rank", TWO_RANKS, rank_rows),
+        ("sum", CASES, sum_rows),
+        ("pydtnn", bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
     ]
-    selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)
-    parts = [measure for cases, measure in parts if any(args.only in case.name for case in cases)]
+    selected([case for _, cases, _ in parts for case in cases] + [MEMORY], args.only)
+    parts = [(name, measure) for name, cases, measure in parts if any(args.only in case.name for case in cases)]
     clock = Clock(args.minutes, len(parts))
-    for number, measure in enumerate(parts, 1):
-        name = measure.func.__name__ if isinstance(measure, partial) else measure.__name__
-        print(f"part {number} of {len(parts)}, {name.removesuffix('_rows')}: {clock.minutes:.0f} minutes are left",
+    for number, (name, measure) in enumerate(parts, 1):
+        print(f"part {number} of {len(parts)}, {name}: {clock.minutes:.0f} minutes are left",
               file=sys.stderr, flush=True)  # fmt: skip
         results["ratios"] |= measure(args.only, args.rounds, (clock.share() - time.monotonic()) / 60)
     if args.only in MEMORY.name:
