@@ -33,6 +33,7 @@ from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
 from experiments.benchmarks.rounds import Clock, add_comparison, selected
 from experiments.common import report
+from experiments.common.jobs import check_ended
 from experiments.common.options import Parser, check_writable, user_input
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
@@ -79,8 +80,7 @@ def sum_rows(only, rounds, minutes):
     finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
         return {}
-    if finished.status:
-        raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
+    check_ended(finished, "bench_sums")
     found = json.loads(finished.stdout.strip().splitlines()[-1])
     rows = {f"{name} / the MPI library's": row(ratios["mpi"], SUM_BOUND) for name, ratios in found.items()}
     return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
