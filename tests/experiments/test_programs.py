@@ -1,4 +1,4 @@
-"""sweep, plot, check, scatter, reproduce and bench, small."""
+"""sweep, plot, check, scatter, reproduce, bench and predictions_table, small."""
 
 import json
 import os
@@ -302,3 +302,10 @@ def test_the_table_of_the_peer_comparison():
     text = bench.table(results)
     assert text == Path("results/bench.md").read_text()
     assert text.count("\n| ") == len(results["ratios"]) + 1
+
+
+def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):
+    reports = sorted(Path("results/predictions").glob("*.json"))
+    finished = program("experiments.predictions_table", *reports, "--out", tmp_path / "predictions.md")
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "predictions.md").read_text() == Path("results/predictions.md").read_text()
