@@ -1,8 +1,6 @@
 """Steps on all grids in one job, where the times of two grids cross, and the figure of them."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -10,14 +8,13 @@ from experiments import crossover
 from parallel.job.launch import mpiexec
 from parallel.performance.planner import every_grid
 from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
 
 SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
 
 
 def figure(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.crossover_figure", *map(str, words)], capture_output=True, text=True, timeout=60
-    )
+    return program("experiments.crossover_figure", *words)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,7 @@ from experiments.benchmarks import bench_serial
 from experiments.check import problems
 from parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
-
-
-def program(*arguments):
-    """A program run as a user would, alone."""
-    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+from tests.experiments.programs import program
 
 
 @pytest.fixture(scope="module")
