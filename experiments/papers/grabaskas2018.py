@@ -16,6 +16,7 @@ What is run is in `grabaskas2018_runs.py`, what was published in `published/grab
 import json
 from pathlib import Path
 
+from experiments.common import markdown
 from experiments.papers.grabaskas2018_runs import lines, measure, published, single
 from nn import network_names
 from parallel.grid.grid_description import GridDescription
@@ -213,7 +214,6 @@ def as_markdown(tables):
     parts += [f"- {note}" for note in published()["notes"]]
     for name, title in TITLES.items():
         rows = tables[name]
-        heads = list(rows[0])
         label = f"Table {name}" if name[0] == "4" else name
         parts.append(f"\n## {label}\n\n{title.removesuffix('.')}.\n")
         if name in READING:
@@ -221,8 +221,7 @@ def as_markdown(tables):
         if name in ("4.13", "4.20"):
             missing = "" if USABILITY.exists() else f" Not counted yet: `python -m experiments.usability` writes `{USABILITY}`."
             parts.append(f"{USED}{missing}\n")
-        parts.append(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-        parts += [f"| {' | '.join(_cell(row[key]) for key in heads)} |" for row in rows]
+        parts.append(markdown.lines(rows, _cell))
     return "\n".join(parts) + "\n"
 
 

@@ -12,7 +12,7 @@ from statistics import median
 
 from experiments.common.parallel_schemes import grid_of, scheme_of
 from experiments.common.predicted_reports import AUTO
-from experiments.plots.figures import plt, save
+from experiments.plots.figures import measured_on, plt, save
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}
@@ -113,8 +113,7 @@ def draw_predicted(measured, panels, out):
     figure.legend(legend.values(), legend, title=heading, loc="outside lower center", ncols=1 + 2 * columns, fontsize=9)
     title = f"{' and '.join(scalings).capitalize()} scaling predicted by the cost model for {machine}"
     if runs:
-        versions = measured[0]["versions"]
-        title += f"\npoints: measured on {versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank"
+        title += f"\npoints: measured on {measured_on(measured[0]['versions'])}"
     figure.suptitle("\n".join(textwrap.fill(line, int(11 * figure.get_figwidth())) for line in title.split("\n")), fontsize=11)
     save(figure, out)
 
