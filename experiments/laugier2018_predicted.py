@@ -148,13 +148,13 @@ def fast_enough():
     return rows
 
 
-def smallest_batch(net, machine, ranks=RANKS, target=TARGET):
-    """(global batch, the planner's Candidate, its speedup over one rank) that reaches the target; else of the largest batch."""
+def smallest_batch(net, machine, ranks=RANKS):
+    """(global batch, the planner's Candidate, its speedup over one rank) where that reaches TARGET, else of the largest."""
     batch_size = 1
     while True:
         chosen, _ = Planner(net, ranks, batch_size, machine).best(shown=0)
         speedup = serial(net, batch_size, machine).seconds / chosen.seconds
-        if speedup >= target or batch_size == LARGEST_BATCH:
+        if speedup >= TARGET or batch_size == LARGEST_BATCH:
             return batch_size, chosen, speedup
         batch_size *= 2
 

@@ -157,9 +157,10 @@ def draw_points(panel, runs):
     for run in runs:
         times.setdefault(tuple(run["axes"].items()), []).append(run)
     serial = median(seconds(run) for run in runs if run["P"] == 1)
-    for sizes, mine in times.items():
-        ranks, scheme = mine[0]["P"], scheme_of(dict(sizes))
-        if ranks == 1 or prod(dict(sizes).values()) != ranks or not is_of(scheme, ranks, dict(sizes)):
+    for grid, mine in times.items():
+        ranks, sizes = mine[0]["P"], dict(grid)
+        scheme = scheme_of(sizes)
+        if ranks == 1 or not is_of(scheme, ranks, sizes):
             continue
         values = [serial / seconds(run) for run in mine]
         middle = median(values)
