@@ -6,14 +6,14 @@ import os
 import tempfile
 from pathlib import Path
 
-import pooch
+from platformdirs import user_cache_path
 
 VARIABLE = "GRIDGRAD_DATA"
 
 
 def data_directory(option=None):
     """The folder with the data sets: the option, else $GRIDGRAD_DATA, else the user's cache."""
-    return Path(option or os.environ.get(VARIABLE) or pooch.os_cache("gridgrad")).expanduser()
+    return Path(option or os.environ.get(VARIABLE) or user_cache_path("gridgrad")).expanduser()
 
 
 def find(folders, names):
@@ -38,6 +38,8 @@ def download(url, checksum, target, what):
 
     checksum: as pooch takes it, "md5:..." or "sha256:...". A file that does not match is not kept.
     """
+    import pooch  # here, because it takes a while and few runs download anything
+
     pooch.get_logger().setLevel("WARNING")
     downloader = pooch.HTTPDownloader(progressbar=os.isatty(2), timeout=30)
     try:

@@ -2,7 +2,7 @@
 
     python docs/draw_grid.py --out docs/grid.png
 
-On the left a 2-D grid and a fully connected layer, on the right a 3-D grid and a convolution.
+Above a 2-D grid and a fully connected layer, below a 3-D grid and a convolution.
 """
 
 import argparse
@@ -112,9 +112,9 @@ def main():
     parser = argparse.ArgumentParser(description="Draw what each rank of a process grid holds.")
     parser.add_argument("--out", default="docs/grid.png", help="the figure (.png, .pdf or .svg); default %(default)s")
     args = parser.parse_args()
-    figure, (left, right) = plt.subplots(2, 1, figsize=(9.4, 7.4), height_ratios=(1, 1))
-    fully_connected(left)
-    convolution(right)
+    figure, (above, below) = plt.subplots(2, 1, figsize=(9.4, 7.4), height_ratios=(1, 1))
+    fully_connected(above)
+    convolution(below)
     handles = [Rectangle((0, 0), 1, 1, facecolor=colour, edgecolor=EDGE) for colour in (SAMPLES, WEIGHTS, ELSEWHERE)]
     labels = ["samples that the rank holds", "weights that it holds", "what other ranks hold"]
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=9)

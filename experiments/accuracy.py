@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from datasets.files import written_whole
 from experiments.common import report
+from experiments.common.jobs import check_ended
 from experiments.common.options import Parser, check_writable, user_input
 from parallel.grid.process_grid import parse_grid
 from parallel.job.launch import mpiexec
-from parallel.job.run import UserError, run_launcher
+from parallel.job.run import run_launcher
 
 # network: (options of train, test accuracy in percent to reach)
 CASES = {
@@ -37,8 +37,7 @@ def train(net, options, grid, seed, data_dir, timeout):
         arguments += ["--seed", str(seed), "--report", str(path), *(["--data-dir", data_dir] if data_dir else [])]
         with user_input():
             job = mpiexec(prod(parse_grid(grid).values()), arguments, timeout)
-        if job.status != 0:
-            raise UserError(f"{net} on {grid} ended with status {job.status}: {job.stderr.strip()[-300:]}")
+        check_ended(job, f"{net} on {grid}")
         found = json.loads(path.read_text())
     return {"grid": grid, "seed": seed, "accuracy": found["test_accuracy"], "final_loss": found["final_loss"],
             "versions": found["versions"]}  # fmt: skip
@@ -77,9 +76,9 @@ def main():
                 results[net]["runs"].append(train(net, options, grid, seed, args.data_dir, timeout=3600))
                 bar.update()
     report.write_json(path, results)
-    with written_whole(path.with_suffix(".md")) as beside:
-        beside.write_text(table(results))
-    print(table(results))
+    text = table(results)
+    report.write_text(path.with_suffix(".md"), text)
+    print(text)
 
 
 if __name__ == "__main__":

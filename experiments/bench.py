@@ -25,16 +25,16 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from datasets.files import written_whole
 from experiments.benchmarks import bench_pydtnn
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
 from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
 from experiments.benchmarks.bench_serial import SERIAL, Case
 from experiments.benchmarks.bench_sums import CASES
-from experiments.benchmarks.rounds import Clock, add_minutes, add_only, selected
+from experiments.benchmarks.rounds import Clock, add_comparison, selected
 from experiments.common import report
-from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.common.jobs import check_ended
+from experiments.common.options import Parser, check_writable, user_input
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
 
@@ -77,12 +77,10 @@ def rank_rows(only, rounds, minutes):
 
 
 def sum_rows(only, rounds, minutes):
-    selected(CASES, only)
     finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
         return {}
-    if finished.status:
-        raise UserError(f"bench_sums ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
+    check_ended(finished, "bench_sums")
     found = json.loads(finished.stdout.strip().splitlines()[-1])
     rows = {f"{name} / the MPI library's": row(ratios["mpi"], SUM_BOUND) for name, ratios in found.items()}
     return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
@@ -156,14 +154,10 @@ def idleness(busy):
 
 def main():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
-    parser.add_argument(
-        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
-    )
+    add_comparison(parser)
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
-    add_only(parser)
-    add_minutes(parser)
     args = parser.parse_args()
     with user_input():
         check_writable(Path(args.out) / "bench.json")
@@ -184,18 +178,17 @@ def main():
         "ratios": {},
     }
     parts = [
-        (SERIAL, serial_rows),
-        (SHAPES, conv_rows),
-        (TWO_RANKS, rank_rows),
-        (CASES, sum_rows),
-        (bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
+        ("serial", SERIAL, serial_rows),
+        ("conv", SHAPES, conv_rows),
+        ("rank", TWO_RANKS, rank_rows),
+        ("sum", CASES, sum_rows),
+        ("pydtnn", bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
     ]
-    selected([case for cases, _ in parts for case in cases] + [MEMORY], args.only)
-    parts = [measure for cases, measure in parts if any(args.only in case.name for case in cases)]
+    selected([case for _, cases, _ in parts for case in cases] + [MEMORY], args.only)
+    parts = [(name, measure) for name, cases, measure in parts if any(args.only in case.name for case in cases)]
     clock = Clock(args.minutes, len(parts))
-    for number, measure in enumerate(parts, 1):
-        name = measure.func.__name__ if isinstance(measure, partial) else measure.__name__
-        print(f"part {number} of {len(parts)}, {name.removesuffix('_rows')}: {clock.minutes:.0f} minutes are left",
+    for number, (name, measure) in enumerate(parts, 1):
+        print(f"part {number} of {len(parts)}, {name}: {clock.minutes:.0f} minutes are left",
               file=sys.stderr, flush=True)  # fmt: skip
         results["ratios"] |= measure(args.only, args.rounds, (clock.share() - time.monotonic()) / 60)
     if args.only in MEMORY.name:
@@ -203,9 +196,9 @@ def main():
         results["peak_memory"] = peak
         results["ratios"][f"peak memory / PyTorch: {MEMORY.name}"] = row([peak["ours"] / peak["peer"]], MEMORY.bound)
     report.write_json(Path(args.out) / "bench.json", results)
-    with written_whole(Path(args.out) / "bench.md") as beside:
-        beside.write_text(table(results))
-    print(table(results))
+    text = table(results)
+    report.write_text(Path(args.out) / "bench.md", text)
+    print(text)
 
 
 if __name__ == "__main__":

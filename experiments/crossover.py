@@ -28,16 +28,12 @@ from parallel.auto.this_machine import memory_of_machine
 from parallel.calibration.core_speed import machine
 from parallel.job.launch import LINK
 from parallel.job.run import UserError, on_root, run
+from parallel.performance.planner import every_grid
 from parallel.placement import volume
 from parallel.placement.plans import feature_sizes
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
 COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum
-
-
-def grids(ranks):
-    """The sizes of all grids of batch x model, the pure batch grid first."""
-    return [{"batch": ranks // model, "model": model} for model in range(1, ranks + 1) if ranks % model == 0]
 
 
 class Side:
@@ -201,7 +197,8 @@ def main():
     on_root(comm, lambda: check_writable(args.out))
     with user_input():
         serial = network_names.build(args.net, args.features, args.outputs)
-        sides = [Side(serial, comm, sizes, reduction_of(args)) for sizes in grids(comm.size)]
+        # The pure batch grid comes first: `crossings` compares the others with it.
+        sides = [Side(serial, comm, sizes, reduction_of(args)) for sizes in every_grid(comm.size, ("model", "batch"))]
     check_memory(comm, sides)
     rows = measure(sides, serial, sorted(set(args.batch_sizes)), args.outputs, args.rounds, args.steps)
     result = describe(args, comm, rows)

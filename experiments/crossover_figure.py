@@ -9,11 +9,10 @@ the same over the batch size on the right, where the lines cross.
 import json
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from matplotlib.ticker import LogLocator
 
 from experiments.common.options import Parser, check_writable, user_input, whole
-from experiments.plots.figures import save
+from experiments.plots.figures import colours_of, measured_on, plt, save
 from parallel.grid.process_grid import parse_grid
 from parallel.job.run import run_launcher
 
@@ -71,7 +70,7 @@ def draw_bars(seconds, megabytes, rows):
 def draw_lines(seconds, megabytes, rows, crossings):
     """Over the batch size, a line a grid. crossings: {grid: batch size from which the first grid is faster, or None}."""
     grids = {row["grid"]: row for row in rows}
-    colours = dict(zip(grids, plt.cm.viridis([i / max(len(grids) - 0.6, 1) for i in range(len(grids))])))
+    colours = colours_of(grids)
     for grid, example in grids.items():
         mine = [row for row in rows if row["grid"] == grid]
         sizes, style = [row["batch_size"] for row in mine], {"color": colours[grid], "marker": "o", "lw": 1.5}
@@ -110,10 +109,9 @@ def draw(result, at, out):
     draw_bars(*panels[:, 0], [row for row in result["rows"] if row["batch_size"] == at])
     if columns == 2:
         draw_lines(*panels[:, 1], result["rows"], result["batch_faster_from"])
-    versions = result["versions"]
     figure.suptitle(
         f"{result['net']} on {result['features']} features, {result['ranks']} ranks, {result['link']}\n"
-        f"{versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank",
+        + measured_on(result["versions"]),
         fontsize=10,
     )
     save(figure, out)

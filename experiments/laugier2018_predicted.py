@@ -9,13 +9,12 @@ compares with is too fast, and the predicted speedups are too small.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common import predicted_reports
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.common.published_networks import published
+from experiments.common.report import write_text
 from parallel.job.run import run_launcher
 from parallel.performance import machine as machines
 from parallel.performance.planner import Planner
@@ -149,13 +148,13 @@ def fast_enough():
     return rows
 
 
-def smallest_batch(net, machine, ranks=RANKS, target=TARGET):
-    """(global batch, the planner's Candidate, its speedup over one rank) that reaches the target; else of the largest batch."""
+def smallest_batch(net, machine, ranks=RANKS):
+    """(global batch, the planner's Candidate, its speedup over one rank) where that reaches TARGET, else of the largest."""
     batch_size = 1
     while True:
         chosen, _ = Planner(net, ranks, batch_size, machine).best(shown=0)
         speedup = serial(net, batch_size, machine).seconds / chosen.seconds
-        if speedup >= target or batch_size == LARGEST_BATCH:
+        if speedup >= TARGET or batch_size == LARGEST_BATCH:
             return batch_size, chosen, speedup
         batch_size *= 2
 
@@ -182,8 +181,7 @@ def main():
     with user_input():
         check_writable(args.out)
     text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
-    with written_whole(args.out) as beside:
-        Path(beside).write_text(text)
+    write_text(args.out, text)
     print(text)
 
 

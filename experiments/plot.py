@@ -15,7 +15,7 @@ from statistics import median
 
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.plots.breakdown import draw_breakdown
-from experiments.plots.figures import crowded, entitle, plt, read, save, starred
+from experiments.plots.figures import colours_of, crowded, entitle, plt, read, save, starred
 from experiments.plots.predicted import draw_predicted, read_predicted
 from parallel.grid.process_grid import AXES
 from parallel.job.run import run_launcher
@@ -51,7 +51,7 @@ def speedup_figure(reports):
     alone = {axis: sorted(found) for axis, found in alone.items() if max(map(prod, found), default=1) > 1}
     mixed = [prod(g) for g in grids if sum(n > 1 for n in g) > 1]
     oversubscribed = crowded(reports)
-    colours = dict(zip(nets, plt.cm.viridis([i / max(len(nets) - 0.6, 1) for i in range(len(nets))])))
+    colours = colours_of(nets)
     count = max(1, len(alone) + bool(mixed))
     figure, panels = plt.subplots(1, count, figsize=(5 * count, 5.2), sharey=True, layout="constrained", squeeze=False)
     panels = panels[0]

@@ -69,12 +69,12 @@ class Problem:
 class Side:
     """One plan of a problem on the ranks here.
 
-    sizes: of the grid. plan: a text that `parallelize` takes. timer: a NormalisedTimer. rounds: for each round (seconds of a
-    step normalised to an unloaded core, the same as measured).
+    sizes: of the grid's axes; absent ones are 1. plan: a text that `parallelize` takes. timer: a NormalisedTimer. rounds: for
+    each round (seconds of a step normalised to an unloaded core, the same as measured).
     """
 
     def __init__(self, problem, sizes, plan, timer):
-        self.problem, self.sizes, self.plan, self.timer = problem, sizes, plan, timer
+        self.problem, self.timer = problem, timer
         self.grid = ProcessGrid(timer.comm, **sizes)
         self.net = parallelize(problem.serial(), self.grid, plan)
         self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
@@ -101,7 +101,7 @@ class Side:
         """Predicted for a Machine, as a dict. planned: whether this is the planner's choice."""
         problem, ranks_per_node = self.problem, described.node["ranks"]
         plan = ",".join(self.net.plan)
-        cost = Cost(problem.serial(), busiest(self.sizes, ranks_per_node), plan, problem.batch_size, described)
+        cost = Cost(problem.serial(), busiest(self.grid.sizes, ranks_per_node), plan, problem.batch_size, described)
         return {
             "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": self.grid.size,
             "grid": str(self.grid), "plan": self.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,
@@ -124,7 +124,7 @@ def sides_of(problem, described, timer):
     words = ",".join(chosen.cost.placed.plan)
     sides = []
     for sizes, plan in [(chosen.sizes, words), *plans(problem, timer.comm.size)]:
-        side = Side(problem, {axis: sizes.get(axis, 1) for axis in AXES}, plan, timer)
+        side = Side(problem, sizes, plan, timer)
         if any(same(side, other) for other in sides):
             side.grid.free()
         else:
@@ -132,14 +132,16 @@ def sides_of(problem, described, timer):
     return sides
 
 
-def measure(problems, described, timer, passes, rounds, progress=iter, limit=None):
-    """Rows of all plans of all problems. limit: a TimeLimit, after which no problem of a second pass begins. Collective.
+def measure(problems, described, timer, passes, rounds, shown, limit):
+    """Rows of all plans of all problems. Collective.
+
+    shown: a function that iterates over a list and shows the progress. limit: a TimeLimit, after which no problem of a second
+    pass begins.
 
     A problem is set up again in every pass, so that its networks are the only ones in memory, as in training.
     """
     rows, found, every_round = {}, defaultdict(list), defaultdict(list)
-    limit = limit or TimeLimit(timer.comm)
-    for turn, which in progress(list(product(range(passes), range(len(problems))))):
+    for turn, which in shown(list(product(range(passes), range(len(problems))))):
         if turn and limit.is_over():
             break
         sides = sides_of(problems[which], described, timer)
@@ -161,24 +163,30 @@ def measure(problems, described, timer, passes, rounds, progress=iter, limit=Non
 
 def same(side, other):
     """Whether two Sides are the same: if the model axis has one rank, all plans of a grid are."""
-    return side.sizes == other.sizes and (side.sizes["model"] == 1 or side.net.plan == other.net.plan)
+    return side.grid.sizes == other.grid.sizes and (side.grid.sizes["model"] == 1 or side.net.plan == other.net.plan)
 
 
 def summary(rows):
-    """The summary of the rows: {"points", "median_error", "worst_error", "choices", "good_choices"}.
+    """The summary of the rows: {"points", "median_error", "worst_error", "choices", "good_choices", "worst_choice"}.
 
-    A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured.
+    A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured;
+    "worst_choice" is the largest such ratio.
     """
-    errors = [abs(row["error"]) for row in rows]
-    fastest = {}
-    for row in rows:
-        key = problem_of(row)
-        fastest[key] = min(fastest.get(key, np.inf), row["measured"])
-    chosen = [row["measured"] / fastest[problem_of(row)] for row in rows if row["planned"]]
+    errors, least = [abs(row["error"]) for row in rows], fastest(rows)
+    chosen = [row["measured"] / least[problem_of(row)] for row in rows if row["planned"]]
     return {
         "points": len(rows), "median_error": median(errors), "worst_error": max(errors),
         "choices": len(chosen), "good_choices": sum(ratio <= 1.05 for ratio in chosen), "worst_choice": max(chosen),
     }  # fmt: skip
+
+
+def fastest(rows):
+    """{problem: seconds of the fastest plan that was measured for it}, with `problem_of` a row as the key."""
+    found = {}
+    for row in rows:
+        key = problem_of(row)
+        found[key] = min(found.get(key, np.inf), row["measured"])
+    return found
 
 
 def problem_of(row):

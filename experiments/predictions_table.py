@@ -6,10 +6,10 @@ python -m experiments.predictions_table results/predictions/*.json --out results
 import json
 from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
-from experiments.predictions import summary
+from experiments.common.report import write_text
+from experiments.predictions import fastest, problem_of, summary
 from parallel.job.run import run_launcher
 
 TITLE = """# Predicted and measured steps
@@ -47,8 +47,8 @@ def totals(groups):
 
 def points(rows):
     """The table rows, one for each measured plan."""
+    least = fastest(rows)
     for row in rows:
-        alike = [r["measured"] for r in rows if (r["net"], r["batch_size"]) == (row["net"], row["batch_size"])]
         yield {
             "network": row["net"],
             "batch": row["batch_size"],
@@ -58,7 +58,7 @@ def points(rows):
             "measured": row["measured"] * 1e3,
             "as it was": row["as_it_was"] * 1e3,
             "error": f"{100 * row['error']:+.1f} %",
-            "chosen": f"{row['measured'] / min(alike):.3f}" if row["planned"] else "",
+            "chosen": f"{row['measured'] / least[problem_of(row)]:.3f}" if row["planned"] else "",
         }
 
 
@@ -77,8 +77,7 @@ def main():
     text = TITLE + table("", list(totals(groups)))
     for rows in groups:
         text += table(f"## {rows[0]['machine']}", list(points(rows)))
-    with written_whole(args.out) as beside:
-        beside.write_text(text)
+    write_text(args.out, text)
     print(f"written to {args.out}")
 
 

@@ -10,8 +10,8 @@ an earlier run left in tables.json, and computes everything else again.
 import json
 from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common.options import Parser, check_writable, user_input, whole_list
+from experiments.common.report import write_text
 from experiments.papers import grabaskas2018, laugier2018
 from parallel.job.run import UserError, run_launcher
 
@@ -46,8 +46,7 @@ def main():
     print(text)
     results = [(out / "tables.md", text), (kept, content)] if measured else []
     for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
-        with written_whole(path) as beside:
-            beside.write_text(written)
+        write_text(path, written)
 
 
 if __name__ == "__main__":

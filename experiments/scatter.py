@@ -5,32 +5,21 @@
 See section 7 of Laugier et al. 2018, and `parallel/training/minibatch_readers.py`.
 """
 
-import time
-from statistics import median
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from datasets import Part
 from experiments.common import report
-from experiments.common.options import Parser, check_writable, user_input, whole
+from experiments.common.options import Parser, add_grid, check_writable, process_grid_of, user_input, whole
 from nn import Linear, Sequential
-from parallel import READERS, ProcessGrid, parallelize, parse_grid
+from parallel import READERS, parallelize
+from parallel.auto.fastest_reduction import median_seconds
 from parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32
 BLOCKS = [1, 4, 16, 64, 256, 1024]  # samples of a batch block
-
-
-def seconds(reader, grid, indices, repeats):
-    """The median over `repeats` of the slowest rank's seconds for one minibatch."""
-    times = []
-    for _ in range(repeats):
-        grid.world.comm.Barrier()
-        start = time.perf_counter()
-        reader.load(indices)
-        times.append(time.perf_counter() - start)
-    return median(grid.max(np.array(times)))
 
 
 def measure(grid, repeats):
@@ -44,11 +33,10 @@ def measure(grid, repeats):
         indices = np.arange(block * grid.sizes["batch"])
         row = {"block_bytes": block * FEATURES * 4}
         for name in ("scatter", "scatter-broadcast"):
-            reader = READERS[name](net, part)
-            reader.load(indices)
+            load = partial(READERS[name](net, part).load, indices)
             grid.tally.clear()
-            row[f"{name} seconds"] = seconds(reader, grid, indices, repeats)
-            sent = sum(record.bytes for record in grid.tally.records.values()) / repeats
+            row[f"{name} seconds"] = median_seconds(grid, load, repeats)
+            sent = sum(record.bytes for record in grid.tally.records.values()) / (repeats + 1)  # with the one that is not timed
             row[f"{name} bytes"] = round(grid.world.sum(sent, "report"))
         rows.append(row)
     return rows
@@ -56,13 +44,13 @@ def measure(grid, repeats):
 
 def main():
     parser = Parser(prog="scatter", description="Time two ways to bring a minibatch from one rank to all.")
-    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
     parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        grid = process_grid_of(args, comm)
     on_root(comm, lambda: check_writable(args.report) if args.report else None)
     rows = measure(grid, args.repeats)
     if comm.rank == 0:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from experiments.common.parallel_schemes import scheme_of
+from experiments.common.predicted_reports import rounded
 from experiments.common.report import write_json
 from experiments.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from experiments.plots.figures import plt, save
@@ -102,7 +103,7 @@ def as_json(rows, ranks, machine, dtype):
 
 def finite(number):
     """A number with six digits; None if it is not finite, which JSON cannot hold."""
-    return float(f"{number:.6g}") if isfinite(number) else None
+    return rounded(number) if isfinite(number) else None
 
 
 def draw(rows, ranks, machine, dtype, out):

@@ -15,9 +15,9 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_device, add_problem, user_input, whole
+from experiments.common.options import Parser, add_device, add_grid, add_problem, process_grid_of, user_input, whole
 from nn import LOSSES, SGD, Context, device, network_names
-from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel import parallelize, train_step
 from parallel.grid.devices import use_device
 from parallel.job.run import run
 from parallel.observe.trace import Trace
@@ -55,14 +55,14 @@ def seconds(step):
 def main():
     parser = Parser(prog="trace_cost", description="Measure what tracing costs, on made-up data.")
     add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
-    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    add_grid(parser)
     parser.add_argument("--rounds", type=whole(1), default=100, help="how often each of the three is timed")
     add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
         use_device(comm, args.device, args.tf32)
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()

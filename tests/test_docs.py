@@ -24,6 +24,7 @@ from tests.datasets.test_mnist import idx
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BEGINNINGS = (".venv/", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
@@ -386,7 +387,7 @@ def test_links_lead_somewhere(document):
             assert anchor in {slug(line.lstrip("# ")) for line in target.read_text().splitlines() if line.startswith("#")}, link
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=lambda document: str(document.relative_to(ROOT)))
 def test_files_that_are_named_exist(document):
     folders = "nn|parallel|datasets|experiments|tests|results|docs"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text_without_blocks(document)):

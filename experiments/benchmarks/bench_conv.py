@@ -7,10 +7,9 @@ import json
 from dataclasses import dataclass
 
 import numpy as np
-from tqdm import tqdm
 
-from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
-from experiments.common.options import Parser, whole
+from experiments.benchmarks.rounds import add_comparison, compared
+from experiments.common.options import Parser
 from nn import Context, Conv2d, Sequential
 from parallel.job.run import UserError, run_launcher
 
@@ -110,18 +109,8 @@ def check(name, ours, theirs):
 
 def main():
     parser = Parser(prog="bench_conv", description="Compare single convolutions with PyTorch's.")
-    parser.add_argument(
-        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
-    )
-    add_only(parser)
-    add_minutes(parser)
-    args = parser.parse_args()
-    found, cases = {}, selected(SHAPES, args.only)
-    clock = Clock(args.minutes, len(cases))
-    for shape in tqdm(cases, unit=" shapes", delay=2, disable=None):
-        ours, *theirs = conv_steps(shape)
-        found[shape.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS, clock.share())
-    print(json.dumps(found))
+    add_comparison(parser)
+    print(json.dumps(compared(SHAPES, conv_steps, ROUND_SECONDS, parser.parse_args(), "shapes")))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ the program `pydtnn_peer.py`.
 
 import json
 import math
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -50,9 +49,7 @@ def pydtnn_ratios(case, python, rounds, steps, end=math.inf):
 def _run(python, *arguments):
     """What a run of PyDTNN's interpreter prints."""
     try:
-        finished = subprocess.run(
-            [str(python), *map(str, arguments)], env=os.environ, capture_output=True, text=True, timeout=300
-        )
+        finished = subprocess.run([str(python), *map(str, arguments)], capture_output=True, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"PyDTNN does not run in {python}, see `make peers`: {one_line(error)}") from None
     if finished.returncode:

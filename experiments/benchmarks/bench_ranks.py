@@ -7,8 +7,8 @@ import time
 from tqdm import tqdm
 
 from experiments.benchmarks.bench_serial import Case
+from experiments.common.jobs import check_ended
 from parallel.job.launch import mpiexec
-from parallel.job.run import UserError
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [
@@ -54,8 +54,7 @@ def pace(jobs):
 def job(ranks, program, case, steps, *more):
     """What a job of `step_time` or `torch_peer` prints as JSON."""
     finished = mpiexec(ranks, ["-m", f"experiments.benchmarks.{program}", *options(case, steps), *more], timeout=300)
-    if finished.status != 0:
-        raise UserError(f"{program} on {case.name} ended with status {finished.status}: {finished.stderr.strip()[-300:]}")
+    check_ended(finished, f"{program} on {case.name}")
     return json.loads(finished.stdout.strip().splitlines()[-1])
 
 

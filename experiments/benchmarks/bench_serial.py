@@ -3,12 +3,11 @@
 import contextlib
 import json
 from dataclasses import dataclass
+from functools import partial
 
-from tqdm import tqdm
-
-from experiments.benchmarks.rounds import Clock, add_minutes, add_only, ratios, selected
+from experiments.benchmarks.rounds import add_comparison, compared
 from experiments.common.made_up_data import minibatch
-from experiments.common.options import Parser, whole
+from experiments.common.options import Parser
 from nn import LOSSES, SGD, Context, Dropout, network_names
 from parallel.job.run import UserError, run_launcher
 
@@ -102,19 +101,10 @@ def without_dropout(net, models):
 
 def main():
     parser = Parser(prog="bench_serial", description="Compare serial training steps with PyTorch's.")
-    parser.add_argument(
-        "--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed"
-    )
+    add_comparison(parser)
     parser.add_argument("--best", action="store_true", help="compare with the faster of PyTorch's two layouts of images")
-    add_only(parser)
-    add_minutes(parser)
     args = parser.parse_args()
-    found, cases = {}, selected(SERIAL, args.only)
-    clock = Clock(args.minutes, len(cases))
-    for case in tqdm(cases, unit=" networks", delay=2, disable=None):
-        ours, *theirs = serial_steps(case, args.best)
-        found[case.name] = ratios(ours, theirs, args.rounds, ROUND_SECONDS, clock.share())
-    print(json.dumps(found))
+    print(json.dumps(compared(SERIAL, partial(serial_steps, best=args.best), ROUND_SECONDS, args, "networks")))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ import math
 import time
 from statistics import median
 
-from experiments.common.options import number
+from tqdm import tqdm
+
+from experiments.common.options import number, whole
 from parallel.job.run import UserError
 
 
@@ -27,10 +29,27 @@ class Clock:
         return max(0.0, self.end - time.monotonic()) / 60
 
 
-def add_minutes(parser):
-    """Add the option that a program gives a Clock."""
+def add_comparison(parser):
+    """Add the options that say what is compared, and for how long: see `compared`."""
+    add = parser.add_argument
+    add("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
+    add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
     words = "stop after about so many minutes, if need be with fewer rounds; each comparison has at least one"
-    parser.add_argument("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
+    add("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
+
+
+def compared(cases, sides, seconds, args, unit):
+    """{name of a case: its ratios, a round} of the cases that the options of `add_comparison` select.
+
+    sides: a function that makes (ours, theirs, ..) for a case, and seconds: how long a side runs, as `ratios` takes them. unit:
+    what the cases are, for the progress bar.
+    """
+    found, cases = {}, selected(cases, args.only)
+    clock = Clock(args.minutes, len(cases))
+    for case in tqdm(cases, unit=f" {unit}", delay=2, disable=None):
+        ours, *theirs = sides(case)
+        found[case.name] = ratios(ours, theirs, args.rounds, seconds, clock.share())
+    return found
 
 
 def ratios(ours, theirs, rounds, seconds, end=math.inf):
@@ -57,13 +76,6 @@ def _median_seconds(step, steps):
         step()
         seconds.append(time.perf_counter() - start)
     return median(seconds)
-
-
-def add_only(parser):
-    """Add the option that `selected` takes."""
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)"
-    )
 
 
 def selected(cases, text):

@@ -15,9 +15,19 @@ from mpi4py import MPI
 
 from experiments.common import report
 from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_device, add_problem, add_reduction, reduction_of, user_input, whole
+from experiments.common.options import (
+    Parser,
+    add_device,
+    add_grid,
+    add_problem,
+    add_reduction,
+    process_grid_of,
+    reduction_of,
+    user_input,
+    whole,
+)
 from nn import LOSSES, SGD, device, network_names
-from parallel import ProcessGrid, parallelize, parse_grid, train_step
+from parallel import parallelize, train_step
 from parallel.grid.devices import use_device
 from parallel.job.run import UserError, run
 from parallel.placement.partition import Partition
@@ -42,7 +52,7 @@ class Pace:
 def main():
     parser = Parser(prog="step_time", description="Time training steps on made-up data.")
     add_problem(parser, "mlp:2048,1024,tanh", [1024], outputs=10, batch_size=1024)
-    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    add_grid(parser)
     words = "each rank trains a network of its own on its part of the batch: the speed of ranks that do not communicate"
     parser.add_argument("--apart", action="store_true", help=words)
     parser.add_argument("--steps", type=whole(1), default=10, help="steps that are timed, after 3 steps of warm-up")
@@ -57,7 +67,7 @@ def main():
         comm, batch_size = MPI.COMM_SELF, Partition.even(batch_size, world.size).size(world.rank)
     with user_input():
         use_device(world, args.device, args.tf32)
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
         net = parallelize(serial, grid, **reduction_of(args))
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()

@@ -101,6 +101,7 @@ def main():
     from experiments.common.made_up_data import minibatch
     from experiments.common.options import whole_list
     from nn import network_names
+    from parallel.job.launch import MARK
     from parallel.job.run import launched_rank, promised_ranks
 
     parser = argparse.ArgumentParser()
@@ -111,7 +112,7 @@ def main():
     args = parser.parse_args()
     rank, size = launched_rank(), promised_ranks(os.environ)[0]
     # All ranks share one machine, so a file of the job's own name serves as the meeting place.
-    meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ['GRIDGRAD_JOB']}"
+    meeting = Path(tempfile.gettempdir()) / f"gloo-{os.environ[MARK]}"
     torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=size)
     net = network_names.build(args.net, args.shape, args.outputs)
     model = torch.nn.parallel.DistributedDataParallel(network(net))

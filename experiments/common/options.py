@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nn import network_names
 from parallel.auto import reductions
+from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.job.run import UserError, launched_rank, one_line
 
 
@@ -117,6 +118,16 @@ def shares_of(text, sizes):
         if not any(found[axis]):
             raise ValueError(f"--shares {text}: some rank of the axis {axis} must have a share above 0")
     return found
+
+
+def add_grid(parser):
+    """Add the option that says how the ranks are arranged: see `process_grid_of`."""
+    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+
+
+def process_grid_of(args, comm):
+    """The ProcessGrid of this option. Collective."""
+    return ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
 
 
 def add_reduction(parser):

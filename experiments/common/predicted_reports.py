@@ -22,9 +22,9 @@ import json
 from tqdm import tqdm
 
 import datasets
-from datasets.files import written_whole
 from experiments.common.parallel_schemes import SCHEMES, grid_of
 from experiments.common.published_networks import published
+from experiments.common.report import write_text
 from nn import Conv2d
 from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine as machines
@@ -103,6 +103,5 @@ def write(settings, out, machine, shape=None, outputs=None, weak=False):
     lines = [json.dumps(line) + "\n" for line in reports(settings, machines.read(machine), shape, outputs, weak)]
     if not lines:
         raise ValueError("there is nothing to predict: none of the schemes has a grid for these networks and ranks")
-    with written_whole(out) as beside:
-        beside.write_text("".join(lines))
+    write_text(out, "".join(lines))
     return len(lines)

@@ -168,5 +168,10 @@ def overlap(net):
 
 def write_json(path, content, indent=1):
     """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
+    write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
+
+
+def write_text(path, text):
+    """Write a text; the file appears whole or not at all."""
     with written_whole(path) as beside:
-        beside.write_text(json.dumps(content, indent=indent, allow_nan=False) + "\n")
+        beside.write_text(text)

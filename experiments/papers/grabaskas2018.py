@@ -16,6 +16,7 @@ What is run is in `grabaskas2018_runs.py`, what was published in `published/grab
 import json
 from pathlib import Path
 
+from experiments.common import markdown
 from experiments.papers.grabaskas2018_runs import lines, measure, published, single
 from nn import network_names
 from parallel.grid.grid_description import GridDescription
@@ -23,7 +24,7 @@ from parallel.grid.process_grid import parse_grid
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
 
-MACHINE = "ethernet-1g"  # of parallel/machines: the network of section 3.1.3
+MACHINE = "ethernet-1g"  # of parallel/performance/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
 TABLES = {
     "4.14": ["C.36", "C.40", "C.44", "C.48", "C.52", "C.53", "C.56", "C.59", "C.62", "C.65"],
@@ -205,15 +206,14 @@ def as_markdown(tables):
     else:
         parts.append("Nothing measured yet: `python -m experiments.reproduce grabaskas2018`.")
     parts.append(
-        "Predicted: this library on the thesis' network (`parallel/machines/ethernet-1g.json`), with nodes that compute at the "
-        "rate of its own single node of the same line. `-`: not there. n: samples of a node between two synchronisations. "
-        "Learning rate 0.01, no momentum (the thesis does not say).\n"
+        "Predicted: this library on the thesis' network (`parallel/performance/machines/ethernet-1g.json`), with nodes that "
+        "compute at the rate of its own single node of the same line. `-`: not there. n: samples of a node between two "
+        "synchronisations. Learning rate 0.01, no momentum (the thesis does not say).\n"
         "\n## What the thesis' numbers and code say\n"
     )
     parts += [f"- {note}" for note in published()["notes"]]
     for name, title in TITLES.items():
         rows = tables[name]
-        heads = list(rows[0])
         label = f"Table {name}" if name[0] == "4" else name
         parts.append(f"\n## {label}\n\n{title.removesuffix('.')}.\n")
         if name in READING:
@@ -221,8 +221,7 @@ def as_markdown(tables):
         if name in ("4.13", "4.20"):
             missing = "" if USABILITY.exists() else f" Not counted yet: `python -m experiments.usability` writes `{USABILITY}`."
             parts.append(f"{USED}{missing}\n")
-        parts.append(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
-        parts += [f"| {' | '.join(_cell(row[key]) for key in heads)} |" for row in rows]
+        parts.append(markdown.lines(rows, _cell))
     return "\n".join(parts) + "\n"
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from mpi4py import MPI
 
 import datasets
-from experiments.common.options import Parser, number, user_input, whole
+from experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
 from nn import LOSSES, SGD, network_names
 from nn.random import permutation
-from parallel import ProcessGrid, evaluate, parallelize, parse_grid, train_step
+from parallel import evaluate, parallelize, train_step
 from parallel.job.run import UserError, run
 from parallel.placement.partition import Partition, size
 from parallel.training.local_sgd import Replicas
@@ -48,7 +48,7 @@ def main():
         help="samples in the global minibatch, or with --period in the minibatch of a replica",
     )
     add("--period", type=whole(1), help="local SGD: average the replicas after each of them has seen so many samples")
-    add("--grid", help="sizes of the axes; default batch=RANKS")
+    add_grid(parser)
     add("--plan", default="fewest-bytes", help="see train --help")
     add("--lr", type=number(above=0), default=0.01, help="learning rate")
     add("--test", action="store_true", help="also compute the accuracy on all test samples")
@@ -95,7 +95,7 @@ def train(args, comm):
         if count > len(data.train):
             raise ValueError(f"--samples {count}: there are {len(data.train)}")
         serial = network_names.build(args.net, data.sample_shape, data.outputs)
-        grid = ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
+        grid = process_grid_of(args, comm)
         replicas = Replicas(serial, grid, plan=args.plan) if args.period else None
         net = replicas.net if args.period else parallelize(serial, grid, args.plan)
     data = data.reshaped(serial.input_shape)

@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 import datasets
 from experiments.common import report
+from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
 from nn import network_names
 from parallel.job.launch import mpiexec, slots
-from parallel.job.run import UserError
 
 PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
 SAMPLES = {"mnist": 60_000, "cifar10": 32_000}  # section 4.1.1
@@ -73,8 +73,7 @@ class Run:
             if value and name != "nodes":
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         job = mpiexec(self.nodes, arguments, TIMEOUT)
-        if job.status != 0:
-            raise UserError(f"the run {self.key} ended with status {job.status}: {job.stderr.strip()[:200]}")
+        check_ended(job, f"the run {self.key}")
         return json.loads(job.stdout.splitlines()[-1]) | {"oversubscribed": self.nodes > slots()}
 
 

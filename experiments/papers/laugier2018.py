@@ -14,10 +14,10 @@ import datasets
 from experiments import laugier2018_predicted as predictions
 from experiments import plot
 from experiments import sweep as sweeps
+from experiments.common.jobs import check_ended
 from experiments.common.markdown import table
 from parallel.grid.process_grid import parse_grid
 from parallel.job.launch import mpiexec, slots
-from parallel.job.run import UserError
 from parallel.placement import volume
 from parallel.placement.plans import fewest_bytes
 
@@ -144,8 +144,7 @@ def scatter(grid):
         report = Path(folder) / "scatter.json"
         arguments = ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)]
         job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
-        if job.status != 0:
-            raise UserError(f"experiments.scatter on {grid} ended with status {job.status}: {job.stderr.strip()[:200]}")
+        check_ended(job, f"experiments.scatter on {grid}")
         rows = json.loads(report.read_text())["rows"]
     in_us = lambda row: {k.replace("seconds", "us"): v * 1e6 if "seconds" in k else v for k, v in row.items()}  # noqa: E731
     return [{"grid": grid, **in_us(row)} for row in rows]

@@ -1,4 +1,4 @@
-"""What the figures of sweeps share: reading the reports, checking that they can be compared, and the title of a figure."""
+"""What the figures share: reading the reports of sweeps, checking that they can be compared, colours and titles."""
 
 import json
 import textwrap
@@ -71,9 +71,18 @@ def entitle(figure, reports, what, how):
     r = reports[0]
     data = r["dataset"] if "synthetic" in r["dataset"] or not r.get("synthetic") else f"{r['dataset']} (synthetic)"
     note = f"\n* oversubscribed: more ranks than the {r['slots']} cores" if crowded(reports) else ""
-    where = f"{r['versions']['processor']}, {r['versions']['mpi']}, {r['versions']['threads']} BLAS thread a rank"
     letters = int(13 * figure.get_figwidth())  # of a line
-    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {where}", letters) + note, fontsize=10)
+    figure.suptitle(textwrap.fill(f"{what} on {data}, {how}, {measured_on(r['versions'])}", letters) + note, fontsize=10)
+
+
+def measured_on(versions):
+    """Where a report was measured, in words. versions: its entry."""
+    return f"{versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank"
+
+
+def colours_of(names):
+    """{name: a colour of its own}, from dark to light."""
+    return dict(zip(names, plt.cm.viridis([i / max(len(names) - 0.6, 1) for i in range(len(names))])))
 
 
 def save(figure, out):

@@ -12,7 +12,7 @@ from statistics import median
 
 from experiments.common.parallel_schemes import grid_of, scheme_of
 from experiments.common.predicted_reports import AUTO
-from experiments.plots.figures import plt, save
+from experiments.plots.figures import measured_on, plt, save
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}
@@ -113,8 +113,7 @@ def draw_predicted(measured, panels, out):
     figure.legend(legend.values(), legend, title=heading, loc="outside lower center", ncols=1 + 2 * columns, fontsize=9)
     title = f"{' and '.join(scalings).capitalize()} scaling predicted by the cost model for {machine}"
     if runs:
-        versions = measured[0]["versions"]
-        title += f"\npoints: measured on {versions['processor']}, {versions['mpi']}, {versions['threads']} BLAS thread a rank"
+        title += f"\npoints: measured on {measured_on(measured[0]['versions'])}"
     figure.suptitle("\n".join(textwrap.fill(line, int(11 * figure.get_figwidth())) for line in title.split("\n")), fontsize=11)
     save(figure, out)
 
@@ -158,9 +157,10 @@ def draw_points(panel, runs):
     for run in runs:
         times.setdefault(tuple(run["axes"].items()), []).append(run)
     serial = median(seconds(run) for run in runs if run["P"] == 1)
-    for sizes, mine in times.items():
-        ranks, scheme = mine[0]["P"], scheme_of(dict(sizes))
-        if ranks == 1 or prod(dict(sizes).values()) != ranks or not is_of(scheme, ranks, dict(sizes)):
+    for grid, mine in times.items():
+        ranks, sizes = mine[0]["P"], dict(grid)
+        scheme = scheme_of(sizes)
+        if ranks == 1 or not is_of(scheme, ranks, sizes):
             continue
         values = [serial / seconds(run) for run in mine]
         middle = median(values)

@@ -17,7 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 
-from datasets.files import written_whole
 from experiments.common import report
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.usability.halstead import added, measure, radon_effort, statements
@@ -125,9 +124,9 @@ def main():
     rows, serial = results(), serial_programs()
     versions = {"python": python_version(), "radon": version("radon")}
     report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})
-    with written_whole(path.with_suffix(".md")) as beside:
-        beside.write_text(table(rows, serial))
-    print(table(rows, serial))
+    text = table(rows, serial)
+    report.write_text(path.with_suffix(".md"), text)
+    print(text)
 
 
 if __name__ == "__main__":

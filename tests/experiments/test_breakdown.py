@@ -1,8 +1,6 @@
 """Where the time goes, as programs: `train --trace --profile`, `plot breakdown`, `trace_cost`."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -14,11 +12,7 @@ from parallel.job.launch import mpiexec
 from parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
-
-
-def program(*arguments):
-    """A program run as a user would, alone."""
-    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+from tests.experiments.programs import program
 
 
 def train(ranks, *arguments):

@@ -1,22 +1,20 @@
 """Steps on all grids in one job, where the times of two grids cross, and the figure of them."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from experiments import crossover
 from parallel.job.launch import mpiexec
+from parallel.performance.planner import every_grid
 from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
 
 SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps", "2", "--link", "nothing but memory"]
 
 
 def figure(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.crossover_figure", *map(str, words)], capture_output=True, text=True, timeout=60
-    )
+    return program("experiments.crossover_figure", *words)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +89,9 @@ def test_bad_options_are_refused_once(words, message, tmp_path):
 
 
 def test_all_grids_of_a_number_of_ranks():
-    assert [(sizes["batch"], sizes["model"]) for sizes in crossover.grids(6)] == [(6, 1), (3, 2), (2, 3), (1, 6)]
-    assert crossover.grids(1) == [{"batch": 1, "model": 1}]
+    found = every_grid(6, ("model", "batch"))
+    assert [(sizes["batch"], sizes["model"]) for sizes in found] == [(6, 1), (3, 2), (2, 3), (1, 6)]
+    assert list(every_grid(1, ("model", "batch"))) == [{"batch": 1, "model": 1}]
 
 
 @pytest.mark.parametrize(

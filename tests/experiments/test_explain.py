@@ -1,18 +1,16 @@
 """explain, calibrate, train --grid auto and train --simulate, small."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from parallel.job.launch import mpiexec
 from parallel.performance import machine
+from tests.experiments.programs import program
 
 
 def explain(*arguments):
-    command = [sys.executable, "-m", "experiments.explain", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return program("experiments.explain", *arguments)
 
 
 def test_the_plan_is_printed_with_its_costs_and_the_runner_ups():

@@ -11,7 +11,7 @@ from experiments.papers.grabaskas2018_runs import Line, Run, lines, published, r
 from nn import network_names
 from parallel.job.launch import mpiexec
 from parallel.performance.machine import read
-from tests.experiments.test_programs import program
+from tests.experiments.programs import program
 
 
 def test_what_was_published_agrees_with_itself():

@@ -1,8 +1,6 @@
 """Predicted sweeps, their figures, thresholds, and the explanation of a published set-up. Nothing here is measured."""
 
 import json
-import subprocess
-import sys
 from math import log2
 
 import pytest
@@ -17,16 +15,12 @@ from parallel.performance import machine
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import Planner
 from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
 
 CORI = machine.read("cori-haswell")
 SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(predicted_reports.ALL_SCHEMES), "batch_size": 32,
             "dtype": "float32", "plan": "fewest-bytes"}  # fmt: skip
 SWEEP = ["experiments.sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
-
-
-def program(*arguments):
-    """A program run as a user would, alone."""
-    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")

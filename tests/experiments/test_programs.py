@@ -1,9 +1,7 @@
-"""sweep, plot, check, scatter, reproduce and bench, small."""
+"""sweep, plot, check, scatter, reproduce, bench and predictions_table, small."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,7 @@ from experiments.benchmarks import bench_serial
 from experiments.check import problems
 from parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
-
-
-def program(*arguments):
-    """A program run as a user would, alone."""
-    return subprocess.run([sys.executable, "-m", *map(str, arguments)], capture_output=True, text=True, timeout=300)
+from tests.experiments.programs import program
 
 
 @pytest.fixture(scope="module")
@@ -302,3 +296,10 @@ def test_the_table_of_the_peer_comparison():
     text = bench.table(results)
     assert text == Path("results/bench.md").read_text()
     assert text.count("\n| ") == len(results["ratios"]) + 1
+
+
+def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):
+    reports = sorted(Path("results/predictions").glob("*.json"))
+    finished = program("experiments.predictions_table", *reports, "--out", tmp_path / "predictions.md")
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "predictions.md").read_text() == Path("results/predictions.md").read_text()

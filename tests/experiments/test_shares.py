@@ -1,13 +1,12 @@
 """Uneven shares of samples, rows, kernels and neurons: every program that takes --shares trains and prices what it says."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from experiments.common.options import shares_of
 from parallel.job.launch import mpiexec
+from tests.experiments.programs import program
 
 TRAIN = [
     "-m",
@@ -75,8 +74,7 @@ def test_shares_of_an_unknown_axis_or_one_that_is_named_twice_are_refused():
 
 
 def explained(*arguments):
-    command = [sys.executable, "-m", "experiments.explain", "--net", "mlp:512,512,relu", "--ranks", "4", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return program("experiments.explain", "--net", "mlp:512,512,relu", "--ranks", 4, *arguments)
 
 
 def test_explain_prices_the_rank_with_the_largest_share():

@@ -12,6 +12,7 @@ import pytest
 import datasets
 from datasets import mnist
 from experiments import overlap
+from experiments.train import options as options_of_train
 from parallel.grid.process_grid import parse_grid
 from parallel.job.launch import mpiexec
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
@@ -351,6 +352,9 @@ def test_help_is_complete_and_printed_once():
         "--report",
     ):
         assert option in finished.stdout
+    for action in options_of_train()._actions:
+        assert action.help, f"{action.option_strings} has no help"
+        assert all(name in finished.stdout for name in action.option_strings)
 
 
 def test_runs_serially_without_mpiexec(tmp_path):
