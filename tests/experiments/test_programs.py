@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments import bench, plot, sweep
@@ -49,8 +50,17 @@ def test_the_figure_is_drawn(swept, tmp_path):
     finished = program("experiments.plot", "speedup", swept, "--out", tmp_path / "figure.png")
     assert finished.returncode == 0, finished.stderr
     assert is_figure(tmp_path / "figure.png")
-    values = plot.speedups(plot.read(swept))
-    assert all(values[net, (1, 1, 1)][0] == pytest.approx(1, abs=0.5) for net in ("mlp:8,8,relu", "mlp:16,relu"))
+
+
+def test_speedups_are_over_the_median_time_of_the_serial_runs(swept):
+    reports = plot.read(swept)
+    for report in reports:
+        report["seconds_per_step"]["median"] = 6.0 / report["P"]
+    repeats = [report for report in reports if report["net"] == "mlp:16,relu" and report["grid"] == "batch=2,model=1"]
+    repeats[0]["seconds_per_step"]["median"] = 1.5
+    values = plot.speedups(reports)
+    assert len(values) == 12 and values.pop(("mlp:16,relu", (2, 1, 1))) == (3, 2, 4)
+    assert all(value == (np.prod(grid),) * 3 for (_, grid), value in values.items())
 
 
 def test_the_title_and_the_legend_of_the_figure_stay_apart(swept):
