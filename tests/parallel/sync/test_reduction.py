@@ -86,7 +86,7 @@ def test_every_reduction_of_image_networks_equals_serial(comm):
     check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7))
 def test_two_levels_equal_serial(comm, monkeypatch):
     """Several nodes, the last of which may have fewer ranks."""
     for number in range(1, min(comm.size, 4)) if comm.size < 6 else (3,):
@@ -171,7 +171,7 @@ def test_float16_sums_pass_on_what_is_not_finite(comm):
     assert not np.isfinite(array[0]) and np.isnan(array[6])
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_float16_gradients_train_as_well(comm):
     """The difference from the serial network is that of rounding to float16: no larger, and not that of float64."""
     losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
@@ -253,7 +253,7 @@ def test_unknown_reductions_are_refused(comm):
                 parallelize(mlp_net(), grid, **options)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7))
 def test_gathers_hidden_behind_products_equal_serial(comm, monkeypatch):
     """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were. The first rank of the
     axis model holds nothing where the shares are uneven."""

@@ -153,7 +153,7 @@ INPUT_GRADIENTS = [  # network, shape of a sample, plans
 ]  # fmt: skip
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
     for make, shape, plans in INPUT_GRADIENTS:
         serial = make()

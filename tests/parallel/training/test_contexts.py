@@ -108,7 +108,7 @@ def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(co
             assert np.allclose(found, expected, rtol=1e-12, atol=1e-14), schedule
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_gathers_behind_products_are_kept_apart(comm, monkeypatch):
     if not is_cpu():
         return  # there are none

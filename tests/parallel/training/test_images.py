@@ -135,7 +135,7 @@ def many_channels():
     return [Conv2d(3, 50, 3, padding=1), ReLU(), Conv2d(50, 49, 5, padding=2), ReLU(), MaxPool2d(2), Flatten(), Linear(3136, 5)]
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_blocks_of_many_channels_equal_serial(comm):
     shape, rng = (16, 16, 3), np.random.default_rng(0)
     same = [(rng.standard_normal((6, *shape)).astype(np.float32), rng.integers(0, 5, 6))] * 3
@@ -148,7 +148,7 @@ def test_blocks_of_many_channels_equal_serial(comm):
         assert error(state, expected) < 1e-4, (sizes, plan)
 
 
-@mpi(3, 4, 8, long=(8,))
+@mpi(3, 4, 8, long=(4, 8))
 def test_same_grid_twice_is_bitwise_equal(comm):
     for sizes, plan in product(grids(comm.size, AXES), ("fewest-bytes", "conv=replicate,linear=out")):
         runs = []

@@ -63,7 +63,7 @@ def trained(comm, sizes, count, batch_size, period, momentum=0.0, norm=False, **
     return state, simulated(x, y, order, sizes.get("batch", 1), batch_size, period, momentum, norm)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7))
 def test_replicas_are_those_of_a_serial_simulation(comm):
     for count in (*SIZES, 3):  # 3 samples on 5 ranks: two have none
         for batch_size, period, momentum in ((1, 1, 0.0), (1, 3, 0.9), (2, 2, 0.0), (3, 100, 0.5)):
@@ -71,7 +71,7 @@ def test_replicas_are_those_of_a_serial_simulation(comm):
             assert error(state, expected) < 1e-12
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_a_replica_may_itself_be_spread(comm):
     for count, sizes in product(SIZES, grids(comm.size)):
         across = {"batch": sizes["batch"], "height": sizes["model"]}

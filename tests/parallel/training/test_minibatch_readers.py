@@ -44,7 +44,7 @@ def test_readers_agree(comm):
                     assert np.array_equal(other_x, x) and np.array_equal(other_y, y), (sizes, plan)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7))
 def test_readers_of_images_agree(comm):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (29, 7, 5, 3)).astype(np.uint8)

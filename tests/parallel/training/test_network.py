@@ -73,7 +73,7 @@ def test_ten_steps_equal_serial(comm):
             assert_same(found, expected, tolerance, f"{layers.__name__} {dtype.__name__} {sizes} {plan}")
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7))
 def test_every_optimizer_equals_serial(comm):
     """Also where each rank updates its shard alone."""
     case = wide, "mse", np.float64, (13, 5, 1)
