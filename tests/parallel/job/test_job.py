@@ -1,5 +1,6 @@
 """However a job fails, all its ranks end in time, it says why, and it leaves no process and no file behind."""
 
+import contextlib
 import glob
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -49,9 +51,16 @@ def open_mpi_sessions():
 
 
 def ranks_alive(module="tests.parallel.job.failing"):
-    """Processes that run a module."""
-    found = subprocess.run(["ps", "-eo", "pid,stat,args"], capture_output=True, text=True).stdout.splitlines()
-    return [line for line in found if f"-m {module}" in line and " Z" not in line]
+    """The ids of the processes that run a module. A process that has ended has no command line any more.
+
+    From /proc, not from ps, which cuts the lines at the width that the variable COLUMNS gives.
+    """
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if f"\0-m\0{module}\0".encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 def job(way, ranks=3, timeout=60):
@@ -122,11 +131,13 @@ def test_a_hung_rank_is_ended_by_the_watchdog():
 def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted):
     """The system hands a signal to any thread of a process. If that is not the one that waits, it goes on waiting."""
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
+    over = threading.Event()  # so that no later test is interrupted
 
     def interrupt():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         while len(ranks_alive()) < 3:
-            time.sleep(0.05)
+            if over.wait(0.05):
+                return
         time.sleep(1)  # the last output of the job, which wakes the thread that waits, has come
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -137,6 +148,7 @@ def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted):
         with pytest.raises(KeyboardInterrupt):
             job("hung")
     finally:
+        over.set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         signal.signal(signal.SIGINT, kept)
 
