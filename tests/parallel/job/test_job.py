@@ -39,7 +39,7 @@ def nothing_left():
     while orphaned_segments(started) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not orphaned_segments(started)
-    assert not ranks_alive()
+    assert not processes_running()
 
 
 def open_mpi_sessions():
@@ -50,10 +50,11 @@ def open_mpi_sessions():
     }
 
 
-def ranks_alive(module="tests.parallel.job.failing"):
-    """The ids of the processes that run a module. A process that has ended has no command line any more.
+def processes_running(module="tests.parallel.job.failing"):
+    """The ids of the processes whose command runs a module: its ranks and their mpiexec.
 
-    From /proc, not from ps, which cuts the lines at the width that the variable COLUMNS gives.
+    They are read from /proc, where a process that has ended has no command any more. The lines of ps would be cut at the
+    width that the variable COLUMNS gives.
     """
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -135,7 +136,7 @@ def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted):
 
     def interrupt():
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        while len(ranks_alive()) < 3:
+        while len(processes_running()) < 4:  # mpiexec and three ranks
             if over.wait(0.05):
                 return
         time.sleep(1)  # the last output of the job, which wakes the thread that waits, has come
@@ -179,16 +180,16 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
     started = time.time()
     sweep = subprocess.Popen([sys.executable, "-m", "experiments.sweep", *arguments], stderr=subprocess.PIPE)
-    while not ranks_alive("experiments.train"):
+    while not processes_running("experiments.train"):
         time.sleep(0.05)
     time.sleep(1)  # until the ranks have entered MPI
     launcher = subprocess.run(["ps", "-o", "pid=", "--ppid", str(sweep.pid)], capture_output=True, text=True).stdout.split()
     sweep.send_signal(number)
     sweep.communicate(timeout=20)
     deadline = time.monotonic() + 10
-    while ranks_alive("experiments.train") and time.monotonic() < deadline:
+    while processes_running("experiments.train") and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not ranks_alive("experiments.train")
+    assert not processes_running("experiments.train")
     assert not out.exists()
     if number == signal.SIGKILL:  # then it could not clean up
         remove_orphaned_segments(started)
