@@ -11,13 +11,13 @@ METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of 
 class SpanObserver(Observer):
     """A context manager that records every pass of a network on this rank, while it is open, as a span of time.
 
-    net: a ParallelSequential. Its passes are those of its layers, the loss, the optimizer and the reader; `nn/observer.py`
-    defines them. Spans may lie within others. On a GPU each pass waits for the computations that it started, so that the
-    spans are right; a step then takes a little longer.
+    net: a ParallelSequential, or a Sequential if the subclass has a `timer` of its own. Its passes are those of its layers, the
+    loss, the optimizer and the reader; `nn/observer.py` defines them. Spans may lie within others. On a GPU each pass waits for
+    the computations that it started, so that the spans are right; a step then takes a little longer.
 
     A subclass provides `record`, which is called at the end of each span with a tuple (what, start, stop, inner, step). what: a
-    tuple (name, kind, phase), such as ("0", "Conv2d", "forward"). start, stop: seconds on the clock of the grid's tally.
-    inner: the seconds of it that were spent in spans and collectives within it. step: the training step.
+    tuple (name, kind, phase), such as ("0", "Conv2d", "forward"). start, stop: seconds by `timer`. inner: the
+    seconds of it that were spent in spans and collectives within it. step: the training step.
     A subclass may set `end_step`, the first step that is not recorded any more. If it overrides `collective` or `advanced`, it
     must call the methods of this class too.
     """
@@ -26,12 +26,12 @@ class SpanObserver(Observer):
     hears_collectives = True
 
     def __init__(self, net):
-        self.net, self.tally = net, net.grid.tally
+        self.net = net
         self._open = []  # for each span under way: its start, and what `_inner` was in the span around it
         self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
-        self.clock = self.tally.clock.now
+        self.clock = self.timer()
         self.net.observe(self)
         return self
 
@@ -39,6 +39,10 @@ class SpanObserver(Observer):
         self.net.forget(self)
         self._open.clear()
         self._inner = 0.0
+
+    def timer(self):
+        """The function that tells the time in seconds. It is asked for on entering: a simulation has a clock of its own."""
+        return self.net.grid.tally.clock.now
 
     def begin(self, thing, phase, context):
         self._open.append((self.clock(), self._inner))

@@ -34,13 +34,13 @@ class Trace(SpanObserver):
 
     def __enter__(self):
         self.end_step = self.net.step + self.steps
-        self.comparisons = [self.tally.clock.compare(self.net.grid.comm)]
+        self.comparisons = [self.net.grid.tally.clock.compare(self.net.grid.comm)]
         return super().__enter__()
 
     def __exit__(self, kind, *exception):
         super().__exit__(kind, *exception)
         if kind is None:  # after an exception the other ranks may not take part
-            self.comparisons.append(self.tally.clock.compare(self.net.grid.comm))
+            self.comparisons.append(self.net.grid.tally.clock.compare(self.net.grid.comm))
 
     def collective(self, *call):
         super().collective(*call)
