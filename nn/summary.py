@@ -61,6 +61,10 @@ def table(net, shape, batch_size):
     mebibytes = sum(row.elements for row in total) * batch_size * net.dtype.itemsize / 2**20
     lines.append(("total", f"{parameters * net.dtype.itemsize / 2**20:.1f} MiB of parameters", "", f"{parameters:,}",
                   f"{sum(row.flops for row in total) * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
-    widths = [max(len(line[i]) for line in lines) for i in range(6)]
-    sides = "<<>>>>"
+    return aligned(lines, "<<>>>>")
+
+
+def aligned(lines, sides):
+    """Lines of cells, which are texts, as one text with straight columns. sides: "<" or ">" for each column."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join("  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(line, sides, widths)).rstrip() for line in lines)
