@@ -1,8 +1,10 @@
-"""Print what a network is made of: shapes, parameters, operations and bytes.
+"""Print what a network is made of: shapes, parameters, operations and bytes. Or measure how fast its layers are.
 
 python -m experiments.summary --net vgg16 --batch-size 8
+python -m experiments.summary --net resnet20 --batch-size 32 --measure
 """
 
+from experiments.common import layer_times
 from experiments.common.options import Parser, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names, summary
@@ -17,10 +19,19 @@ def main():
     )
     parser.add_argument("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
     parser.add_argument("--batch-size", type=whole(1), default=1, metavar="B", help="samples in the minibatch")
+    words = "train on made-up data, and print how long each layer takes and how close it is to the limits of the machine"
+    parser.add_argument("--measure", action="store_true", help=words)
+    words = "with --measure: how many training steps to time (default: as many as take three seconds, and at least three)"
+    parser.add_argument("--steps", type=whole(1), help=words)
     args = parser.parse_args()
+    if args.steps and not args.measure:
+        parser.error("--steps needs --measure: without it, nothing is timed")
     with user_input():
         net = published(args.net, args.shape, args.outputs)
-        print(summary.table(net, net.input_shape, args.batch_size))
+        if args.measure:
+            print(layer_times.measured_table(net, args.batch_size, args.steps))
+        else:
+            print(summary.table(net, net.input_shape, args.batch_size))
 
 
 if __name__ == "__main__":
