@@ -133,6 +133,7 @@ SMALL = {
     ".venv/bin/python -m experiments.thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
     ".venv/bin/python -m experiments.laugier2018_predicted": Small(),
     ".venv/bin/python -m experiments.summary --net vgg16 --batch-size 8": Small(),
+    ".venv/bin/python -m experiments.summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.trace_cost": Small("--rounds 3"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.scatter --grid batch=2,model=2": Small("--repeats 1"),
