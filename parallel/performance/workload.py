@@ -15,7 +15,8 @@ import numpy as np
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
 from nn.conv_pool import MIN_FUSED_BYTES
-from nn.convolution import algorithm, scattering_cost
+from nn.convolution import algorithm
+from nn.patches import scattering_cost
 from nn.pool import Pool2d
 from nn.sequence import has_parameters, leaves
 from nn.workspace import BLOCK_BYTES
