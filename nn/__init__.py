@@ -2,6 +2,7 @@
 
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from nn.batch_norm import BatchNorm
 from nn.branches import Concat, Flatten, Residual
 from nn.context import Context
 from nn.conv import Conv2d
@@ -10,9 +11,9 @@ from nn.early_stopping import EarlyStopping
 from nn.layer import Layer, Parameter
 from nn.linear import Linear
 from nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
-from nn.norm import BatchNorm, LocalResponseNorm
 from nn.optimizers import SGD
 from nn.pool import AvgPool2d, MaxPool2d
+from nn.response_norm import LocalResponseNorm
 from nn.sequential import Sequential
 
 __all__ = [

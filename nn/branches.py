@@ -1,11 +1,21 @@
 """Layers without parameters that change the structure: `Flatten`, and the branching layers `Residual` and `Concat`."""
 
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 
 from nn.device import xp
+from nn.fusion import fuse
 from nn.layer import Layer
-from nn.sequence import backward, forward, input_gradients, name_and_order, output_shape, parameter_gradients
+from nn.sequence import (
+    backward,
+    backward_without_input,
+    forward,
+    input_gradients,
+    name_and_order,
+    output_shape,
+    parameter_gradients,
+)
 
 
 class Flatten(Layer):
@@ -49,10 +59,15 @@ class Branching(Layer):
     output_may_be_overwritten = True
     has_fused_backward = True
 
+    @cached_property
+    def executed_branches(self):
+        """The layers of the branches as they run: see `nn/fusion.py`."""
+        return [fuse(branch) for branch in self.children]
+
     def forward(self, x, context):
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = None
-        return self._join([forward(branch, x, context) for branch in self.children], kept)
+        return self._join([forward(branch, x, context) for branch in self.executed_branches], kept)
 
     def backward(self, dy, context):
         return self._through_branches(dy, context, backward)
@@ -60,10 +75,18 @@ class Branching(Layer):
     def gradients(self, dy, context):
         kept = context[self]
         if kept.pop("for_gradients"):
-            for branch in reversed(self.children):
+            for branch in reversed(self.executed_branches):
                 parameter_gradients(branch, context)
         else:
-            kept.for_input_gradient = context.run(self, "backward", dy)
+            dx = context.run(self, "backward", dy)
+            kept.for_input_gradient = kept.workspace("dx", dx.shape, dx.dtype)
+            xp.copyto(kept.for_input_gradient, dx)
+
+    def backward_without_input(self, dy, context):
+        """Write the gradients of all parameters in the branches, but do not compute the gradient of the input."""
+        for branch, piece in zip(self.executed_branches, self._split(dy, context[self])):
+            with context.holding(dy):
+                backward_without_input(branch, piece, context)
 
     def input_gradient(self, dy, context):
         kept = context[self]
@@ -78,22 +101,23 @@ class Branching(Layer):
 
         branch_backward: the function that computes it for one branch, `backward` or `input_gradients` of `nn/sequence.py`.
         """
-        kept, dx = context[self], None
-        for branch, piece in zip(self.children, self._split(dy, kept)):
-            gradient = branch_backward(branch, piece, context)
-            if dx is None:
-                dx = kept.workspace("dx", gradient.shape, gradient.dtype)
-                xp.copyto(dx, gradient)
-            else:
-                xp.add(dx, gradient, out=dx)
-        return dx
+        total = None
+        for branch, piece in zip(self.executed_branches, self._split(dy, context[self])):
+            with context.holding(dy, *([] if total is None else [total])):
+                gradient = branch_backward(branch, piece, context)
+                if total is None:
+                    total = gradient
+                    continue
+                own = [array for array in (total, gradient) if not xp.may_share_memory(array, dy)]
+                total = xp.add(total, gradient, out=own[0] if own else context.gradient_space(total.shape, dy))
+        return total
 
     def _join(self, pieces, kept):
         """The output of the layer from those of its branches. kept: the layer's entry in the context."""
         raise NotImplementedError
 
     def _split(self, dy, kept):
-        """The gradients of the branches' outputs from that of the layer's, as arrays that the branches may overwrite."""
+        """Yield the gradient of each branch's output from that of the layer's, as an array that the branch may overwrite."""
         raise NotImplementedError
 
 
@@ -117,12 +141,20 @@ class Residual(Branching):
 
     def _join(self, pieces, kept):
         a, b = pieces
+        for branch, piece in zip(self.executed_branches, pieces):
+            if branch and branch[-1].output_may_be_overwritten:
+                return xp.add(a, b, out=piece)
         return xp.add(a, b, out=kept.workspace("y", a.shape, a.dtype))
 
     def _split(self, dy, kept):
-        copied = kept.workspace("dy", dy.shape, dy.dtype)  # the branch may overwrite dy before the shortcut reads it
-        xp.copyto(copied, dy)
-        return dy, copied
+        branch, _ = self.executed_branches
+        if branch and branch[-1].overwrites_gradient:
+            copied = kept.workspace("dy", dy.shape, dy.dtype)
+            xp.copyto(copied, dy)
+            yield copied
+        else:
+            yield dy
+        yield dy
 
     def output_shape(self, shape):
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
@@ -161,12 +193,10 @@ class Concat(Branching):
         return y
 
     def _split(self, dy, kept):
-        pieces = []
-        for number, (width, part) in enumerate(zip(kept.widths, parts(kept.widths))):
-            piece = kept.workspace(f"dy {number}", (*dy.shape[:-1], width), dy.dtype)
+        for width, part in zip(kept.widths, parts(kept.widths)):
+            piece = kept.workspace("dy", (*dy.shape[:-1], width), dy.dtype)
             piece[...] = dy[..., part]
-            pieces.append(piece)
-        return pieces
+            yield piece
 
     def output_shape(self, shape):
         shapes = [output_shape(branch, shape) for branch in self.branches]

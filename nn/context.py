@@ -5,6 +5,8 @@ a `Context`, which the caller owns. So several micro-batches can be in flight in
 and their passes may come in any order.
 """
 
+from contextlib import contextmanager
+
 from nn.device import xp
 from nn.workspace import Workspace
 
@@ -64,7 +66,7 @@ class Context(dict):
         super().__init__()
         self.training = training
         self.begin(seed=0, step=0, batch_size=batch_size)
-        self._gradients = Workspace(), Workspace()
+        self._gradients, self._held = [Workspace(), Workspace()], []
 
     def begin(self, seed, step, batch_size, first=0, minibatch_size=None):
         """Start the next minibatch or micro-batch: see the class for the arguments. minibatch_size: batch_size by default."""
@@ -78,14 +80,24 @@ class Context(dict):
     def gradient_space(self, shape, dy):
         """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
-        All layers share two buffers in turn, because a gradient is no longer needed once the preceding layer has computed
-        its own. A layer that needs a gradient for longer must copy it.
+        All layers share a few buffers in turn, because a gradient is no longer needed once the preceding layer has computed
+        its own. A layer that needs a gradient for longer must copy it, or hold it while other layers run.
         """
         for buffer in self._gradients:
             space = buffer("gradient", shape, dy.dtype)
-            if not xp.may_share_memory(space, dy):
+            if not any(xp.may_share_memory(space, array) for array in (dy, *self._held)):
                 return space
-        raise AssertionError("a gradient lies in both buffers")
+        self._gradients.append(Workspace())
+        return self._gradients[-1]("gradient", shape, dy.dtype)
+
+    @contextmanager
+    def holding(self, *arrays):
+        """Within this block, `gradient_space` returns no memory of these arrays."""
+        self._held += arrays
+        try:
+            yield
+        finally:
+            del self._held[len(self._held) - len(arrays) :]
 
     @property
     def nbytes(self):

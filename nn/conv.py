@@ -25,6 +25,7 @@ class Conv2d(Layer):
 
     output_may_be_overwritten = takes_images = True
     kind = "conv"
+    overwrites_gradient = False
     has_fused_backward = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):

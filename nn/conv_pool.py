@@ -8,23 +8,11 @@ machine compete.
 
 from itertools import groupby
 
-from nn.conv import Conv2d
 from nn.device import is_cpu, xp
 from nn.layer import Layer
-from nn.pool import MaxPool2d
 from nn.workspace import scratch
 
 MIN_FUSED_BYTES = 1 << 22  # the size of the convolution's output from which it is too large to stay in the cache
-
-
-def fuse_max_pooling(layers):
-    """The layers, with each Conv2d that a MaxPool2d follows directly replaced, together with it, by one PooledConv2d."""
-    joined = []
-    for layer in layers:
-        if joined and type(layer) is MaxPool2d and type(joined[-1]) is Conv2d:
-            layer = PooledConv2d(joined.pop(), layer)
-        joined.append(layer)
-    return joined
 
 
 class PooledConv2d(Layer):
@@ -35,6 +23,7 @@ class PooledConv2d(Layer):
     """
 
     output_may_be_overwritten = True
+    overwrites_gradient = False
     has_fused_backward = True
 
     def __init__(self, conv, pool):

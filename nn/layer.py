@@ -93,6 +93,7 @@ class Layer:
     buffers = ()  # the Buffer objects of this layer
     children = ()  # the branches of a layer that contains other layers: one list of layers for each branch
     output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
+    overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output
     in_place = False  # whether this layer may overwrite its input; set by the network
     is_monotone = False  # whether this is an elementwise function that never decreases
     is_max_pooling = False

@@ -23,6 +23,7 @@ class Linear(Layer):
 
     output_may_be_overwritten = True
     kind = "linear"
+    overwrites_gradient = False
 
     def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
         inputs, outputs = whole_number(inputs, "Linear: inputs"), whole_number(outputs, "Linear: outputs")

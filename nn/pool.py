@@ -18,6 +18,7 @@ class Pool2d(Layer):
     """
 
     output_may_be_overwritten = takes_images = True
+    overwrites_gradient = False
 
     def __init__(self, kernel, stride=None, padding=0):
         self.window = make_window(kernel, kernel if stride is None else stride, padding, self)

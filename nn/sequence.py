@@ -92,6 +92,27 @@ def backward(layers, dy, context):
     return dy
 
 
+def backward_without_input(layers, dy, context):
+    """Write the gradients of all parameters of the layers, but do not compute the gradient of the first layer's input."""
+    first, behind = split_at_first_parameters(layers)
+    for layer in first:
+        dy = backward(behind, dy, context)
+        if layer.children:
+            layer.backward_without_input(dy, context)
+            return
+        context.run(layer, "gradients", dy)
+        context.written(layer)
+
+
+def split_at_first_parameters(layers):
+    """(the first layer that has parameters, as a list of one; the layers behind it). Both are empty if no layer has any.
+
+    Without parameters in front of that layer, its input's gradient may not be needed.
+    """
+    first = next((i for i, layer in enumerate(layers) if has_parameters(layer)), len(layers))
+    return layers[first : first + 1], layers[first + 1 :]
+
+
 def input_gradients(layers, dy, context):
     """One half of the backward pass: returns the gradient of the first layer's input.
 

@@ -7,21 +7,22 @@ import numpy as np
 
 from nn.arguments import network_dtype, sample_shape, seed_number
 from nn.context import Context
-from nn.conv_pool import fuse_max_pooling
 from nn.device import empty, to_device, to_host
 from nn.divergence import Diverged, explain_divergence
+from nn.fusion import fuse
 from nn.minibatch_checks import as_input, checked_minibatch
 from nn.observer import Observable, observed
 from nn.sequence import (
     backward,
+    backward_without_input,
     forward,
-    has_parameters,
     input_gradients,
     keep_gradient,
     leaves,
     name_and_order,
     output_shape,
     parameter_gradients,
+    split_at_first_parameters,
 )
 from nn.window import take
 
@@ -151,18 +152,8 @@ class Sequential(Observable):
 
     @cached_property
     def executed_layers(self):
-        """The layers that the passes call: `layers`, with pairs replaced by fused layers (`nn/conv_pool.py`)."""
-        return fuse_max_pooling(self.layers)
-
-    @cached_property
-    def _split_at_first_parameters(self):
-        """(the first of `executed_layers` that has parameters, as a list of one; the layers after it).
-
-        Both lists are empty if no layer has parameters. Nobody needs the gradient of the input of that layer.
-        """
-        layers = self.executed_layers
-        first = next((i for i, layer in enumerate(layers) if has_parameters(layer)), len(layers))
-        return layers[first : first + 1], layers[first + 1 :]
+        """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/fusion.py`)."""
+        return fuse(self.layers)
 
     def backward(self, dy, context, input_gradient=False):
         """Write the gradients of all parameters to `grads`.
@@ -174,11 +165,7 @@ class Sequential(Observable):
         self._attach_observer(context)
         if input_gradient:
             return backward(self.executed_layers, dy, context)
-        first, behind = self._split_at_first_parameters
-        for layer in first:
-            context.run(layer, "gradients", backward(behind, dy, context))
-            if layer.parameters:
-                context.written(layer)
+        backward_without_input(self.executed_layers, dy, context)
         return None
 
     def input_gradients(self, dy, context, input_gradient=False):
@@ -190,7 +177,7 @@ class Sequential(Observable):
         self._attach_observer(context)
         if input_gradient:
             return input_gradients(self.executed_layers, dy, context)
-        first, behind = self._split_at_first_parameters
+        first, behind = split_at_first_parameters(self.executed_layers)
         for layer in first:
             dy = input_gradients(behind, dy, context)
             keep_gradient(layer, dy, context)

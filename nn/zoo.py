@@ -20,11 +20,12 @@ pooling, twice, and one fully connected layer. It does not say which normalisati
 from math import prod
 
 from nn.activations import Dropout, ReLU, Tanh
+from nn.batch_norm import BatchNorm
 from nn.branches import Flatten, Residual
 from nn.conv import Conv2d
 from nn.linear import Linear
-from nn.norm import BatchNorm, LocalResponseNorm
 from nn.pool import AvgPool2d, MaxPool2d
+from nn.response_norm import LocalResponseNorm
 from nn.sequence import output_shape
 
 

@@ -1,0 +1,263 @@
+"""Batch normalisation, and the ReLU that follows it in the same passes over the memory.
+
+The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
+written. The images are processed in pieces that stay in the cache: forward reads them twice, for the statistics and to write
+the output; backward reads x and dy, too, twice. On a piece all operations are on flat arrays, for which the vectors of the
+channels are repeated, because NumPy is slow in loops over few channels. Sums over a piece are products with ones.
+"""
+
+from math import prod
+
+import numpy as np
+
+from nn import device
+from nn.arguments import whole_number
+from nn.device import xp
+from nn.gemm import column_sums
+from nn.layer import Buffer, Layer, Parameter
+from nn.workspace import scratch
+
+PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
+
+
+class BatchNorm(Layer):
+    """y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel (Ioffe and Szegedy 2015, algorithm 1).
+
+    x: (n, features) or (n, H, W, channels). In training, mean and variance are those of the *global* minibatch, over samples
+    and pixels. In evaluation they are the running mean and variance: exponential moving averages over the minibatches,
+    updated as running <- (1 - momentum) running + momentum newest. As in PyTorch, the running variance averages the unbiased
+    variances.
+
+    channels: the global number of channels. eps: above 0. momentum: in [0, 1]. columns: the channels that this process
+    holds, a slice or an index array; by default all. Raises ValueError for values out of range.
+    """
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+
+    def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
+        channels = whole_number(channels, "BatchNorm: channels")
+        if not eps > 0 or not 0 <= momentum <= 1:
+            raise ValueError(f"BatchNorm({channels}): eps must be above 0 and momentum in [0, 1], not {eps} and {momentum}")
+        self.channels, self.eps, self.momentum = channels, eps, momentum
+        index = (slice(0, channels) if columns is None else columns,)
+        self.gamma = Parameter("weight", (channels,), index=index, fill=1.0)
+        self.beta = Parameter("bias", (channels,), index=index)
+        self.mean = Buffer("running_mean", (channels,), index=index)
+        self.variance = Buffer("running_var", (channels,), index=index, fill=1.0)
+        self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
+
+    def sum_over_ranks(self, sums):
+        """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
+
+        Here there are no other ranks; a parallel network replaces this by an all-reduce.
+        """
+        return sums
+
+    def forward(self, x, context):
+        return self.normalise(x, context)
+
+    def normalise(self, x, context, relu=None):
+        """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
+        kept = context[self]
+        kept.for_gradients = kept.for_input_gradient = kept.x = None
+        if context.training:
+            kept.x, kept.relu = x, relu
+            kept.mean, variance = self._statistics(x, kept)
+        else:
+            kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
+        kept.inverse = 1 / xp.sqrt(variance + self.eps)
+        kept.scale = self.gamma.value * kept.inverse
+        kept.shift = self.beta.value - kept.mean * kept.scale
+        y = kept.workspace("y", x.shape, x.dtype)
+        for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
+            xp.multiply(x_piece, scale, out=y_piece)
+            xp.add(y_piece, shift, out=y_piece)
+            if relu:
+                relu.activate(y_piece, y_piece)
+        if relu:
+            self._report(relu, "forward", context)
+        return y
+
+    @staticmethod
+    def _report(relu, phase, context):
+        """Tell the observer about a pass of the ReLU; its time is part of that of the BatchNorm."""
+        context.begin_pass(relu, phase)
+        context.end_pass(relu, phase)
+
+    def _statistics(self, x, kept):
+        """The mean and the variance of the global minibatch for each channel, float64. Updates the running ones.
+
+        The squares are those of the differences from the mean of the first piece, which is near the mean of all pieces.
+        """
+        channels = x.shape[-1]
+        near = self._near_mean(x)
+        sums = xp.zeros((2, channels), xp.float64)
+        for x_piece, near_piece in pieces((x,), (near,)):
+            difference = scratch("difference", x_piece.shape, x.dtype)
+            xp.subtract(x_piece, near_piece, out=difference)
+            xp.add(sums[0], channel_sums(difference, channels), out=sums[0])
+            xp.multiply(difference, difference, out=difference)
+            xp.add(sums[1], channel_sums(difference, channels), out=sums[1])
+        rows = prod(x.shape[:-1])
+        totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
+        totals[:channels] = sums[0] + rows * near.astype(xp.float64)
+        totals[channels] = rows
+        self.sum_over_ranks(totals)
+        kept.count = max(float(totals[channels]), 1.0)
+        mean = totals[:channels] / kept.count
+        apart = mean - near
+        squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
+        self._update_running(mean, squares / max(kept.count - 1, 1.0))
+        return mean, xp.maximum(squares / kept.count, 0)
+
+    def _near_mean(self, x):
+        """The mean of the first samples for each channel, in the type of x."""
+        if not x.size:
+            return xp.zeros(x.shape[-1], x.dtype)
+        some = x[: max(1, PIECE // prod(x.shape[1:]))]
+        return channel_sums(some, x.shape[-1]) / prod(some.shape[:-1])
+
+    def _update_running(self, mean, variance):
+        """Update the running mean and variance. variance: the unbiased one of the newest minibatch."""
+        for buffer, newest in ((self.mean, mean), (self.variance, variance)):
+            old = buffer.value * (1 - self.momentum)
+            buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
+
+    def gradients(self, dy, context):
+        kept = context[self]
+        sums = kept.pop("for_gradients")
+        if sums is None:
+            kept.for_input_gradient = sums = self._sums(dy, context)
+        for parameter, gradient in zip(self.parameters, sums[::-1], strict=True):
+            parameter.grad[...] = gradient.astype(dy.dtype)
+
+    def _sums(self, dy, context):
+        """The sums over the local rows of dy and of dy times the normalised x: (2, channels), float64.
+
+        They are the gradients of beta and gamma. `input_gradient` needs them, too, summed over the ranks. If there is a
+        ReLU, dy becomes the gradient of the output before that: 0 where the output is 0.
+        """
+        kept = context[self]
+        self.check_trained(kept.x)
+        channels = len(kept.mean)
+        sums = xp.zeros((2, channels), xp.float64)
+        contiguous = xp.ascontiguousarray(dy)
+        vectors = kept.mean, kept.scale, -kept.shift
+        for x_piece, dy_piece, mean, scale, minus_shift in pieces((kept.x, contiguous), vectors):
+            if kept.relu:
+                keep_where_positive(x_piece, scale, minus_shift, dy_piece)
+            product = scratch("product", dy_piece.shape, dy.dtype)
+            xp.subtract(x_piece, mean, out=product)
+            xp.multiply(product, dy_piece, out=product)
+            xp.add(sums[0], channel_sums(dy_piece, channels), out=sums[0])
+            xp.add(sums[1], channel_sums(product, channels), out=sums[1])
+        if kept.relu:
+            self._report(kept.relu, "input_gradient", context)
+            if contiguous is not dy:
+                xp.copyto(dy, contiguous)
+        sums[1] *= kept.inverse
+        return sums
+
+    def input_gradient(self, dy, context):
+        """dx = scale (dy - mean of dy - normalised x * mean of (dy * normalised x)): scale dy - slope x - constant."""
+        kept = context[self]
+        sums = kept.pop("for_input_gradient")
+        if sums is None:
+            kept.for_gradients = sums = self._sums(dy, context)
+        means = self.sum_over_ranks(sums.flatten()).reshape(sums.shape) / kept.count
+        slope = kept.scale * kept.inverse * means[1]
+        constant = kept.scale * means[0] - slope * kept.mean
+        dx = context.gradient_space(dy.shape, dy)
+        vectors = kept.scale, slope, constant
+        for x_piece, dy_piece, dx_piece, scale, slope, constant in pieces((kept.x, dy, dx), vectors):
+            term = scratch("product", dy_piece.shape, dy.dtype)
+            xp.multiply(x_piece, slope, out=term)
+            xp.add(term, constant, out=term)
+            xp.multiply(dy_piece, scale, out=dx_piece)
+            xp.subtract(dx_piece, term, out=dx_piece)
+        return dx
+
+    def output_shape(self, shape):
+        if shape[-1] != self.channels:
+            raise ValueError(f"layer {self.name} {self!r} takes {self.channels} channels but gets {shape[-1]}")
+        return shape
+
+    def __repr__(self):
+        held = self.gamma.size
+        return f"BatchNorm({self.channels}{'' if held == self.channels else f', block of {held}'})"
+
+
+class RectifiedBatchNorm(Layer):
+    """A BatchNorm and the ReLU behind it, which keep their names and have entries of their own in the context."""
+
+    output_may_be_overwritten = True
+
+    def __init__(self, norm, relu):
+        self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
+
+    @property
+    def observed_as(self):
+        return self.norm
+
+    def forward(self, x, context):
+        return self.norm.normalise(x, context, self.relu)
+
+    def gradients(self, dy, context):
+        self.norm.gradients(dy, context)
+
+    def input_gradient(self, dy, context):
+        return self.norm.input_gradient(dy, context)
+
+    def __repr__(self):
+        return f"{self.norm!r}, {self.relu!r}"
+
+
+def pieces(arrays, vectors):
+    """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
+
+    On a CPU all are flat: pieces have PIECE elements, and in the vectors all channels are repeated as often. A GPU gets
+    everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of the arrays.
+    """
+    channels, dtype = arrays[0].shape[-1], arrays[0].dtype
+    if not device.is_cpu():
+        yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
+        return
+    if not arrays[0].size:
+        return
+    length = min(max(1, PIECE // channels) * channels, arrays[0].size)
+    vectors = [repeated(v, scratch(f"channels {i}", (length,), dtype)) for i, v in enumerate(vectors)]
+    flat = [a.reshape(-1) for a in arrays]
+    for start in range(0, flat[0].size, length):
+        some = [a[start : start + length] for a in flat]
+        yield *some, *(v[: some[0].size] for v in vectors)
+
+
+def repeated(vector, out):
+    """Fill `out`, whose size is a multiple of the vector's, with copies of the vector; returns it."""
+    filled = vector.size
+    out[:filled] = vector
+    while filled < out.size:  # by doubling, since copies of a few elements are slow
+        more = min(filled, out.size - filled)
+        out[filled : filled + more] = out[:more]
+        filled += more
+    return out
+
+
+def channel_sums(piece, channels):
+    """The sums of a piece for each channel: (channels,)."""
+    return column_sums(piece.reshape(-1, channels), scratch("channel sums", (channels,), piece.dtype))
+
+
+def keep_where_positive(x, scale, minus_shift, dy):
+    """Set dy to 0 in place except where x * scale - minus_shift > 0. All arrays are pieces that fit each other.
+
+    The sign bit of minus_shift - x * scale becomes a mask, because NumPy multiplies by booleans more slowly.
+    """
+    sign = scratch("sign", x.shape, x.dtype)
+    xp.multiply(x, scale, out=sign)
+    xp.subtract(minus_shift, sign, out=sign)
+    integers = np.dtype(f"i{x.itemsize}")
+    mask, bits = sign.view(integers), dy.view(integers)
+    xp.right_shift(mask, 8 * x.itemsize - 1, out=mask)
+    xp.bitwise_and(bits, mask, out=bits)
