@@ -30,6 +30,7 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
     # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
     "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
+    "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     "experiments.predictions_table": ("predictions",),
