@@ -179,12 +179,12 @@ def main():
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (bench_pydtnn.PYTHON if bench_pydtnn.PYTHON.exists() else None)
     parts = [
-        Part("serial", SERIAL, 7.0, serial_rows),
-        Part("conv", SHAPES, 2.0, conv_rows),
+        Part("serial", SERIAL, 7.5, serial_rows),
+        Part("conv", SHAPES, 2.5, conv_rows),
         Part("rank", TWO_RANKS, 4.0, rank_rows),
-        Part("sum", CASES, 0.5, sum_rows),
+        Part("sum", CASES, 0.3, sum_rows),
         Part("pydtnn", bench_pydtnn.CASES if python else [], 1.0, partial(pydtnn_rows, python=python)),
-        Part("memory", MEMORY, 1.5, memory_rows, "memory"),
+        Part("memory", MEMORY, 1.2, memory_rows, "memory"),
     ]
     cases = [case for part in parts for case in part.cases]
     names = {case.name for case in selected(cases, args)}
