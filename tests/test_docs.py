@@ -58,6 +58,7 @@ SMALL = {
     "make test-all": TARGET,
     "make test TESTS=tests/nn": TARGET,
     "make bench": TARGET,
+    'make bench BENCH="--quick --out /tmp/bench"': TARGET,
     "make check": TARGET,
     "make check RANKS=4": TARGET,
     "make venv": TARGET,

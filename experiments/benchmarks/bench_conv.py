@@ -3,7 +3,6 @@
 Forward and backward of one layer. PyTorch has images with channels first and with channels last: the faster one counts.
 """
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from experiments.common.options import Parser
 from nn import Context, Conv2d, Sequential
 from parallel.job.run import UserError, run_launcher
 
-ROUND_SECONDS = 0.2  # of each side in a round
+ROUND_SECONDS = 0.15  # of each side in a round
 FIRST_LAYER = 3  # up to so many input channels the layer is a network's first, which needs no gradient of its input
 TOLERANCE = 1e-4  # of the largest element
 
@@ -36,6 +35,11 @@ class Shape:
         padding = f", padding {self.padding}" if self.padding else ""
         window = f"{self.kernel}x{self.kernel} on {self.size}x{self.size}"
         return f"{self.inputs}-{self.outputs} {window}, batch {self.batch_size}{stride}{padding}"
+
+    @property
+    def large(self):
+        """Whether its images have many pixels, and so are no part of a quick run."""
+        return self.size > 32
 
 
 SHAPES = [
@@ -110,7 +114,7 @@ def check(name, ours, theirs):
 def main():
     parser = Parser(prog="bench_conv", description="Compare single convolutions with PyTorch's.")
     add_comparison(parser)
-    print(json.dumps(compared(SHAPES, conv_steps, ROUND_SECONDS, parser.parse_args(), "shapes")))
+    compared(SHAPES, conv_steps, ROUND_SECONDS, parser.parse_args(), "shapes")
 
 
 if __name__ == "__main__":

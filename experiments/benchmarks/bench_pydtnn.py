@@ -5,52 +5,58 @@ the program `pydtnn_peer.py`.
 """
 
 import json
-import math
 import subprocess
-import time
 from pathlib import Path
 
 from tqdm import tqdm
 
 from experiments.benchmarks.bench_ranks import job
-from experiments.benchmarks.bench_serial import Case
+from experiments.benchmarks.cases import CIFAR, MNIST, Case
+from experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
 from parallel.job.run import UserError, one_line
 
 PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up
 CASES = [
-    Case("mnist-cnn, batch 64", "mnist-cnn", (28, 28, 1), 10, 64, "cross-entropy", 0.5),
-    Case("cifar-cnn, batch 64", "cifar-cnn", (32, 32, 3), 10, 64, "cross-entropy", 0.5),
+    Case("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64, bound=0.5),
+    Case("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64, bound=0.5, large=True),
 ]
 
 
 def version(python):
     """The version of PyDTNN that an interpreter has; UserError if it has none."""
     # The import is tried as well: without an MPI library PyDTNN 3.11 is there but does not load.
-    printed = _run(python, "-c", "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))")
+    printed = _run(python, 60, "-c", "import pydtnn.model, importlib.metadata as m; print(m.version('pydtnn'))")
     return printed.splitlines()[-1]
 
 
-def pydtnn_ratios(case, python, rounds, steps, end=math.inf):
-    """Round by round: the time of our step over that of PyDTNN's, a process each.
+def pydtnn_ratios(case, python, rounds, steps, end):
+    """{"cpu", "wall": round by round, the time of our step over that of PyDTNN's}, a process each.
 
-    end: the moment after which no round begins.
+    end: the moment, of `time.monotonic`, at which it is over: what has then not ended is ended and does not count, so that
+    there may be fewer rounds, or none.
     """
-    peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net]
-    found = []
-    for _ in tqdm(range(rounds), unit=" rounds", delay=2, disable=None):
-        ours = job(1, "step_time", case, steps)["seconds"]
-        printed = _run(python, *peer, "--batch-size", case.batch_size, "--steps", steps)
-        found.append(ours / json.loads(printed.splitlines()[-1])["seconds"])
-        if time.monotonic() > end:
+    peer = ["-P", Path(__file__).with_name("pydtnn_peer.py"), "--net", case.net, "--batch-size", case.batch_size]
+    found = {"cpu": [], "wall": []}
+    for _ in tqdm(rounds_until(end, rounds), total=rounds, unit=" rounds", delay=2, disable=None):
+        try:
+            ours = job(1, "step_time", case, steps, end)
+            printed = _run(python, seconds_until(end), *peer, "--steps", steps)
+        except OutOfTime:
             break
+        theirs = json.loads(printed.splitlines()[-1])
+        for clock, name in (("cpu", "cpu_seconds"), ("wall", "seconds")):
+            found[clock].append(ours[name] / theirs[name])
     return found
 
 
-def _run(python, *arguments):
-    """What a run of PyDTNN's interpreter prints."""
+def _run(python, seconds, *arguments):
+    """What a run of PyDTNN's interpreter prints. Raises OutOfTime if it has not ended after so many seconds."""
     try:
-        finished = subprocess.run([str(python), *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        command = [str(python), *map(str, arguments)]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise OutOfTime(f"PyDTNN has not ended in {seconds:.0f} s: try again when the machine is not busy") from None
+    except OSError as error:
         raise UserError(f"PyDTNN does not run in {python}, see `make peers`: {one_line(error)}") from None
     if finished.returncode:
         last = (finished.stderr.strip().splitlines() or ["it said nothing"])[-1]

@@ -26,6 +26,8 @@ REPEATS = 15  # sums of each way in a round; their median counts
 class Case:
     """A size, by its name; for `rounds.selected`."""
 
+    large = False
+
     def __init__(self, name):
         self.name = f"all-reduce of {name}, 2 ranks"
 

@@ -75,15 +75,16 @@ def main():
     parser.add_argument("--steps", type=int, default=15, help="steps that are timed in each layout, after 3 steps of warm-up")
     args = parser.parse_args()
     steps = {name: step(args.net, args.batch_size, name) for name in ("nhwc", "nchw")}
-    seconds = {name: [] for name in steps}
+    seconds, cpu_seconds = ({name: [] for name in steps} for _ in range(2))
     for _ in range(args.steps + 3):
         for name, one in steps.items():
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.process_time()
             one()
             seconds[name].append(time.perf_counter() - start)
-    medians = {name: median(values[3:]) for name, values in seconds.items()}
-    layout = min(medians, key=medians.get)
-    print(json.dumps({"seconds": medians[layout], "layout": layout, "version": version("pydtnn")}))
+            cpu_seconds[name].append(time.process_time() - cpu_start)
+    layout = min(steps, key=lambda name: median(cpu_seconds[name][3:]))
+    found = {"seconds": median(seconds[layout][3:]), "cpu_seconds": median(cpu_seconds[layout][3:])}
+    print(json.dumps(found | {"layout": layout, "version": version("pydtnn")}))
 
 
 if __name__ == "__main__":

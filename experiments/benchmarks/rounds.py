@@ -1,5 +1,7 @@
 """What the comparisons of `bench` share: which cases take part, how long each may take, and timing several sides in turn."""
 
+import gc
+import json
 import math
 import time
 from statistics import median
@@ -9,78 +11,111 @@ from tqdm import tqdm
 from experiments.common.options import number, whole
 from parallel.job.run import UserError
 
+CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+
+
+class OutOfTime(UserError):
+    """A job was ended because the time of its comparison was over."""
+
 
 class Clock:
-    """Divides a time among comparisons: each gets an equal share of the time that is left."""
+    """Divides a time among comparisons: each gets a share of the time that is left, in proportion to its weight.
 
-    def __init__(self, minutes, comparisons):
-        self.end, self.comparisons = time.monotonic() + 60 * minutes, comparisons
+    end: the moment, of `time.monotonic`, when the time is over. weights: a number for each comparison, in their order.
+    """
+
+    def __init__(self, end, weights):
+        self.end, self.weights = end, list(weights)
 
     def share(self):
         """The moment, of `time.monotonic`, by which the next comparison should end."""
         now = time.monotonic()
-        share = max(0.0, self.end - now) / max(1, self.comparisons)
-        self.comparisons -= 1
-        return now + share
+        part = self.weights[0] / sum(self.weights)
+        del self.weights[0]
+        return now + part * max(0.0, self.end - now)
 
-    @property
-    def minutes(self):
-        """How many minutes are left."""
-        return max(0.0, self.end - time.monotonic()) / 60
+
+def in_minutes(minutes):
+    """The moment, of `time.monotonic`, that is so many minutes away."""
+    return time.monotonic() + 60 * minutes
+
+
+def seconds_until(end):
+    """How many seconds a job may take that has to end at this moment: at least a little."""
+    return max(0.1, end - time.monotonic())
+
+
+def rounds_until(end, most):
+    """Count rounds: at most so many, at least one, and no more once a round like the last would end after the moment `end`."""
+    for count in range(most):
+        start = time.monotonic()
+        yield count
+        if 2 * time.monotonic() - start > end:
+            return
 
 
 def add_comparison(parser):
     """Add the options that say what is compared, and for how long: see `compared`."""
     add = parser.add_argument
-    add("--rounds", type=whole(1), default=11, help="rounds of each comparison, in each of which every side is timed")
+    add("--rounds", type=whole(1), default=9, help="rounds of each comparison, in each of which every side is timed")
     add("--only", default="", metavar="TEXT", help="compare only what has TEXT in its name ('%(default)s': all)")
-    words = "stop after about so many minutes, if need be with fewer rounds; each comparison has at least one"
-    add("--minutes", type=number(least=0), default=60.0, metavar="M", help=words)
+    add("--quick", action="store_true", help="leave out what takes long: large networks and images")
+    words = "stop after about so many minutes, if need be with fewer rounds"
+    add("--minutes", type=number(least=0), default=15.0, metavar="M", help=words)
+
+
+def comparison_options(args, minutes):
+    """The options of `add_comparison` as a command line with another time."""
+    quick = ["--quick"] if args.quick else []
+    return ["--rounds", str(args.rounds), "--only", args.only, "--minutes", str(minutes), *quick]
+
+
+def selected(cases, args):
+    """The cases that --only and --quick leave; UserError if there are none."""
+    found = [case for case in cases if args.only in case.name and not (args.quick and case.large)]
+    if not found:
+        kind = "comparison of a quick run" if args.quick else "comparison"
+        raise UserError(f"--only: no {kind} has '{args.only}' in its name; they are called such as '{cases[0].name}'")
+    return found
 
 
 def compared(cases, sides, seconds, args, unit):
-    """{name of a case: its ratios, a round} of the cases that the options of `add_comparison` select.
+    """Print {name of a case: its `ratios`} as a line of JSON for each case that the options of `add_comparison` select.
 
-    sides: a function that makes (ours, theirs, ..) for a case, and seconds: how long a side runs, as `ratios` takes them. unit:
-    what the cases are, for the progress bar.
+    Each has at least one round. sides: a function that makes (ours, theirs, ..) for a case. seconds: how long a side runs, as
+    `ratios` takes them. unit: what the cases are, for the progress bar.
     """
-    found, cases = {}, selected(cases, args.only)
-    clock = Clock(args.minutes, len(cases))
+    cases = selected(cases, args)
+    clock = Clock(in_minutes(args.minutes), [1] * len(cases))
     for case in tqdm(cases, unit=f" {unit}", delay=2, disable=None):
-        ours, *theirs = sides(case)
-        found[case.name] = ratios(ours, theirs, args.rounds, seconds, clock.share())
-    return found
+        steps = sides(case)
+        print(json.dumps({case.name: ratios(steps, args.rounds, seconds, clock.share())}), flush=True)
+        del steps
+        gc.collect()  # layers and networks refer to each other, and the next case needs their memory
 
 
-def ratios(ours, theirs, rounds, seconds, end=math.inf):
-    """Our time over theirs, round by round: of each side the median of some steps, one side after another.
+def ratios(sides, rounds, seconds, end=math.inf):
+    """{"cpu", "wall": our time over theirs, round by round}: of each side the median of some steps, one side after another.
 
-    ours: a function that does one step. theirs: a list of such functions; in each round the fastest
-    of them counts. All have warmed up. seconds: about how long a side runs in a round. end: the moment after which no round
-    begins.
+    sides: (ours, theirs, ..), functions that do one step each and have warmed up; in each round the fastest of theirs counts.
+    "cpu" is the time that the processor worked for this process, "wall" the time that passed. seconds: about how long a side
+    runs in a round, where that is more than one step. end: the moment by which the rounds should end; the first is in any case.
     """
-    sides = [(step, max(2, round(seconds / _median_seconds(step, 1)))) for step in (ours, *theirs)]
-    found = []
-    for _ in range(rounds):
-        ours, *theirs = (_median_seconds(step, steps) for step, steps in sides)
-        found.append(ours / min(theirs))
-        if time.monotonic() > end:
-            break
+    sides = [(step, max(1, round(seconds / step_seconds(step, 1)["wall"]))) for step in sides]
+    found = {clock: [] for clock in CLOCKS}
+    for _ in rounds_until(end, rounds):
+        ours, *theirs = (step_seconds(step, steps) for step, steps in sides)
+        for clock, values in found.items():
+            values.append(ours[clock] / min(medians[clock] for medians in theirs))
     return found
 
 
-def _median_seconds(step, steps):
-    seconds = []
+def step_seconds(step, steps):
+    """{"cpu", "wall": the median of so many steps}, in seconds."""
+    found = {clock: [] for clock in CLOCKS}
     for _ in range(steps):
-        start = time.perf_counter()
+        starts = {clock: read() for clock, read in CLOCKS.items()}
         step()
-        seconds.append(time.perf_counter() - start)
-    return median(seconds)
-
-
-def selected(cases, text):
-    """The cases with `text` in their names; UserError if there are none."""
-    found = [case for case in cases if text in case.name]
-    if not found:
-        raise UserError(f"--only: no comparison has '{text}' in its name; they are called such as '{cases[0].name}'")
-    return found
+        for clock, read in CLOCKS.items():
+            found[clock].append(read() - starts[clock])
+    return {clock: median(seconds) for clock, seconds in found.items()}

@@ -7,12 +7,16 @@ Run as a program under mpiexec it times DistributedDataParallel with gloo, one t
 import argparse
 import json
 import os
+import re
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import torch
+
+from experiments.common import limits
 
 torch.set_num_threads(1)
 
@@ -80,10 +84,17 @@ def layout(array, memory_format=torch.contiguous_format):
     return torch.from_numpy(array.transpose(0, 3, 1, 2).copy()).contiguous(memory_format=memory_format)
 
 
-def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
-    """A function that does one step of SGD with momentum on NumPy arrays x and y and returns the loss."""
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.01, momentum=0.9)
+
+
+def step(model, x, y, loss_name, memory_format=torch.contiguous_format, optimizer=sgd):
+    """A function that does one training step on NumPy arrays x and y and returns the loss.
+
+    optimizer: a function that makes the optimizer of some parameters.
+    """
     model = model.to(memory_format=memory_format)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    optimizer = optimizer(model.parameters())
     loss_function = LOSSES[loss_name]()
     x, y = layout(x, memory_format), torch.from_numpy(y)
 
@@ -95,6 +106,39 @@ def step(model, x, y, loss_name, memory_format=torch.contiguous_format):
         return loss.item()
 
     return one
+
+
+def inference(model, x, y, loss_name, memory_format=torch.contiguous_format):
+    """A function that returns the outputs for x in evaluation mode, as a NumPy array."""
+    model, x = model.to(memory_format=memory_format).eval(), layout(x, memory_format)
+
+    def one():
+        with torch.inference_mode():
+            return model(x).numpy()
+
+    return one
+
+
+# As `bench_serial.WORK`.
+WORK = {"sgd": step, "adam": partial(step, optimizer=torch.optim.Adam), "inference": inference}
+
+
+def blas():
+    """The libraries in which PyTorch computes and the instructions it uses, such as "MKL 2024.2, oneDNN 3.12.0, AVX512"."""
+    has_mkl = torch.backends.mkl.is_available()
+    patterns = {"MKL": r"Math Kernel Library Version ([\d.]+)"} if has_mkl else {"BLAS": r"BLAS_INFO=(\w+)"}
+    patterns["oneDNN"] = r"MKL-DNN v([\d.]+)"
+    found = {name: re.search(pattern, torch.__config__.show()) for name, pattern in patterns.items()}
+    return ", ".join(
+        [*(f"{name} {match[1]}" for name, match in found.items() if match), torch.backends.cpu.get_cpu_capability()]
+    )
+
+
+def gemm_peak(seconds):
+    """As `limits.gemm_peak`, by PyTorch."""
+    factor = torch.full((limits.SIDE, limits.SIDE), 0.5)
+    product = torch.empty_like(factor)
+    return 2 * limits.SIDE**3 / limits.least_seconds(lambda: torch.matmul(factor, factor, out=product), seconds)
 
 
 def main():

@@ -1,22 +1,26 @@
 """The peer comparison, small: its programs, what they refuse, its table."""
 
+import itertools
 import json
 import subprocess
 import sys
-import time
+from dataclasses import replace
 
 import pytest
 
 from experiments import bench
-from experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial
-from experiments.benchmarks.rounds import ratios
+from experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial, cases, rounds
+from experiments.benchmarks.bench_table import median_of, row, table
+from experiments.benchmarks.cases import Case
+from experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from nn import network_names
+from nn.zoo import ZOO
 from parallel.job.run import UserError
 
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"
 )
-SMALL = bench_serial.Case("small", "lenet5", (28, 28, 1), 10, 4, "cross-entropy", 1.0)
+SMALL = Case("small", "lenet5", (28, 28, 1), 10, 4)
 SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
 
 
@@ -31,16 +35,17 @@ def program(name, *arguments, folder="experiments.benchmarks"):
     ("name", "options", "only"),
     [
         ("bench_serial", [], "16-32-32-2 tanh, batch 100"),
-        ("bench_serial", ["--best"], "mnist-cnn, batch 64"),
+        ("bench_serial", ["--best"], "mnist-cnn, batch 64, inference"),
         ("bench_conv", [], "1-32 5x5 on 28x28, batch 64"),
         ("bench_conv", [], "32-64 5x5 on 8x8, batch 64"),
     ],
 )
-def test_a_program_prints_a_ratio_a_round(name, options, only):
+def test_a_program_prints_ratios_of_both_clocks(name, options, only):
     finished = program(name, "--rounds", 1, "--only", only, *options)
     assert finished.returncode == 0, finished.stderr
-    [(case, [ratio])] = json.loads(finished.stdout).items()
-    assert case == only and ratio > 0
+    [(case, found)] = json.loads(finished.stdout).items()
+    assert case == only and found.keys() == {"cpu", "wall"}
+    assert all(len(values) == 1 and values[0] > 0 for values in found.values())
 
 
 @pytest.mark.parametrize("name", ["bench_serial", "bench_conv"])
@@ -62,7 +67,7 @@ def test_other_networks_are_refused_in_one_line(monkeypatch):
         return model
 
     monkeypatch.setattr(torch_peer, "network", another)
-    with pytest.raises(UserError, match="they do not train the same network") as refusal:
+    with pytest.raises(UserError, match="small: ours and PyTorch's differ by .*: they are not the same network") as refusal:
         bench_serial.serial_steps(SMALL)
     assert "\n" not in str(refusal.value)
     with pytest.raises(UserError, match="the output is not PyTorch's: they differ by") as refusal:
@@ -71,9 +76,23 @@ def test_other_networks_are_refused_in_one_line(monkeypatch):
 
 
 @NEEDS_TORCH
-def test_both_layouts_do_what_we_do():
-    ours, *theirs = bench_serial.serial_steps(SMALL, best=True)
+@pytest.mark.parametrize("work", ["sgd", "adam"])
+def test_both_layouts_do_what_we_do(work):
+    ours, *theirs = bench_serial.serial_steps(replace(SMALL, work=work), best=True)
     assert [step() for step in theirs] == pytest.approx([ours()] * 2, rel=1e-4)
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("net", ["resnet20", "cifar-cnn,dropout=0.9"])
+def test_inference_is_in_evaluation_mode(net):
+    ours, *theirs = bench_serial.serial_steps(Case("small", net, (32, 32, 3), 10, 2, work="inference"), best=True)
+    assert ours().shape == (2, 10)
+    for step in theirs:
+        assert step() == pytest.approx(ours(), rel=1e-4, abs=1e-5)
+
+
+@NEEDS_TORCH
+def test_both_layouts_of_a_convolution_do_what_we_do():
     ours, *theirs = bench_conv.conv_steps(bench_conv.Shape(8, 3, 3, 8, 2))
     assert [len(step()) for step in (ours, *theirs)] == [4, 4, 4]  # with the gradient of the input
     assert len(bench_conv.conv_steps(SMALL_CONV)[0]()) == 3
@@ -89,42 +108,106 @@ def test_the_check_is_made_without_dropout():
     with bench_serial.without_dropout(net, [model]):
         assert [layer.p for layer in dropouts] == [0, 0]
     assert [layer.p for layer in dropouts] == [0.25, 0.25]
-    bench_serial.serial_steps(bench_serial.Case("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
+    bench_serial.serial_steps(Case("small", "mlp:8,relu,dropout=0.5", 4, 2, 5, "mse"))
 
 
-def test_the_fastest_of_theirs_counts():
-    sleep = lambda seconds: lambda: time.sleep(seconds)  # noqa: E731
-    [ratio] = ratios(sleep(0.02), [sleep(0.1), sleep(0.01)], rounds=1, seconds=0.01)
-    assert 1 < ratio < 4
+@pytest.fixture
+def clocks(monkeypatch):
+    """{name: seconds} of made-up clocks, which the tests move."""
+    now = {"cpu": 0.0, "wall": 0.0}
+    monkeypatch.setattr(rounds, "CLOCKS", {name: lambda name=name: now[name] for name in now})
+    return now
+
+
+def side(clocks, cpu, wall, calls):
+    """A step that takes so many seconds on these clocks, and counts its calls."""
+
+    def step():
+        clocks["cpu"] += cpu
+        clocks["wall"] += wall
+        calls.append(cpu)
+
+    return step
+
+
+def test_the_fastest_of_theirs_counts_on_each_clock(clocks):
+    calls = []
+    sides = side(clocks, 2.0, 6.0, calls), side(clocks, 8.0, 10.0, calls), side(clocks, 4.0, 24.0, calls)
+    assert ratios(sides, rounds=2, seconds=1) == {"cpu": [0.5, 0.5], "wall": [0.6, 0.6]}
+    assert calls == [2.0, 8.0, 4.0] * 3  # large networks do one step in a round, after one that says how long it takes
+
+
+def test_a_side_runs_for_about_the_seconds_of_a_round(clocks):
+    calls = []
+    ratios((side(clocks, 0.5, 0.5, calls), side(clocks, 0.25, 0.25, calls)), rounds=1, seconds=2)
+    assert calls == [0.5, 0.25] + [0.5] * 4 + [0.25] * 8
 
 
 @NEEDS_TORCH
 def test_two_ranks_train_on_images():
-    ratios, _ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2)
-    assert all(ratio > 0 for values in ratios.values() for ratio in values)
+    ratios, _ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2, end=in_minutes(5))
+    assert all(len(values) == 1 and values[0] > 0 for values in ratios.values())
 
 
 def test_rounds_in_which_a_rank_shared_its_core_are_dropped(monkeypatch):
     paces = iter([50.0] * 4 + [100.0] * 4 + [60.0, 60.0, 100.0, 100.0] * 3 + [95.0] * 4)
     seconds = iter([1.0, 2.0, 4.0, 8.0] * 6)  # of 1 rank, 2 ranks, apart, DDP
     monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": next(seconds), "pace": next(paces)})
-    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2)
+    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=2, steps=2, end=in_minutes(5))
     assert dropped == 4 and ratios == {"1 rank": [2.0] * 2, "apart": [0.5] * 2, "DDP": [0.25] * 2}
 
 
-@pytest.mark.parametrize("side", ["ours", pytest.param("peer", marks=NEEDS_TORCH)])
-def test_peak_memory_is_printed(side):
-    small = ["--net", "lenet5", "--shape", "28,28,1", "--outputs", 10, "--batch-size", 2]
-    finished = program("peak_memory", *small, *(["--peer"] if side == "peer" else []))
+def test_two_ranks_do_not_wait_for_calm_beyond_their_time(monkeypatch):
+    paces = itertools.cycle([100.0, 50.0])  # in each round a rank shares its core
+    monkeypatch.setattr(bench_ranks, "job", lambda *_: {"seconds": 1.0, "pace": next(paces)})
+    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(0))
+    assert dropped == 0 and all(values == [1.0] for values in ratios.values())
+
+
+def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch):
+    found = iter([{"seconds": 1.0, "pace": 1.0}] * 6)
+
+    def job(*_):
+        if answer := next(found, None):
+            return answer
+        raise OutOfTime("not ended")
+
+    monkeypatch.setattr(bench_ranks, "job", job)
+    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
+    assert dropped == 0 and all(values == [1.0] for values in ratios.values())
+    ratios, dropped = bench_ranks.two_rank_ratios(SMALL, rounds=5, steps=2, end=in_minutes(5))
+    assert dropped == 0 and not any(ratios.values())
+
+
+def test_a_job_is_ended_when_its_time_is_over():
+    with pytest.raises(OutOfTime, match="step_time on small has not ended in the time: try again") as refusal:
+        bench_ranks.job(1, "step_time", SMALL, 10**9, in_minutes(0.02))
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_a_program_has_printed_until_it_is_ended_counts(tmp_path, monkeypatch):
+    lines = "print('{\"a\": 1}', flush=True)\nprint('{\"b\"', end='', flush=True)\nwhile True: pass\n"
+    package = tmp_path / "experiments" / "benchmarks"
+    package.mkdir(parents=True)
+    (package / "endless.py").write_text(lines)
+    monkeypatch.chdir(tmp_path)
+    assert bench.printed("endless", [], in_minutes(0.08)) == [{"a": 1}]
+
+
+@pytest.mark.parametrize("peer", [[], pytest.param(["--peer"], marks=NEEDS_TORCH)])
+def test_the_peak_memory_is_that_of_the_network(peer):
+    large = ["--net", "mlp:2000,2000,relu", "--shape", 2000, "--outputs", 10, "--batch-size", 2]
+    parameters = 4 * 2 * 2000**2  # bytes; with their gradients and the velocity three times as many
+    finished = program("peak_memory", *large, *peer)
     assert finished.returncode == 0, finished.stderr
-    assert 1e7 < json.loads(finished.stdout)["bytes"] < 2e9
+    assert 2.9 * parameters < json.loads(finished.stdout)["bytes"] < 4.5 * parameters
 
 
 @pytest.mark.skipif(not bench_pydtnn.PYTHON.exists(), reason="needs PyDTNN, see `make peers`")
 def test_pydtnn_is_timed():
     assert bench_pydtnn.version(bench_pydtnn.PYTHON).startswith("3.")
-    [ratio] = bench_pydtnn.pydtnn_ratios(bench_pydtnn.CASES[0], bench_pydtnn.PYTHON, rounds=1, steps=1)
-    assert ratio > 0
+    found = bench_pydtnn.pydtnn_ratios(bench_pydtnn.CASES[0], bench_pydtnn.PYTHON, 1, 1, in_minutes(5))
+    assert found.keys() == {"cpu", "wall"} and all(len(values) == 1 and values[0] > 0 for values in found.values())
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable])
@@ -140,33 +223,87 @@ def test_bench_writes_what_was_selected(tmp_path):
     assert finished.returncode == 0, finished.stderr
     results = json.loads((tmp_path / "bench.json").read_text())
     assert list(results["ratios"]) == [
-        "serial step / PyTorch: 16-32-32-2 tanh, batch 100", "serial step / PyTorch at its best: 16-32-32-2 tanh, batch 100",
+        "serial / PyTorch: 16-32-32-2 tanh, batch 100", "serial / PyTorch at its best: 16-32-32-2 tanh, batch 100",
     ]  # fmt: skip
-    assert finished.stdout.strip() == (tmp_path / "bench.md").read_text().strip() == bench.table(results).strip()
+    assert results["memory"] == {} and min(results["limits"][side]["flops"] for side in ("ours", "peer")) > 1e8
+    assert finished.stdout.strip() == (tmp_path / "bench.md").read_text().strip() == table(results).strip()
 
 
-def test_the_table_says_what_is_kept_and_what_was_skipped():
-    results = {
-        "versions": {"processor": "P", "numpy": "2", "blas": "b", "mpi": "M"},
-        "torch": "2.13",
-        "pydtnn": None,
-        "slots": 2,
-        "busy_cores": 0.02,
-        "ratios": {"a": bench.row([0.5, 0.7, 0.9], 0.7), "b": bench.row([1.2], 1.0), "c": bench.row([1.0], None)},
+@NEEDS_TORCH
+def test_a_quick_run_leaves_out_what_takes_long_and_says_so(tmp_path):
+    finished = program("bench", "--quick", "--only", "memory of m", "--out", tmp_path, folder="experiments")
+    assert finished.returncode == 0, finished.stderr
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert list(results["memory"]) == [
+        "memory of mnist-cnn, batch 64",
+        "memory of mlp2, batch 128",
+        "memory of mlp3, batch 128",
+    ]
+    assert all(found["ours"] > 0 and found["peer"] > 0 for found in results["memory"].values())
+    assert "A quick run of 3 rounds, without: memory of marques-150-800, batch 64;" in (tmp_path / "bench.md").read_text()
+
+
+RESULTS = {
+    "versions": {"processor": "P", "numpy": "2", "blas": "b", "mpi": "M"},
+    "torch": "2.13",
+    "pydtnn": None,
+    "slots": 2,
+    "busy_cores": 0.02,
+    "rounds": 3,
+    "left_out": [],
+    "limits": None,
+    "memory": {},
+}
+
+
+def test_the_table_says_what_is_kept_and_what_is_missing():
+    rows = {
+        "a": row({"cpu": [0.5, 0.7, 0.9], "wall": [1.5, 1.7, 1.9]}, 0.7),
+        "b": row({"wall": [1.2, 1.2]}, 1.0),
+        "c": row({"wall": [1.0] * 3}, None) | {"dropped": 6},
+        "d": row(None, 1.0),
     }
-    text = bench.table(results)
-    assert "PyDTNN: skipped, needs Python 3.13." in text and "GiB" not in text
+    text = table(RESULTS | {"ratios": rows})
+    assert "PyDTNN: skipped, needs Python 3.13." in text and "quick" not in text and "memory" not in text
     assert text.endswith(
-        "| a | 0.700 | 0.500 | 0.900 | 0.700 | within |\n| b | 1.200 | 1.200 | 1.200 | 1.000 | **above** |\n"
-        "| c | 1.000 | 1.000 | 1.000 | - |  |\n"
+        "| a | 0.700 (0.500 to 0.900) | 1.700 (1.500 to 1.900) | 0.700 | within |\n"
+        "| b | - | 1.200 (1.200 to 1.200) | 1.000 | **above**, 2 of 3 rounds in the time |\n"
+        "| c | - | 1.000 (1.000 to 1.000) | - | 6 rounds dropped in which a rank had to share its core |\n"
+        "| d | - | - | 1.000 | **missing**: not measured in the time |\n"
     )
-    text = bench.table(results | {"pydtnn": "3.11.0", "peak_memory": {"ours": 3 << 30, "peer": 2 << 30}})
-    assert "PyDTNN 3.11.0" in text and "hold 3.00 GiB at the most, PyTorch's 2.00 GiB" in text
+
+
+def test_the_table_says_what_the_machine_can_do_and_what_was_left_out():
+    limits = {"ours": {"blas": "o", "flops": 3e11}, "peer": {"blas": "t", "flops": 2e11}, "copy": 1.25e10}
+    text = table(RESULTS | {"pydtnn": "3.11.0", "limits": limits, "left_out": ["x", "y"], "ratios": {}})
+    assert "PyDTNN 3.11.0" in text and "A quick run of 3 rounds, without: x; y." in text
+    assert "products by gridgrad: 300 GFLOP/s on one thread (o)." in text and "PyTorch: 200 GFLOP/s on one thread (t)." in text
+    assert "reads and writes 12.5 GB/s" in text
+
+
+def test_the_table_compares_memory():
+    memory = {"m": {"bound": 1.1, "ours": 3 << 20, "peer": 2 << 20}, "n": {"bound": 1.1, "ours": 5 << 20}}
+    assert table(RESULTS | {"ratios": {}, "memory": memory}).endswith(
+        "| m | 3 | 2 | 1.500 | 1.100 | **above** |\n| n | 5 | - | - | 1.100 | **missing**: not measured in the time |\n"
+    )
+
+
+def test_the_median_is_over_all_cases_round_by_round():
+    three = [replace(SMALL, name=name) for name in "abc"]
+    found = {"a": {"cpu": [1, 4], "wall": [1, 1]}, "b": {"cpu": [2, 5], "wall": [2, 2]}, "c": {"cpu": [9, 0], "wall": [3, 3]}}
+    assert median_of(found, three) == {"cpu": [2, 4], "wall": [2, 2]}
+    del found["b"]
+    assert median_of(found, three) is None
 
 
 def test_each_case_has_a_name_of_its_own_and_a_bound():
-    for cases in (bench_conv.SHAPES, bench_serial.SERIAL, bench_ranks.TWO_RANKS, bench_pydtnn.CASES):
-        assert len({case.name for case in cases}) == len(cases)
-    for case in bench_serial.SERIAL + bench_pydtnn.CASES:
-        network_names.build(case.net, case.shape, case.outputs)
-        assert case.bound is not None
+    for listed in (bench_conv.SHAPES, cases.SERIAL, cases.MEMORY, bench_ranks.TWO_RANKS, bench_pydtnn.CASES):
+        assert len({case.name for case in listed}) == len(listed)
+        assert any(not case.large for case in listed)
+    for case in cases.SERIAL + cases.MEMORY + bench_pydtnn.CASES:
+        assert case.network().output_shape(case.network().input_shape) == (case.outputs,)
+        assert case.bound is not None and case.best_bound is not None and case.work in bench_serial.WORK
+
+
+def test_the_memory_of_every_network_of_the_zoo_is_measured():
+    assert sorted(case.net for case in cases.MEMORY) == sorted(ZOO)

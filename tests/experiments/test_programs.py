@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import bench, plot, sweep
-from experiments.benchmarks import bench_serial
+from experiments import plot, sweep
+from experiments.benchmarks import bench_ranks, bench_serial
+from experiments.benchmarks.bench_table import row, table
+from experiments.benchmarks.cases import Case
+from experiments.benchmarks.rounds import in_minutes
 from experiments.check import problems
 from parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
@@ -291,21 +294,22 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
 
 def test_the_peer_comparison_compares_the_same_network():
     pytest.importorskip("torch")
-    case = bench_serial.Case("small", "mlp:16,tanh", 8, 3, 10, "cross-entropy", 1.0)
+    case = Case("small", "mlp:16,tanh", 8, 3, 10)
     ours, theirs = bench_serial.serial_steps(case)
     assert ours() == pytest.approx(theirs(), rel=1e-5)
-    row = bench.row([0.5, 0.7, 0.6], 1.0)
-    assert row == {"median": 0.6, "min": 0.5, "max": 0.7, "bound": 1.0, "rounds": 3}
-    ratios, dropped = bench.two_rank_ratios(case, rounds=1, steps=2)
+    found = row({"wall": [0.5, 0.7, 0.6]}, 1.0)
+    assert found == {"wall": {"median": 0.6, "min": 0.5, "max": 0.7}, "bound": 1.0, "rounds": 3}
+    ratios, dropped = bench_ranks.two_rank_ratios(case, rounds=1, steps=2, end=in_minutes(5))
     assert all(len(values) == 1 and values[0] > 0 for values in ratios.values()) and 0 <= dropped <= 2
     assert sorted(ratios) == ["1 rank", "DDP", "apart"]
 
 
 def test_the_table_of_the_peer_comparison():
     results = json.loads(Path("results/bench.json").read_text())
-    text = bench.table(results)
+    text = table(results)
     assert text == Path("results/bench.md").read_text()
-    assert text.count("\n| ") == len(results["ratios"]) + 1
+    tables = [rows for rows in (results["ratios"], results["memory"]) if rows]
+    assert text.count("\n| ") == sum(len(rows) + 1 for rows in tables)
 
 
 def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):

@@ -22,14 +22,13 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
-    "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_serial", "benchmarks.bench_sums"),
+    "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_sums"),
     "experiments.papers.laugier2018": ("laugier2018_predicted", "plot", "sweep"),
-    # these time the cases of another benchmark, and so need its list of them
-    "experiments.benchmarks.bench_pydtnn": ("benchmarks.bench_serial",),
-    "experiments.benchmarks.bench_ranks": ("benchmarks.bench_serial",),
+    # this measures the step that another benchmark times
     "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
     # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
     "experiments.benchmarks.bench_conv": ("benchmarks.torch_peer",),
+    "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
     "experiments.predictions_table": ("predictions",),

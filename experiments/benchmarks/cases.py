@@ -1,0 +1,103 @@
+"""The networks that `bench` compares, with their bounds, and those among them that are not in `nn/zoo.py`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nn import AvgPool2d, BatchNorm, Conv2d, MaxPool2d, ReLU, Sequential, network_names
+from nn.zoo import dense
+
+BATCH_NORM_BOUND = 1.15  # of networks with BatchNorm, where PyTorch is at its best
+MEMORY_BOUND = 1.1
+
+
+@dataclass
+class Case:
+    """A comparison of training steps, or of inference.
+
+    net, shape, outputs: what `nn.network_names.build` takes; net may also be a function like those of `nn/zoo.py`.
+    bound: the ratio to stay under; best_bound: the one where PyTorch is at its best. None where nothing is promised.
+    work: "sgd" and "adam" for a training step with that optimizer, "inference" for a forward pass. large: whether it takes
+    seconds, and so is no part of a quick run.
+    """
+
+    name: str
+    net: str | Callable
+    shape: int | tuple
+    outputs: int
+    batch_size: int
+    loss: str = "cross-entropy"
+    bound: float | None = 1.0
+    best_bound: float | None = 1.0
+    work: str = "sgd"
+    large: bool = False
+
+    def network(self):
+        """The Sequential of this case. It takes no memory yet."""
+        if isinstance(self.net, str):
+            return network_names.build(self.net, self.shape, self.outputs)
+        return Sequential(self.net(self.shape, self.outputs), input_shape=self.shape)
+
+
+def conv_batch_norm(shape, outputs):
+    layers, channels = [], shape[2]
+    for width in (48, 96, 96):
+        layers += [Conv2d(channels, width, 3, padding=1, bias=False), BatchNorm(width), ReLU()]
+        channels = width
+    return dense([*layers, MaxPool2d(4)], shape, [], None, outputs)
+
+
+def pointwise(shape, outputs):
+    """Convolutions of 1x1, and the mean over the image."""
+    layers, channels = [], shape[2]
+    for width in (64, 128, 64):
+        layers += [Conv2d(channels, width, 1), ReLU()]
+        channels = width
+    return dense([*layers, AvgPool2d(shape[:2])], shape, [], None, outputs)
+
+
+MNIST, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
+
+# Small networks come first: they leave malloc as it is at the start of a program, and leave time for the large ones.
+SERIAL = [
+    Case("16-32-32-2 tanh, batch 100", "mlp:32,32,tanh", 16, 2, 100, "mse"),
+    Case("784-512-512-10 relu, batch 128, inference", "mlp:512,512,relu", 784, 10, 128, work="inference"),
+    Case("784-512-512-10 relu, batch 128", "mlp:512,512,relu", 784, 10, 128),
+    Case("784-512-512-10 relu, batch 128, Adam", "mlp:512,512,relu", 784, 10, 128, work="adam"),
+    Case("300-700-900-20 relu, batch 96", "mlp:700,900,relu", 300, 20, 96),
+    Case("16-1024-1024-1024-2 tanh, batch 100", "mlp:1024,1024,1024,tanh", 16, 2, 100, "mse"),
+    Case("1024-2048-1024-10 tanh, batch 100", "mlp:2048,1024,tanh", 1024, 10, 100),
+    Case("lenet5, batch 64", "lenet5", MNIST, 10, 64),
+    Case("mnist-cnn, batch 64, inference", "mnist-cnn", MNIST, 10, 64, work="inference"),
+    Case("mnist-cnn, batch 64", "mnist-cnn", MNIST, 10, 64),
+    Case("mnist-cnn, batch 64, Adam", "mnist-cnn", MNIST, 10, 64, work="adam"),
+    Case("cifar-cnn, batch 64", "cifar-cnn", CIFAR, 10, 64),
+    Case("1x1 convolutions, batch 64", pointwise, (16, 16, 32), 10, 64),
+    Case("resnet20, batch 32, inference", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND, work="inference"),
+    Case("16-1024-1024-1024-2 tanh, batch 1000", "mlp:1024,1024,1024,tanh", 16, 2, 1000, "mse"),
+    Case("1024-2048-1024-10 tanh, batch 1000", "mlp:2048,1024,tanh", 1024, 10, 1000),
+    Case("resnet20, batch 32", "resnet20", CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
+    Case("3-48-96-96 convolutions with BatchNorm, batch 32", conv_batch_norm, CIFAR, 10, 32, best_bound=BATCH_NORM_BOUND),
+    Case("marques-50-500, batch 64", "marques-50-500", CIFAR, 10, 64, large=True),
+    Case("resnet18, batch 2", "resnet18", IMAGENET, 1000, 2, best_bound=BATCH_NORM_BOUND, large=True),
+    Case("alexnet, batch 8", "alexnet", IMAGENET, 1000, 8, large=True),
+    Case("vgg16, batch 2", "vgg16", IMAGENET, 1000, 2, large=True),
+]
+
+MEMORY = [
+    Case(f"memory of {net}, batch {batch_size}", net, shape, outputs, batch_size, bound=MEMORY_BOUND, large=large)
+    for net, shape, outputs, batch_size, large in (
+        ("lenet5", MNIST, 10, 64, False),
+        ("mnist-cnn", MNIST, 10, 64, False),
+        ("cifar-cnn", CIFAR, 10, 64, False),
+        ("resnet20", CIFAR, 10, 32, False),
+        ("mlp2", 1024, 10, 128, False),
+        ("mlp3", 1024, 10, 128, False),
+        ("marques-50-500", CIFAR, 10, 64, True),
+        ("marques-150-800", CIFAR, 10, 64, True),
+        ("marques-300-1000", CIFAR, 10, 16, True),
+        ("marques-500-1500", CIFAR, 10, 16, True),
+        ("resnet18", IMAGENET, 1000, 8, True),
+        ("alexnet", IMAGENET, 1000, 8, True),
+        ("vgg16", IMAGENET, 1000, 8, True),
+    )
+]
