@@ -1,23 +1,19 @@
 """Batch normalisation, and the ReLU that follows it in the same passes over the memory.
 
 The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
-written. The images are processed in pieces that stay in the cache: forward reads them twice, for the statistics and to write
-the output; backward reads x and dy, too, twice. On a piece all operations are on flat arrays, for which the vectors of the
-channels are repeated, because NumPy is slow in loops over few channels. Sums over a piece are products with ones.
+written. So they are processed in pieces that stay in the cache (`nn/channels.py`): forward reads x twice, for the statistics
+and to write the output; backward reads x and dy, too, twice. Sums over a piece are products with ones.
 """
 
 from math import prod
 
 import numpy as np
 
-from nn import device
 from nn.arguments import whole_number
+from nn.channels import PIECE, channel_sums, pieces
 from nn.device import xp
-from nn.gemm import column_sums
 from nn.layer import Buffer, Layer, Parameter
 from nn.workspace import scratch
-
-PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 
 
 class BatchNorm(Layer):
@@ -211,42 +207,6 @@ class RectifiedBatchNorm(Layer):
 
     def __repr__(self):
         return f"{self.norm!r}, {self.relu!r}"
-
-
-def pieces(arrays, vectors):
-    """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
-
-    On a CPU all are flat: pieces have PIECE elements, and in the vectors all channels are repeated as often. A GPU gets
-    everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of the arrays.
-    """
-    channels, dtype = arrays[0].shape[-1], arrays[0].dtype
-    if not device.is_cpu():
-        yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
-        return
-    if not arrays[0].size:
-        return
-    length = min(max(1, PIECE // channels) * channels, arrays[0].size)
-    vectors = [repeated(v, scratch(f"channels {i}", (length,), dtype)) for i, v in enumerate(vectors)]
-    flat = [a.reshape(-1) for a in arrays]
-    for start in range(0, flat[0].size, length):
-        some = [a[start : start + length] for a in flat]
-        yield *some, *(v[: some[0].size] for v in vectors)
-
-
-def repeated(vector, out):
-    """Fill `out`, whose size is a multiple of the vector's, with copies of the vector; returns it."""
-    filled = vector.size
-    out[:filled] = vector
-    while filled < out.size:  # by doubling, since copies of a few elements are slow
-        more = min(filled, out.size - filled)
-        out[filled : filled + more] = out[:more]
-        filled += more
-    return out
-
-
-def channel_sums(piece, channels):
-    """The sums of a piece for each channel: (channels,)."""
-    return column_sums(piece.reshape(-1, channels), scratch("channel sums", (channels,), piece.dtype))
 
 
 def keep_where_positive(x, scale, minus_shift, dy):

@@ -1,17 +1,23 @@
-"""The im2col algorithm of convolution."""
+"""The im2col algorithm of convolution: the pixels under each window become a row of a matrix, and that is multiplied.
 
+It works on blocks of images and rows, so that the unrolled patches stay in the cache and their memory is bounded.
+"""
+
+from itertools import product
 from math import prod
 
 from nn import device
+from nn.channels import pieces
 from nn.device import xp
-from nn.gemm import matmul, product_over_rows
-from nn.window import Window, matching_slices
-from nn.workspace import blocks, scratch
+from nn.gemm import column_sums, matmul, product_over_rows
+from nn.window import COLUMNS, ROWS, Window, matching_slices
+from nn.workspace import BLOCK_BYTES, blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
-# The cost model of `_scatter`: adding a run of channels to a pixel takes as long as RUN_COST + ADDITION_COST * channels
-# operations of a matrix product.
-ADDITION_COST, RUN_COST = 100, 1500
+FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel
+# What the steps of the backward pass cost beside matrix products, in operations of such a product: adding a run of channels to
+# a pixel takes RUN_COST + ADDITION_COST * channels, turning a kernel takes TURNING_COST for each of its elements.
+ADDITION_COST, RUN_COST, TURNING_COST = 100, 1500, 200
 
 
 def padded(x, images, first, last, left, right, name):
@@ -38,12 +44,19 @@ def padded(x, images, first, last, left, right, name):
     return block
 
 
-class Patches:
-    """The im2col algorithm: the pixels under each window are copied to a row of a matrix, which is multiplied by the kernel.
+def add_bias(part, b):
+    """Add the bias to a block of outputs, (images, rows, columns, F). b: (F,), or empty if there is none."""
+    if not b.size:
+        return
+    if not part.flags.c_contiguous:
+        xp.add(part, b, out=part)
+        return
+    for piece, bias in pieces((part,), (b,)):
+        xp.add(piece, bias, out=piece)
 
-    The matrix has an additional column of ones and the kernel an additional row with the bias. So the product adds the bias,
-    and in the backward pass the same column makes the product sum the gradient of the bias.
-    """
+
+class Patches:
+    """The convolution of one window, which may be any."""
 
     goes_block_by_block = True  # whether a pooling can process each block of outputs before it leaves the cache
 
@@ -57,67 +70,66 @@ class Patches:
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
         filters = w.shape[3]
-        kernel = scratch("kernel", (w.size // filters + bool(b.size), filters), w.dtype)
-        kernel[: w.size // filters] = w.reshape(-1, filters)
-        if b.size:
-            kernel[-1] = b
         for images, rows in self.blocks(x, y.shape, progress):
-            unrolled = self._unrolled(x, images, rows, y.shape[2], bool(b.size))
-            part = y[images, rows]
-            if part.flags.c_contiguous:
-                matmul(unrolled, kernel, part.reshape(-1, filters), progress)
-            else:
-                product = scratch("product", part.shape, part.dtype)
-                matmul(unrolled, kernel, product.reshape(-1, filters), progress)
-                xp.copyto(part, product)
+            unrolled, part = self._unrolled(x, images, rows, y.shape[2]), y[images, rows]
+            in_place = part.flags.c_contiguous
+            target = part if in_place else scratch("product", part.shape, part.dtype)
+            matmul(unrolled, w.reshape(-1, filters), target.reshape(-1, filters), progress)
+            add_bias(target, b)
+            if not in_place:
+                xp.copyto(part, target)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         filters = w.shape[3]
-        total = scratch("kernel gradient", (w.size // filters + bool(db.size), filters), w.dtype)
-        total.fill(0)
+        total, bias_sums = dw.reshape(-1, filters), scratch("bias sums", db.shape, db.dtype)
         partial_sum = scratch("partial kernel gradient", total.shape, w.dtype)
-        for images, rows in self.blocks(x, dy.shape, progress):
-            unrolled = self._unrolled(x, images, rows, dy.shape[2], bool(db.size))
-            product_over_rows(unrolled, dy[images, rows].reshape(-1, filters), partial_sum, progress)
-            xp.add(total, partial_sum, out=total)
-        dw[...] = total[: w.size // filters].reshape(w.shape)
-        if db.size:
-            db[...] = total[-1]
+        db.fill(0)
+        for number, (images, rows) in enumerate(self.blocks(x, dy.shape, progress)):
+            unrolled, gradient = self._unrolled(x, images, rows, dy.shape[2]), dy[images, rows].reshape(-1, filters)
+            product_over_rows(unrolled, gradient, partial_sum if number else total, progress)
+            if number:
+                xp.add(total, partial_sum, out=total)
+            if db.size:
+                xp.add(db, column_sums(gradient, bias_sums), out=db)
         if dx is not None:
             self.input_gradient(dy, w, dx, progress)
 
     def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input to dx."""
-        window = self._rotated_window(*dx.shape[1:3], *w.shape[2:])
-        if window:
-            rotated = scratch("rotated", (*window.kernel, w.shape[3], w.shape[2]), w.dtype)
-            rotated[...] = w[::-1, ::-1].transpose(0, 1, 3, 2)
-            Patches(window).forward(dy, rotated, w[0, 0, 0, :0], dx, progress)
-        else:
+        if self._scattering_pays(*dx.shape, w.shape[3]):
             dx.fill(0)
             self._scatter(dy, w.reshape(-1, w.shape[3]), dx, progress)
+            return
+        strides = self.window.stride
+        for phases in product(*map(range, strides)):
+            rows, columns = (
+                Phase(self.window, dim, phase, dx.shape[dim], dy.shape[dim]) for dim, phase in zip((ROWS, COLUMNS), phases)
+            )
+            part = dx[:, rows.pixels, columns.pixels]
+            if not rows.taps or not columns.taps:
+                part.fill(0)
+            elif part.size:
+                some = w[phases[0] :: strides[0], phases[1] :: strides[1]]
+                turned = scratch("turned", (rows.taps, columns.taps, w.shape[3], w.shape[2]), w.dtype)
+                turned[...] = some[::-1, ::-1].transpose(0, 1, 3, 2)
+                window = Window((rows.taps, columns.taps), (1, 1), (rows.padding, columns.padding))
+                Patches(window).forward(dy[:, rows.gradients, columns.gradients], turned, w[0, 0, 0, :0], part, progress)
 
-    def _rotated_window(self, height, width, channels, filters):
-        """The window of the convolution that computes the gradient of an input of this size, or None if there is none.
+    def _scattering_pays(self, images, height, width, channels, filters):
+        """Whether `_scatter` is the faster way to the gradient of an input of this size."""
+        if not device.is_cpu():
+            return False
+        outputs = images * prod(self.window.output(height, width))
+        products = 2 * channels * filters
+        turning = images * height * width / prod(self.window.stride) * products + TURNING_COST * channels * filters
+        return outputs * scattering_cost(channels, filters) * products < turning
 
-        With stride 1, the gradient of the input is the convolution of the gradient of the output with the kernel rotated by
-        180 degrees, with input and output channels exchanged. None is also returned if scattering is faster.
-        """
-        (kh, kw), (ph, pw), outputs = self.window.kernel, self.window.padding, self.window.output(height, width)
-        (top, bottom), (left, right) = [[k - 1 - p for p in pair] for k, pair in zip((kh, kw), (ph, pw))]
-        window = Window((kh, kw), (1, 1), ((top, bottom), (left, right)))
-        if self.window.stride != (1, 1) or min(top, bottom, left, right) < 0 or window.output(*outputs) != (height, width):
-            return None
-        if device.is_cpu() and prod(outputs) * scattering_cost(channels, filters) < height * width:
-            return None
-        return window
-
-    def input_gradient_cost(self, height, width, channels, filters):
+    def input_gradient_cost(self, images, height, width, channels, filters):
         """The cost of `input_gradient` for an input of this size, as a multiple of the cost of the forward pass."""
-        if self._rotated_window(height, width, channels, filters):
-            return height * width / max(1, prod(self.window.output(height, width)))
-        return scattering_cost(channels, filters)
+        if self._scattering_pays(images, height, width, channels, filters):
+            return scattering_cost(channels, filters)
+        return height * width / max(1, prod(self.window.stride) * prod(self.window.output(height, width)))
 
     def _scatter(self, dy, kernel, dx, progress):
         """Add the gradients that each window passes back to the pixels under it. kernel: (kh kw C, F)."""
@@ -136,20 +148,21 @@ class Patches:
 
     def blocks(self, x, shape, progress=None):
         """Yield slices (images, rows) of outputs whose patches fit the cache. x: the input. shape: that of all outputs."""
-        kh, kw = self.window.kernel
+        patch = prod(self.window.kernel) * x.shape[3] * x.itemsize
         # Multiples of 4 rows, so that the tiles of the matrix product (`nn/gemm.py`) divide the block.
-        return blocks(len(x), shape[1], shape[2] * kh * kw * x.shape[3] * x.itemsize, 4, progress=progress)
+        return blocks(len(x), shape[1], shape[2] * patch, 4, max(BLOCK_BYTES, FEWEST_WINDOWS * patch), progress)
 
-    def _unrolled(self, x, images, rows, columns, has_bias):
-        """The matrix of the patches of a block of outputs, with a column of ones if there is a bias.
+    def _unrolled(self, x, images, rows, columns):
+        """The matrix of the patches of a block of outputs: (windows, kh kw C), row-major or the transpose of a row-major one.
 
-        Returns (windows, kh kw C + has_bias), row-major or as the transpose of a row-major array.
         images, rows: slices of the outputs. columns: the number of columns of the output.
         """
         (kh, kw), (sh, sw), ((top, _), (left, right)) = self.window.kernel, self.window.stride, self.window.padding
         count, height, channels = images.stop - images.start, rows.stop - rows.start, x.shape[3]
         first, pixels = rows.start * sh - top, kh * kw * channels
         block = padded(x, images, first, first + (height - 1) * sh + kh, left, right, "padded")
+        if (kh, kw, sh, sw) == (1, 1, 1, 1) and block.flags.c_contiguous:
+            return block.reshape(-1, channels)
         if channels <= FEW_CHANNELS and sw <= 2:  # copy along the columns: runs along few channels are short
             planes = scratch("planes", (channels, *block.shape[:3]), x.dtype)
             planes[...] = block.transpose(3, 0, 1, 2)
@@ -157,20 +170,36 @@ class Patches:
             windows = xp.lib.stride_tricks.as_strided(
                 planes, (kh, kw, channels, count, height, columns), (r, q, c, b, r * sh, q * sw)
             )
-            unrolled = scratch("unrolled", (pixels + has_bias, count * height * columns), x.dtype)
-            xp.copyto(unrolled[:pixels].reshape(windows.shape), windows)
-            unrolled[pixels:] = 1
+            unrolled = scratch("unrolled", (pixels, count * height * columns), x.dtype)
+            xp.copyto(unrolled.reshape(windows.shape), windows)
             return unrolled.T
         b, r, q, c = block.strides
         windows = xp.lib.stride_tricks.as_strided(block, (count, height, columns, kh, kw * channels), (b, r * sh, q * sw, r, c))
-        unrolled = scratch("unrolled", (count * height * columns, pixels + has_bias), x.dtype)
-        step = unrolled.strides[0]
-        target = xp.lib.stride_tricks.as_strided(
-            unrolled, windows.shape, (height * columns * step, columns * step, step, kw * channels * x.itemsize, x.itemsize)
-        )
-        xp.copyto(target, windows)
-        unrolled[:, pixels:] = 1
+        unrolled = scratch("unrolled", (count * height * columns, pixels), x.dtype)
+        xp.copyto(unrolled.reshape(windows.shape), windows)
         return unrolled
+
+
+class Phase:
+    """Every s-th pixel along one dimension of an image, s being the stride, and what its gradient is made of.
+
+    The windows that look at these pixels see them under every s-th row or column of the kernel. So their gradient is the
+    convolution with stride 1 of the gradient of the output with these `taps`, turned around.
+
+    pixels: the slice of the image. taps: the number of rows or columns of the kernel. gradients: the slice of the gradients of
+    the output that matter. padding: the zeros to add (before, after) them.
+    """
+
+    def __init__(self, window, dim, phase, length, outputs):
+        """phase: the first of the taps. length, outputs: those of the image and of the output along the dimension."""
+        k, stride, before = window.along(dim)
+        self.taps = len(range(phase, k, stride))
+        start = (phase - before) % stride
+        self.pixels = slice(start, length, stride)
+        first = (start + before) // stride - self.taps + 1  # the first output whose gradient reaches the first pixel
+        stop = first + len(range(start, length, stride)) + self.taps - 1
+        self.gradients = slice(max(0, first), max(0, first, min(outputs, stop)))
+        self.padding = max(0, -first), max(0, stop - max(outputs, first))
 
 
 def scattering_cost(channels, filters):

@@ -22,7 +22,7 @@ import numpy as np
 
 from nn.device import to_device, xp
 from nn.gemm import column_sums
-from nn.patches import padded
+from nn.patches import add_bias, padded
 from nn.window import matching_slices
 from nn.workspace import blocks, scratch
 
@@ -115,7 +115,7 @@ class Winograd:
         """
         return self.products(rows, columns) * 16 / prod(3 + r for r in self.window.kernel)
 
-    def input_gradient_cost(self, height, width, channels, filters):
+    def input_gradient_cost(self, images, height, width, channels, filters):
         """The cost of `input_gradient`, as a multiple of the cost of the forward pass: it takes the same products again."""
         return 1
 
@@ -128,8 +128,7 @@ class Winograd:
             multiply(points, kernel, products, CHANNELS_AT_ONCE[max(self.n)])
             part = y[images, rows]
             self._outputs(products, part)
-            if b.size:
-                xp.add(part, b, out=part)
+            add_bias(part, b)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""

@@ -190,8 +190,8 @@ class Workload:
         ]
         if not self.first:
             # The cost is in units of the input gradient in the tables, whose layers keep the size of the images, where the
-            # gradient is itself a convolution; in units of forward where it is added up pixel by pixel (strides above 1).
-            cost = chosen.input_gradient_cost(height, width, inputs, outputs) if kh * kw > 1 else 1.0
+            # gradient is itself a convolution; in units of forward where it is added up pixel by pixel.
+            cost = chosen.input_gradient_cost(n, height, width, inputs, outputs) if kh * kw > 1 else 1.0
             unit = "forward" if cost == scattering_cost(inputs, outputs) else "input_gradient"
             works.append(self.compute("backward", f"{operation}.{unit}", sizes, products, traffic, scale * cost))
         self.shape = n, rows, columns, outputs

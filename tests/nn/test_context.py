@@ -291,7 +291,8 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
 
 def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
     monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", 1)
-    monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("nn.patches.BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
     net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
     with net.observed_by(listening):
         y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)

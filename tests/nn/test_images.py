@@ -21,7 +21,7 @@ from nn import (
 )
 from nn.convolution import algorithm
 from nn.device import is_cpu, to_device, to_host, xp
-from nn.patches import Patches
+from nn.patches import Patches, scattering_cost
 from nn.window import Window, matching_slices
 from nn.winograd import Winograd
 from tests.nn.test_layers import difference
@@ -151,8 +151,9 @@ def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, 
     assert float((dx * x).sum()) == pytest.approx(float((y * y).sum()))  # the adjoint
     scattered = cheaper and is_cpu()  # a GPU prefers one large product
     assert bool(calls) == scattered
-    turned = height * 9 / ((height - 4) * 5)
-    assert (Patches(Window((5, 5))).input_gradient_cost(height, 9, channels, 20) < turned) == scattered
+    assert (
+        Patches(Window((5, 5))).input_gradient_cost(2, height, 9, channels, 20) == scattering_cost(channels, 20)
+    ) == scattered
 
 
 def test_matching_slices_are_where_windows_and_pixels_meet():
@@ -256,7 +257,8 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     found = {}
     for large in (1, 1 << 40):
         monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", large)
-        monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 14)
+        monkeypatch.setattr("nn.patches.BLOCK_BYTES", 1 << 14)
+        monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
         monkeypatch.setattr("nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
         net = Sequential(layers, dtype=np.float64, input_shape=(17, 16, 3))

@@ -1,0 +1,47 @@
+"""Operations on every channel of an array (.., channels), in pieces that stay in the cache.
+
+Pieces are flat, and the vectors of the channels are repeated to the same length: in loops over few channels NumPy is slow.
+"""
+
+from nn import device
+from nn.gemm import column_sums
+from nn.workspace import scratch
+
+PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
+
+
+def pieces(arrays, vectors):
+    """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
+
+    On a CPU all are flat: pieces have PIECE elements, and in the vectors all channels are repeated as often. A GPU gets
+    everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of the arrays.
+    Pieces of contiguous arrays are views; of others they are copies.
+    """
+    channels, dtype = arrays[0].shape[-1], arrays[0].dtype
+    if not arrays[0].size:
+        return
+    if not device.is_cpu():
+        yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
+        return
+    length = min(max(1, PIECE // channels) * channels, arrays[0].size)
+    vectors = [repeated(v, scratch(f"channels {i}", (length,), dtype)) for i, v in enumerate(vectors)]
+    flat = [a.reshape(-1) for a in arrays]
+    for start in range(0, flat[0].size, length):
+        some = [a[start : start + length] for a in flat]
+        yield *some, *(v[: some[0].size] for v in vectors)
+
+
+def repeated(vector, out):
+    """Fill `out`, whose size is a multiple of the vector's, with copies of the vector; returns it."""
+    filled = vector.size
+    out[:filled] = vector
+    while filled < out.size:  # by doubling, since copies of a few elements are slow
+        more = min(filled, out.size - filled)
+        out[filled : filled + more] = out[:more]
+        filled += more
+    return out
+
+
+def channel_sums(piece, channels):
+    """The sums of a piece for each channel, (channels,), in scratch memory."""
+    return column_sums(piece.reshape(-1, channels), scratch("channel sums", (channels,), piece.dtype))
