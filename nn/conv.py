@@ -120,7 +120,7 @@ class Conv2d(Layer):
     def algorithm_of(self, shape, window=None):
         """What computes outputs of this shape, and what follows backward from gradients of it. window: that of a part."""
         w = self.weight.value
-        return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype)
+        return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype, shape[0])
 
     def output_shape(self, shape):
         rows, columns = image_output(self.window, shape, self)

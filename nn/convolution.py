@@ -24,32 +24,63 @@ Both classes have the same methods, but only `Patches`, which `goes_block_by_blo
 argument `progress` is a function that is called after each block, or None.
 """
 
+from functools import lru_cache
+from math import inf, prod
+
 import numpy as np
 
 from nn import device
-from nn.patches import Patches
+from nn.patches import FEW_CHANNELS, Patches
 from nn.winograd import Winograd
-
-WINOGRAD_CHANNELS = 24  # the numbers of input and output channels from which Winograd's algorithm is faster
-
-
-def algorithm(window, channels, filters, rows, columns, dtype):
-    """The algorithm for a layer: a Patches or Winograd object. This is the only place where it is chosen.
-
-    window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays.
-    The choice depends on these and on the kind of device only, never on the batch size or a measurement, so results are
-    bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large products.
-    """
-    kh, kw = window.kernel
-    winograd_applies = kh == kw and kh in TILES and window.stride == (1, 1) and dtype == np.float32
-    if winograd_applies and device.is_cpu() and min(channels, filters) >= WINOGRAD_CHANNELS:
-        # Outputs are computed in whole tiles: take the tile size that needs the fewest products, as parts beyond the image
-        # are wasted. Winograd's algorithm must at least halve the products, or the transforms cost more than it saves.
-        best = min((Winograd(window, m) for m in TILES[kh]), key=lambda one: one.products(rows, columns))
-        if 2 * best.products(rows, columns) <= rows * columns * kh * kw:
-            return best
-    return Patches(window)
-
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
 TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
+
+# What the steps around the matrix products cost, in operations of a large matrix product.
+UNROLLING_COST = 25  # of one element of an unrolled patch
+TRANSFORM_COST = 80  # of one channel of one point of a transformed tile
+POINT_COST = 1500  # of a point of a transformed tile besides, which matters where channels are few
+KERNEL_COST = 50  # of one element of a kernel that is read for a product, which matters where pixels are few
+TRANSFORMED_KERNEL_COST = 100  # of one element of a kernel that is transformed and read
+NARROW = 10  # a product with n columns takes 1 + NARROW / n times as long as its operations in a large one
+
+
+def algorithm(window, channels, filters, rows, columns, dtype, images):
+    """The algorithm for a layer: a Patches or Winograd object. This is the only place where it is chosen.
+
+    window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays. images: how
+    many there are. The choice depends on these and on the kind of device only, never on a measurement, so results are bitwise
+    reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large products.
+    """
+    few = min(channels, filters) <= FEW_CHANNELS  # mostly a first layer, whose input needs no gradient
+    if dtype != np.float32 or not device.is_cpu() or window.stride != (1, 1) or few:
+        return Patches(window)
+    return _cheapest(window, channels, filters, rows, columns, images)
+
+
+@lru_cache(maxsize=1024)
+def _cheapest(window, channels, filters, rows, columns, images):
+    """The algorithm with the least costs of a training step. The arguments are those of `algorithm`."""
+    kh, kw = window.kernel
+    candidates = [Winograd(window, m) for m in TILES.get(kh, ()) if kh == kw]
+    costs = [winograd_cost(one, channels, filters, rows, columns, images) for one in candidates]
+    if min(costs, default=inf) < direct_cost(window, channels, filters, rows, columns, images):
+        return candidates[costs.index(min(costs))]
+    return Patches(window)
+
+
+def direct_cost(window, channels, filters, rows, columns, images):
+    """The cost of the forward pass and both halves of the backward pass with `Patches`."""
+    taps, products = prod(window.kernel), 2 * channels * filters
+    to_filters, to_channels = 1 + NARROW / max(1, filters), 1 + NARROW / max(1, channels)
+    pixel = products * (2 * to_filters + to_channels) + UNROLLING_COST * (2 * channels + filters)
+    return taps * (images * rows * columns * pixel + 3 * KERNEL_COST * channels * filters)
+
+
+def winograd_cost(one, channels, filters, rows, columns, images):
+    """The same for a Winograd object."""
+    products = 2 * channels * filters
+    to_filters, to_channels = 1 + NARROW / max(1, filters), 1 + NARROW / max(1, channels)
+    transforms = TRANSFORM_COST * (3 * channels + 2 * filters) + 5 * POINT_COST
+    tile = products * (2 * to_filters + to_channels) + transforms
+    return images * one.products(rows, columns) * tile + 3 * TRANSFORMED_KERNEL_COST * one.points * channels * filters

@@ -177,7 +177,7 @@ class Workload:
         pixels = rows * columns
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
-        chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"))
+        chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"), n)
         self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= MIN_FUSED_BYTES
         pixels = chosen.pixels_computed(rows, columns)
         if kh * kw == 1:  # a product of matrices, and nothing else

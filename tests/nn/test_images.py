@@ -23,7 +23,6 @@ from nn.convolution import algorithm
 from nn.device import is_cpu, to_device, to_host, xp
 from nn.patches import Patches, scattering_cost
 from nn.window import Window, matching_slices
-from nn.winograd import Winograd
 from tests.nn.test_layers import difference
 
 LAYERS = [
@@ -107,19 +106,21 @@ def test_convolutions_equal_pytorch(shape, dtype):
 
 
 def test_the_choice_of_an_algorithm():
-    chosen = lambda *shape: type(algorithm(*shape))  # noqa: E731
-    if not is_cpu():  # a GPU always unrolls
-        assert chosen(Window((3, 3)), 64, 64, 32, 32, np.dtype(np.float32)) is Patches
-        return
     f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
-    assert chosen(Window((3, 3)), 64, 64, 32, 32, f4) is Winograd
-    assert chosen(Window((5, 5)), 64, 64, 32, 32, f4) is Winograd
-    assert chosen(Window((3, 3)), 64, 64, 32, 32, f8) is Patches
-    assert chosen(Window((3, 3), (2, 2)), 64, 64, 32, 32, f4) is Patches
-    assert chosen(Window((3, 3)), 3, 64, 32, 32, f4) is Patches
-    assert chosen(Window((1, 3)), 64, 64, 32, 32, f4) is Patches
-    assert chosen(Window((3, 3)), 64, 64, 1, 32, f4) is Patches  # three of four rows of tiles would be cut off
-    assert algorithm(Window((5, 5)), 64, 64, 6, 6, f4).m == (3, 2) and algorithm(Window((5, 5)), 64, 64, 8, 9, f4).m == (2, 3)
+    chosen = lambda kernel, *shape, stride=1, dtype=f4, images=8: algorithm(  # noqa: E731
+        Window(kernel, (stride, stride)), *shape, dtype, images
+    )
+    if not is_cpu():  # a GPU always unrolls
+        assert type(chosen((3, 3), 64, 64, 32, 32)) is Patches
+        return
+    assert chosen((3, 3), 64, 64, 32, 32).m == (4, 4)
+    assert chosen((5, 5), 64, 64, 6, 6).m == (3, 2) and chosen((5, 5), 64, 64, 8, 9).m == (2, 3)
+    assert type(chosen((3, 3), 64, 64, 32, 32, dtype=f8)) is Patches
+    assert type(chosen((3, 3), 64, 64, 32, 32, stride=2)) is Patches
+    assert type(chosen((3, 3), 3, 64, 32, 32)) is Patches
+    assert type(chosen((1, 3), 64, 64, 32, 32)) is Patches
+    assert type(chosen((3, 3), 64, 64, 1, 32)) is Patches  # half of each tile would be cut off
+    assert type(chosen((3, 3), 512, 512, 7, 7, images=1)) is Patches  # to transform the kernel would cost more than it saves
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (5, 3), (1, 1)])
