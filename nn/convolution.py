@@ -30,7 +30,7 @@ from math import inf, prod
 import numpy as np
 
 from nn import device
-from nn.patches import FEW_CHANNELS, Patches
+from nn.patches import FEW_CHANNELS, unrolling
 from nn.winograd import Winograd
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
@@ -54,7 +54,7 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
     """
     few = min(channels, filters) <= FEW_CHANNELS  # mostly a first layer, whose input needs no gradient
     if dtype != np.float32 or not device.is_cpu() or window.stride != (1, 1) or few:
-        return Patches(window)
+        return unrolling(window, channels)
     return _cheapest(window, channels, filters, rows, columns, images)
 
 
@@ -66,7 +66,7 @@ def _cheapest(window, channels, filters, rows, columns, images):
     costs = [winograd_cost(one, channels, filters, rows, columns, images) for one in candidates]
     if min(costs, default=inf) < direct_cost(window, channels, filters, rows, columns, images):
         return candidates[costs.index(min(costs))]
-    return Patches(window)
+    return unrolling(window, channels)
 
 
 def direct_cost(window, channels, filters, rows, columns, images):

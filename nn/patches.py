@@ -9,11 +9,12 @@ from math import prod
 from nn import device
 from nn.channels import pieces
 from nn.device import xp
-from nn.gemm import column_sums, matmul, product_over_rows
+from nn.gemm import column_sums, divisor, matmul, product_over_rows
 from nn.window import COLUMNS, ROWS, Window, matching_slices
 from nn.workspace import BLOCK_BYTES, blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
+MOST_CHANNELS_OF_ROWS = 64  # with more input channels, unrolling all rows of the kernel is faster
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel
 # What the steps of the backward pass cost beside matrix products, in operations of such a product: adding a run of channels to
 # a pixel takes RUN_COST + ADDITION_COST * channels, turning a kernel takes TURNING_COST for each of its elements.
@@ -69,31 +70,38 @@ class Patches:
 
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""
-        filters = w.shape[3]
         for images, rows in self.blocks(x, y.shape, progress):
-            unrolled, part = self._unrolled(x, images, rows, y.shape[2]), y[images, rows]
+            part = y[images, rows]
             in_place = part.flags.c_contiguous
             target = part if in_place else scratch("product", part.shape, part.dtype)
-            matmul(unrolled, w.reshape(-1, filters), target.reshape(-1, filters), progress)
+            self._multiply(x, images, rows, w, target, progress)
             add_bias(target, b)
             if not in_place:
                 xp.copyto(part, target)
 
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
-        filters = w.shape[3]
-        total, bias_sums = dw.reshape(-1, filters), scratch("bias sums", db.shape, db.dtype)
-        partial_sum = scratch("partial kernel gradient", total.shape, w.dtype)
+        bias_sums, partial_sum = scratch("bias sums", db.shape, db.dtype), scratch("partial kernel gradient", w.shape, w.dtype)
         db.fill(0)
         for number, (images, rows) in enumerate(self.blocks(x, dy.shape, progress)):
-            unrolled, gradient = self._unrolled(x, images, rows, dy.shape[2]), dy[images, rows].reshape(-1, filters)
-            product_over_rows(unrolled, gradient, partial_sum if number else total, progress)
+            gradient = dy[images, rows]
+            self._sum_products(x, images, rows, gradient, partial_sum if number else dw, progress)
             if number:
-                xp.add(total, partial_sum, out=total)
+                xp.add(dw, partial_sum, out=dw)
             if db.size:
-                xp.add(db, column_sums(gradient, bias_sums), out=db)
+                xp.add(db, column_sums(gradient.reshape(-1, db.size), bias_sums), out=db)
         if dx is not None:
             self.input_gradient(dy, w, dx, progress)
+
+    def _multiply(self, x, images, rows, w, target, progress):
+        """Write a block of outputs to `target`, (images, rows, columns, F)."""
+        unrolled, filters = self._unrolled(x, images, rows, target.shape[2]), w.shape[3]
+        matmul(unrolled, w.reshape(-1, filters), target.reshape(-1, filters), progress)
+
+    def _sum_products(self, x, images, rows, gradient, dw, progress):
+        """Write the gradient of the kernel from a block of gradients of outputs, (images, rows, columns, F), to dw."""
+        unrolled, filters = self._unrolled(x, images, rows, gradient.shape[2]), dw.shape[3]
+        product_over_rows(unrolled, gradient.reshape(-1, filters), dw.reshape(-1, filters), progress)
 
     def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input to dx."""
@@ -114,7 +122,8 @@ class Patches:
                 turned = scratch("turned", (rows.taps, columns.taps, w.shape[3], w.shape[2]), w.dtype)
                 turned[...] = some[::-1, ::-1].transpose(0, 1, 3, 2)
                 window = Window((rows.taps, columns.taps), (1, 1), (rows.padding, columns.padding))
-                Patches(window).forward(dy[:, rows.gradients, columns.gradients], turned, w[0, 0, 0, :0], part, progress)
+                gradients = dy[:, rows.gradients, columns.gradients]
+                unrolling(window, w.shape[3]).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
 
     def _scattering_pays(self, images, height, width, channels, filters):
         """Whether `_scatter` is the faster way to the gradient of an input of this size."""
@@ -178,6 +187,62 @@ class Patches:
         unrolled = scratch("unrolled", (count * height * columns, pixels), x.dtype)
         xp.copyto(unrolled.reshape(windows.shape), windows)
         return unrolled
+
+
+class RowPatches(Patches):
+    """The convolution of a window that moves down by single rows, with patches of one row of the kernel.
+
+    These are copied once instead of once for each row of the kernel. Each row of the kernel is multiplied with the patches of
+    its own rows of pixels, and the products are added. So copies cost less, products more: for few channels this is faster.
+    """
+
+    ROWS_OF_PRODUCT = 256  # about so many patches are multiplied at once
+
+    def blocks(self, x, shape, progress=None):
+        kh, kw = self.window.kernel
+        row = shape[2] * (kw * x.shape[3] + kh * shape[3]) * x.itemsize
+        return blocks(len(x), shape[1], row, 4, BLOCK_BYTES, progress)
+
+    def _row_patches(self, x, images, rows, columns):
+        """The patches of each row of the kernel: (kh, images, groups of rows, patches, kw C), which overlap in memory."""
+        (kh, kw), (_, sw), ((top, _), (left, right)) = self.window.kernel, self.window.stride, self.window.padding
+        count, height, channels = images.stop - images.start, rows.stop - rows.start, x.shape[3]
+        first = rows.start - top
+        block = padded(x, images, first, first + height + kh - 1, left, right, "padded")
+        b, r, q, c = block.strides
+        windows = xp.lib.stride_tricks.as_strided(block, (count, height + kh - 1, columns, kw * channels), (b, r, q * sw, c))
+        unrolled = scratch("unrolled", windows.shape, x.dtype)
+        xp.copyto(unrolled, windows)
+        group = divisor(height, max(1, self.ROWS_OF_PRODUCT // columns))
+        b, r, q, c = unrolled.strides
+        return xp.lib.stride_tricks.as_strided(
+            unrolled, (kh, count, height // group, group * columns, kw * channels), (r, b, group * r, q, c)
+        )
+
+    def _multiply(self, x, images, rows, w, target, progress):
+        patches, (kh, kw, channels, filters) = self._row_patches(x, images, rows, target.shape[2]), w.shape
+        products = scratch("product of rows", (*patches.shape[:-1], filters), x.dtype)
+        xp.matmul(patches, w.reshape(kh, 1, 1, kw * channels, filters), out=products)
+        products = products.reshape(kh, *target.shape)
+        xp.add(products[0], products[1], out=target)
+        for others in products[2:]:
+            xp.add(target, others, out=target)
+
+    def _sum_products(self, x, images, rows, gradient, dw, progress):
+        patches = self._row_patches(x, images, rows, gradient.shape[2])
+        kh, count, groups, size, pixels = patches.shape
+        products = scratch("product of rows", (kh, count * groups, pixels * dw.shape[3]), x.dtype)
+        gradient = gradient.reshape(1, count, groups, size, -1)
+        xp.matmul(patches.transpose(0, 1, 2, 4, 3), gradient, out=products.reshape(kh, count, groups, pixels, -1))
+        for some, out in zip(products, dw, strict=True):
+            column_sums(some, out.reshape(-1))
+
+
+def unrolling(window, channels):
+    """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
+    kh, _ = window.kernel
+    one_row = device.is_cpu() and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= MOST_CHANNELS_OF_ROWS
+    return RowPatches(window) if one_row else Patches(window)
 
 
 class Phase:
