@@ -13,7 +13,7 @@ from math import prod
 from nn import device
 from nn.device import xp
 from nn.layer import Layer
-from nn.window import COLUMNS, ROWS, image_output, make_window, matching_slices
+from nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
 from nn.workspace import blocks, scratch
 
 BLOCK_BYTES = 1 << 19  # the rows of the image in a block, on a CPU: what is computed from them needs as much again, and more
@@ -65,7 +65,7 @@ class Pool2d(Layer):
             halfway = scratch("halfway", (some.stop - some.start, rows.stop - rows.start, *x.shape[2:]), x.dtype)
             where = slice(images.start + some.start, images.start + some.stop), rows
             self.reduce([x[some, part] for part in places.values()], halfway, ROWS, min(places), where, context)
-            self.reduce(self._columns_apart(halfway, y.shape[2]), y[some, rows], COLUMNS, 0, where, context)
+            self._reduce_columns(halfway, y[some, rows], where, context)
 
     def backward_block(self, dy, dx, images, context):
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
@@ -108,50 +108,71 @@ class Pool2d(Layer):
                 length = (rows.stop - rows.start - 1) * stride + 1
                 yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}
 
-    def _columns_apart(self, x, outputs):
-        """For each place in a window an array with the columns of x that the windows have there: (n, rows, outputs, C)."""
-        k, stride, _ = self.window.along(COLUMNS)
-        apart = []
-        for first in range(min(k, stride)):
-            inside, columns, count = self._column_slices(first, outputs, x.shape[2])
-            columns_apart = scratch(f"columns {first}", (*x.shape[:2], count, x.shape[3]), x.dtype)
-            columns_apart[:, :, : inside.start] = self.in_padding
-            columns_apart[:, :, inside.stop :] = self.in_padding
-            copy_pixels(columns_apart[:, :, inside], x[:, :, columns])
-            apart.append(columns_apart)
-        return [apart[i % stride][:, :, i // stride : i // stride + outputs] for i in range(k)]
+    def _columns_apart(self, name, images, rows, width, outputs, channels, dtype):
+        """Arrays in scratch memory for columns that are copied apart.
 
-    def _spread_columns(self, dy, dx, where, context):
-        """Write the gradient of the columns, (n, rows, W, C), to dx: the adjoint of reducing `_columns_apart`."""
-        (k, stride, _), outputs = self.window.along(COLUMNS), dy.shape[2]
-        self._clear_uncovered(dx, outputs, COLUMNS)
-        slices = [self._column_slices(first, outputs, dx.shape[2]) for first in range(min(k, stride))]
-        apart = [scratch(f"columns {i}", (*dx.shape[:2], s[2], dx.shape[3]), dx.dtype) for i, s in enumerate(slices)]
-        for columns_apart in apart:
-            columns_apart[:, :, : columns_apart.shape[2] - outputs] = 0  # the last place overwrites the others
-        parts = [apart[i % stride][:, :, i // stride : i // stride + outputs] for i in range(k)]
-        self.spread(dy, [(part, i + stride >= k) for i, part in enumerate(parts)], COLUMNS, 0, where, context)
-        for columns_apart, (inside, columns, _) in zip(apart, slices):
-            copy_pixels(dx[:, :, columns], columns_apart[:, :, inside])
+        Returns ([(array (images, rows, wide, C), which of its columns are in the image, the slice of the image's columns that
+        these are)], [for each place in a window, the array in which each output finds its column there]).
 
-    def _column_slices(self, first, outputs, width):
-        """The columns that any window has at the place `first`, or any multiple of the stride behind it.
-
-        Returns (which of them are in the image, a slice; the slice of these in the image; how many there are).
+        The rows have `wide` columns, as many as there are outputs and some more where windows overlap: so the arrays of
+        places a stride apart are the same memory, shifted by a column, and all are contiguous. Only the first `outputs`
+        columns of the latter mean anything.
         """
         k, stride, left = self.window.along(COLUMNS)
-        count = outputs + (k - 1 - first) // stride
-        return *matching_slices(first - left, stride, count, width), count
+        shift = (k - 1) // stride
+        wide = outputs + shift
+        shape, size = (images, rows, wide, channels), images * rows * wide * channels
+        apart, places = [], [None] * k
+        for first in range(min(k, stride)):
+            flat = scratch(f"{name} {first}", (size + shift * channels,), dtype)
+            inside, columns = matching_slices(first - left, stride, wide, width)
+            apart.append((flat, flat[:size].reshape(shape), inside, columns))
+            for i in range(first, k, stride):
+                start = i // stride * channels
+                places[i] = flat[start : start + size].reshape(shape)
+        return apart, places
+
+    def _reduce_columns(self, x, y, where, context):
+        """Write the reduction of the columns of x, (n, rows, W, C), to y, (n, rows, Q, C)."""
+        apart, places = self._columns_apart("columns", *x.shape[:3], *y.shape[2:], x.dtype)
+        for flat, array, inside, columns in apart:
+            for outside in (array[:, :, : inside.start], array[:, :, inside.stop :], flat[array.size :]):
+                if outside.size:
+                    outside[...] = self.in_padding
+            copy_pixels(array[:, :, inside], x[:, :, columns])
+        if places[0].shape == y.shape:
+            self.reduce(places, y, COLUMNS, 0, where, context)
+            return
+        reduced = scratch("reduced", places[0].shape, x.dtype)
+        self.reduce(places, reduced, COLUMNS, 0, where, context)
+        copy_pixels(y, reduced[:, :, : y.shape[2]])
+
+    def _spread_columns(self, dy, dx, where, context):
+        """Write the gradient of the columns, (n, rows, W, C), to dx: the adjoint of `_reduce_columns`."""
+        (k, stride, _), outputs = self.window.along(COLUMNS), dy.shape[2]
+        apart, places = self._columns_apart("columns", *dx.shape[:3], *dy.shape[2:], dx.dtype)
+        if places[0].shape != dy.shape:
+            wide = scratch("reduced", places[0].shape, dx.dtype)
+            xp.copyto(wide[:, :, :outputs], dy)
+            wide[:, :, outputs:] = 0
+            dy = wide
+        for first, (flat, *_) in enumerate(apart):
+            flat[: (k - 1 - first) // stride * dx.shape[3]] = 0  # what the last place does not overwrite
+        self.spread(dy, [(place, i + stride >= k) for i, place in enumerate(places)], COLUMNS, 0, where, context)
+        self._clear_uncovered(dx, outputs, COLUMNS)
+        for _, array, inside, columns in apart:
+            copy_pixels(dx[:, :, columns], array[:, :, inside])
 
     def _clear_uncovered(self, dx, outputs, axis):
         """Set to 0 what no window has at one of its last places, as many as the stride: the others add to it."""
         k, stride, before = self.window.along(axis)
-        whole = dx if axis == ROWS else dx.transpose(0, 2, 1, 3)
         if k < stride:
             dx.fill(0)
             return
-        whole[:, : max(0, k - stride - before)] = 0
-        whole[:, max(0, (outputs - 1) * stride + k - before) :] = 0
+        for outside in (slice(0, max(0, k - stride - before)), slice(max(0, (outputs - 1) * stride + k - before), None)):
+            part = dx[along(axis, outside)]
+            if part.size:
+                part.fill(0)
 
     def output_shape(self, shape):
         return (*image_output(self.window, shape, self), shape[2])
@@ -194,9 +215,11 @@ class MaxPool2d(Pool2d):
         kept = context[self]
         kept.larger = None
         if context.training:
+            (rows, columns), (n, p, q, channels) = self.window.kernel, output
+            wide = q + (columns - 1) // self.window.stride[1]
             kept.larger = {
-                axis: kept.workspace(axis, (self.window.kernel[axis - 1] - 1, *shape), xp.bool_)
-                for axis, shape in ((ROWS, halfway), (COLUMNS, output))
+                ROWS: kept.workspace(ROWS, (rows - 1, *halfway), xp.bool_),
+                COLUMNS: kept.workspace(COLUMNS, (columns - 1, n, p, wide, channels), xp.bool_),
             }
 
     def reduce(self, places, y, axis, first, where, context):
