@@ -48,15 +48,16 @@ class LocalResponseNorm(Layer):
         """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
 
         base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
+        dx overwrites dy if there is no halo.
         """
         x = context[self].x
-        dx = context.gradient_space(x.shape, dy)
+        dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)
         for x_piece, dy_piece, dx_piece in pieces(x, dy, dx, progress=context.progress):
             self._gradient(x_piece, dy_piece, dx_piece)
         return dx
 
     def _gradient(self, x, dy, dx):
-        """Write the gradient of a piece of the input."""
+        """Write the gradient of a piece of the input. dx: may be dy."""
         (pixels, channels), own = x.shape, dy.shape[1]
         base = self._base(x)
         power = self._power(base)
@@ -67,8 +68,8 @@ class LocalResponseNorm(Layer):
         shared = padded[:, start : start + own]
         xp.multiply(self._own(x), dy, out=shared)
         xp.multiply(shared, ratio[:, :own], out=shared)
-        xp.multiply(x, self._window_sums(flat, padded.shape)[:, :channels], out=dx)
         direct = xp.multiply(dy, power[:, :own], out=power[:, :own])
+        xp.multiply(x, self._window_sums(flat, padded.shape)[:, :channels], out=dx)
         xp.add(self._own(dx), direct, out=self._own(dx))
 
     def neighbours(self, part, channels):
