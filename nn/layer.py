@@ -8,7 +8,7 @@ from nn.device import to_device, xp
 from nn.random import uniform_block
 from nn.window import take
 
-DRAWN_AT_ONCE = 1 << 20  # the number of initial values drawn in one call, which bounds the memory for them
+DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them
 
 
 class Parameter:

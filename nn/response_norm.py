@@ -1,10 +1,19 @@
-"""Normalisation over neighbouring channels."""
+"""Normalisation over neighbouring channels.
 
+The arrays are processed in pieces that stay in the cache, and the backward pass computes the denominators again: that takes
+less time than reading them from memory, and they need none.
+"""
+
+from math import prod
+
+from nn import device
 from nn.arguments import whole_number
 from nn.device import xp
 from nn.layer import Layer
 from nn.window import matching_slices
 from nn.workspace import scratch
+
+PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 
 
 class LocalResponseNorm(Layer):
@@ -29,40 +38,39 @@ class LocalResponseNorm(Layer):
     def forward(self, x, context):
         kept = context[self]
         kept.x = x
-        own = self._own(x)
-        squares = scratch("squares", x.shape, x.dtype)
-        xp.multiply(x, x, out=squares)
-        kept.base = base = kept.workspace("base", own.shape, x.dtype)
-        base.fill(0)
-        for outputs, inputs in self._matching_slices(x):
-            xp.add(base[..., outputs], squares[..., inputs], out=base[..., outputs])
-        xp.multiply(base, x.dtype.type(self.alpha / self.size), out=base)
-        xp.add(base, x.dtype.type(self.k), out=base)
-        kept.factor = kept.workspace("factor", own.shape, x.dtype)
-        xp.power(base, x.dtype.type(-self.beta), out=kept.factor)
-        y = kept.workspace("y", own.shape, x.dtype)
-        return xp.multiply(own, kept.factor, out=y)
+        y = kept.workspace("y", self._own(x).shape, x.dtype)
+        for x_piece, y_piece in pieces(x, y, progress=context.progress):
+            own = self._own(x_piece)
+            xp.multiply(own, self._power(self._base(x_piece))[:, : own.shape[1]], out=y_piece)
+        return y
 
     def input_gradient(self, dy, context):
         """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
 
         base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
+        dx overwrites dy if there is no halo.
         """
-        kept = context[self]
-        dx = context.gradient_space(kept.x.shape, dy)
-        shared = scratch("shared", dy.shape, dy.dtype)
-        xp.multiply(dy, self._own(kept.x), out=shared)
-        xp.multiply(shared, kept.factor, out=shared)
-        xp.divide(shared, kept.base, out=shared)
-        dx.fill(0)
-        for outputs, inputs in self._matching_slices(dx):
-            xp.add(dx[..., inputs], shared[..., outputs], out=dx[..., inputs])
-        xp.multiply(dx, kept.x, out=dx)
-        xp.multiply(dx, dy.dtype.type(-2 * self.alpha * self.beta / self.size), out=dx)
-        xp.multiply(dy, kept.factor, out=shared)
-        own = self._own(dx)
-        xp.add(own, shared, out=own)
+        x = context[self].x
+        dx = dy if dy.shape == x.shape and dy.flags.c_contiguous else context.gradient_space(x.shape, dy)
+        for x_piece, dy_piece, dx_piece in pieces(x, dy, dx, progress=context.progress):
+            self._gradient(x_piece, dy_piece, dx_piece)
         return dx
+
+    def _gradient(self, x, dy, dx):
+        """Write the gradient of a piece of the input. dx: may be dy."""
+        (pixels, channels), own = x.shape, dy.shape[1]
+        base = self._base(x)
+        power = self._power(base)
+        ratio = xp.divide(power, base, out=base)
+        xp.multiply(ratio, dx.dtype.type(-2 * self.alpha * self.beta / self.size), out=ratio)
+        flat, padded = self._padded(pixels, channels, x.dtype)
+        start = self.before + (self.size - 1) // 2
+        shared = padded[:, start : start + own]
+        xp.multiply(self._own(x), dy, out=shared)
+        xp.multiply(shared, ratio[:, :own], out=shared)
+        direct = xp.multiply(dy, power[:, :own], out=power[:, :own])
+        xp.multiply(x, self._window_sums(flat, padded.shape)[:, :channels], out=dx)
+        xp.add(self._own(dx), direct, out=self._own(dx))
 
     def neighbours(self, part, channels):
         """The slice of input channels that the slice `part` of output channels needs. channels: their global number."""
@@ -72,12 +80,62 @@ class LocalResponseNorm(Layer):
         """x without the channels of the halo."""
         return x[..., self.before : x.shape[-1] - self.after]
 
-    def _matching_slices(self, x):
-        """For each place in the window: the slices (outputs, inputs) such that each output has that input at this place."""
-        channels = x.shape[-1]
+    def _base(self, x):
+        """k + alpha / size * sum x^2 for a piece of x, in scratch memory: its first columns are those of the own channels."""
+        pixels, channels = x.shape
         own = channels - self.before - self.after
-        places = range(-(self.size // 2), (self.size - 1) // 2 + 1)
-        return [matching_slices(self.before + place, 1, own, channels) for place in places]
+        flat, padded = self._padded(pixels, own, x.dtype)
+        inside, part = matching_slices(self.before - self.size // 2, 1, padded.shape[1], channels)
+        xp.multiply(x[:, part], x[:, part], out=padded[:, inside])
+        base = self._window_sums(flat, padded.shape)
+        xp.multiply(base, x.dtype.type(self.alpha / self.size), out=base)
+        return xp.add(base, x.dtype.type(self.k), out=base)
+
+    def _power(self, base):
+        """base^-beta, in scratch memory. Square roots are faster than a power with the usual exponent."""
+        power = scratch("power", base.shape, base.dtype)
+        if self.beta != 0.75:
+            return xp.power(base, base.dtype.type(-self.beta), out=power)
+        xp.sqrt(base, out=power)
+        xp.multiply(power, base, out=power)
+        xp.sqrt(power, out=power)
+        return xp.divide(base.dtype.type(1), power, out=power)
+
+    def _padded(self, pixels, channels, dtype):
+        """Zeros in scratch memory with size - 1 more columns than channels: (flat, with as many zeros behind, as a matrix).
+
+        So the sum of the elements from one on never includes channels of another pixel, if it is that of a channel.
+        """
+        wide = channels + self.size - 1
+        flat = scratch("padded", (pixels * wide + self.size - 1,), dtype)
+        flat.fill(0)
+        return flat, flat[: pixels * wide].reshape(pixels, wide)
+
+    def _window_sums(self, flat, shape):
+        """For each element of the padded matrix of this shape the sum of `size` elements from this one on.
+
+        All of it is one run of memory, as NumPy is slow in loops over the channels of one pixel.
+        """
+        sums = scratch("sums", shape, flat.dtype)
+        out = sums.reshape(-1)
+        xp.copyto(out, flat[: out.size])
+        for i in range(1, self.size):
+            xp.add(out, flat[i : i + out.size], out=out)
+        return sums
 
     def __repr__(self):
         return f"LocalResponseNorm({self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k})"
+
+
+def pieces(*arrays, progress=None):
+    """Yield corresponding pieces, (pixels, channels), of arrays (.., channels), on a CPU so small that they stay in the cache.
+
+    progress: a function that is called after each piece, or None.
+    """
+    count = prod(arrays[0].shape[:-1])
+    rows = [array.reshape(count, array.shape[-1]) for array in arrays]
+    many = max(1, PIECE // max(1, arrays[0].shape[-1])) if device.is_cpu() else max(1, count)
+    for start in range(0, count, many):
+        yield tuple(array[start : start + many] for array in rows)
+        if progress:
+            progress()

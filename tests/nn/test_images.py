@@ -157,6 +157,50 @@ def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, 
     ) == scattered
 
 
+POOLINGS = [  # (images, height, width, channels, kernel, stride, padding)
+    (3, 8, 8, 3, 2, 2, 0), (2, 9, 7, 2, 2, 2, 0), (2, 9, 8, 3, 3, 2, 1), (2, 8, 9, 3, 3, 2, 0), (2, 7, 7, 1, 3, 1, 1),
+    (2, 6, 7, 2, 2, 3, 1), (1, 11, 12, 2, 5, 2, 2), (2, 9, 9, 2, (3, 2), (1, 3), (1, 0)), (3, 5, 6, 4, (5, 6), 1, 0),
+    (2, 7, 8, 2, 1, 2, 0), (2, 8, 7, 2, 5, 1, ((2, 0), (1, 2))), (2, 4, 4, 3, 4, 4, 2), (0, 6, 6, 2, 3, 2, 1),
+]  # fmt: skip
+
+
+def windows(shape, window):
+    """For each output pixel the slices of rows and columns of the image in its window. shape: (n, H, W, C)."""
+    p, q = window.output(*shape[1:3])
+    part = lambda dim, i: window.input_part(dim, slice(i, i + 1), shape[dim])  # noqa: E731
+    return [((slice(None), i, j), (slice(None), part(1, i), part(2, j))) for i in range(p) for j in range(q)]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("shape", POOLINGS)
+def test_poolings_reduce_their_windows(monkeypatch, shape, block_bytes):
+    """Window by window: the values, and the gradient, which goes to one pixel also where several have the maximum."""
+    monkeypatch.setattr("nn.pool.BLOCK_BYTES", block_bytes)
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 3, shape[:4]).astype(float)
+    for layer in (MaxPool2d(*shape[4:]), AvgPool2d(*shape[4:])):
+        scale = 1 / np.prod(layer.window.kernel)
+        expected, dx_expected, context = np.zeros((len(x), *layer.window.output(*x.shape[1:3]), x.shape[3])), 0 * x, Context()
+        dy = rng.standard_normal(expected.shape)
+        for output, pixels in windows(x.shape, layer.window):
+            seen = x[pixels]
+            if layer.is_max_pooling:
+                turned = seen.transpose(0, 3, 2, 1).reshape(len(x) * x.shape[3], seen.shape[1] * seen.shape[2])
+                first = np.zeros_like(turned)  # the first column with the maximum, and there the first row
+                first[np.arange(len(turned)), turned.argmax(1) if len(turned) else []] = 1
+                share = first.reshape(len(x), x.shape[3], *seen.shape[2:0:-1]).transpose(0, 3, 2, 1)
+                expected[output] = seen.max((1, 2))
+            else:
+                share = np.full_like(seen, scale)
+                expected[output] = seen.sum((1, 2)) * scale
+            dx_expected[pixels] += share * dy[output][:, None, None]
+        y = to_host(layer.forward(to_device(x), context)).copy()
+        dx = to_host(layer.input_gradient(to_device(dy), context))
+        np.testing.assert_allclose(y, expected, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(dx, dx_expected, rtol=1e-12, atol=1e-13)
+        assert np.array_equal(to_host(layer.forward(to_device(x), Context(training=False))), y)
+
+
 def test_matching_slices_are_where_windows_and_pixels_meet():
     for offset in range(-4, 5):
         for stride in (1, 2, 3):
