@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from nn.arguments import whole_number
-from nn.channels import PIECE, channel_sums, pieces
+from nn.channels import PIECE, channel_sums, pieces, sums_of_pieces
 from nn.device import xp
 from nn.layer import Buffer, Layer, Parameter
 from nn.workspace import scratch
@@ -88,13 +88,14 @@ class BatchNorm(Layer):
         """
         channels = x.shape[-1]
         near = self._near_mean(x)
-        sums = xp.zeros((2, channels), xp.float64)
-        for x_piece, near_piece in pieces((x,), (near,)):
+        found = sums_of_pieces(x, 2)
+        for number, (x_piece, near_piece) in enumerate(pieces((x,), (near,))):
             difference = scratch("difference", x_piece.shape, x.dtype)
             xp.subtract(x_piece, near_piece, out=difference)
-            xp.add(sums[0], channel_sums(difference, channels), out=sums[0])
+            channel_sums(difference, found[0, number])
             xp.multiply(difference, difference, out=difference)
-            xp.add(sums[1], channel_sums(difference, channels), out=sums[1])
+            channel_sums(difference, found[1, number])
+        sums = found.sum(axis=1, dtype=xp.float64)
         rows = prod(x.shape[:-1])
         totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
         totals[:channels] = sums[0] + rows * near.astype(xp.float64)
@@ -112,7 +113,7 @@ class BatchNorm(Layer):
         if not x.size:
             return xp.zeros(x.shape[-1], x.dtype)
         some = x[: max(1, PIECE // prod(x.shape[1:]))]
-        return channel_sums(some, x.shape[-1]) / prod(some.shape[:-1])
+        return channel_sums(some, xp.empty(x.shape[-1], x.dtype)) / prod(some.shape[:-1])
 
     def _update_running(self, mean, variance):
         """Update the running mean and variance. variance: the unbiased one of the newest minibatch."""
@@ -136,22 +137,23 @@ class BatchNorm(Layer):
         """
         kept = context[self]
         self.check_trained(kept.x)
-        channels = len(kept.mean)
-        sums = xp.zeros((2, channels), xp.float64)
+        found = sums_of_pieces(dy, 2)
         contiguous = xp.ascontiguousarray(dy)
         vectors = kept.mean, kept.scale, -kept.shift
-        for x_piece, dy_piece, mean, scale, minus_shift in pieces((kept.x, contiguous), vectors):
+        for number, piece in enumerate(pieces((kept.x, contiguous), vectors)):
+            x_piece, dy_piece, mean, scale, minus_shift = piece
             if kept.relu:
                 keep_where_positive(x_piece, scale, minus_shift, dy_piece)
             product = scratch("product", dy_piece.shape, dy.dtype)
             xp.subtract(x_piece, mean, out=product)
             xp.multiply(product, dy_piece, out=product)
-            xp.add(sums[0], channel_sums(dy_piece, channels), out=sums[0])
-            xp.add(sums[1], channel_sums(product, channels), out=sums[1])
+            channel_sums(dy_piece, found[0, number])
+            channel_sums(product, found[1, number])
         if kept.relu:
             self._report(kept.relu, "input_gradient", context)
             if contiguous is not dy:
                 xp.copyto(dy, contiguous)
+        sums = found.sum(axis=1, dtype=xp.float64)
         sums[1] *= kept.inverse
         return sums
 

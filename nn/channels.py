@@ -23,7 +23,7 @@ def pieces(arrays, vectors):
     if not device.is_cpu():
         yield *(a.reshape(-1, channels) for a in arrays), *(v.astype(dtype) for v in vectors)
         return
-    length = min(max(1, PIECE // channels) * channels, arrays[0].size)
+    length = piece_length(arrays[0])
     vectors = [repeated(v, scratch(f"channels {i}", (length,), dtype)) for i, v in enumerate(vectors)]
     flat = [a.reshape(-1) for a in arrays]
     for start in range(0, flat[0].size, length):
@@ -42,6 +42,17 @@ def repeated(vector, out):
     return out
 
 
-def channel_sums(piece, channels):
-    """The sums of a piece for each channel, (channels,), in scratch memory."""
-    return column_sums(piece.reshape(-1, channels), scratch("channel sums", (channels,), piece.dtype))
+def piece_length(x):
+    """The number of elements of each piece of x but the last."""
+    return min(max(1, PIECE // x.shape[-1]) * x.shape[-1], x.size) if device.is_cpu() else x.size
+
+
+def sums_of_pieces(x, count):
+    """Uninitialised memory for `count` sums of each piece of x for each channel: (count, pieces, channels)."""
+    pieces = -(-x.size // max(1, piece_length(x))) if x.size else 0
+    return scratch("sums of pieces", (count, pieces, x.shape[-1]), x.dtype)
+
+
+def channel_sums(piece, out):
+    """Write the sums of a piece for each channel to `out`, (channels,), and return it."""
+    return column_sums(piece.reshape(-1, len(out)), out)

@@ -71,9 +71,13 @@ def divisor(n, most):
 
 def column_sums(a, out):
     """Write the sums of the columns of a, (rows, columns), to `out`, (columns,), and return it."""
-    ones = scratch("ones", (len(a),), a.dtype)
-    ones.fill(1)
-    return xp.dot(ones, a, out=out)  # three times as fast as sum(axis=0)
+    return xp.dot(ones(len(a), a.dtype), a, out=out)  # three times as fast as sum(axis=0)
+
+
+@lru_cache(maxsize=64)
+def ones(count, dtype):
+    """`count` ones, on the device. They must not be written to."""
+    return xp.ones(count, dtype)
 
 
 def product_over_rows(a, b, out, progress=None):
