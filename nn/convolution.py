@@ -4,21 +4,16 @@
 
 x: (n, H, W, C); w: (kh, kw, C, F); b: (F,); y: (n, P, Q, F); s: the stride. Pixels outside the image are zero.
 
-| algorithm  | used for                                     | idea                                                        |
-|------------|----------------------------------------------|-------------------------------------------------------------|
-| `Patches`  | any shape                                    | im2col: a matrix of the pixels under each window, times w   |
-| `Winograd` | 3x3 and 5x5 kernels, stride 1, many channels | F(m x m, r x r): m^2 outputs of (m+r-1)^2 products, not m^2 r^2 |
+| algorithm              | used for                                       | idea                                           |
+|------------------------|------------------------------------------------|------------------------------------------------|
+| `Patches`, `RowPatches` | any shape                                     | im2col: the pixels under each window, times w  |
+| `Winograd`             | 3x3 and 5x5 kernels, stride 1, above 4 channels | fewer products, between transforms            |
 
 Both work on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
-the batch is. `Patches` needs 1 MiB for the unrolled patches (or one row of them, if that is more) and the block of pixels.
-`Winograd` needs four buffers of 2 MiB (or 112 tiles, if that is more: 8 MiB at 512 channels) and, in the backward pass,
-three transformed kernels, each (m+r-1)^2 / r^2 times as large as the kernel. All layers share this memory. Winograd's
-algorithm needs fewer operations, which is the only way to be faster than PyTorch's direct kernels on large layers: those
-run near the peak speed of the processor.
-
-Winograd's algorithm: Lavin and Gray 2016, section 4. The 2-D transforms are products with Kronecker products of the 1-D
-matrices. The backward pass is the adjoint of each step. The largest relative errors in float32 are 1e-5, and 1e-6 with
-`Patches`; float64 always uses `Patches`.
+the batch is. All layers share this memory: blocks of about 1 MiB each, and for `Winograd` up to three transformed kernels,
+which are up to four times as large as the kernel. Winograd's algorithm needs fewer operations, which is the only way to be
+faster than PyTorch's direct kernels on large layers: those run near the peak speed of the processor. Its largest errors
+relative to the largest element are 3e-6 in float32, and 1e-6 with `Patches`; float64 always uses `Patches`.
 
 Both classes have the same methods, but only `Patches`, which `goes_block_by_block`, lets others work in its `blocks`. Their
 argument `progress` is a function that is called after each block, or None.

@@ -134,18 +134,15 @@ class Winograd:
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         kernel = None if dx is None else self._kernel(w)
         kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype)
-        partial_sum = scratch("partial kernel gradient", kernel_gradient.shape, w.dtype)
+        kernel_gradient.fill(0)
         sums = scratch("column sums", db.shape, db.dtype)
         db.fill(0)
         if dx is not None:
             dx.fill(0)
-        for number, (images, rows) in enumerate(self._blocks(x, dy, progress)):
+        for images, rows in self._blocks(x, dy, progress):
             points = self._points(x, images, rows, dy.shape[2])
             products = self._product_gradients(dy, images, rows)
-            gradient = partial_sum if number else kernel_gradient
-            xp.matmul(matrices(points).transpose(0, 2, 1), matrices(products), out=gradient)
-            if number:
-                xp.add(kernel_gradient, partial_sum, out=kernel_gradient)
+            add_products(matrices(points), matrices(products), kernel_gradient, self.n[1])
             if db.size:
                 xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
             if dx is not None:
@@ -286,6 +283,18 @@ def multiply(points, kernel, out, at_once):
             some = slice(start, start + at_once)
             xp.matmul(point[:, some], matrix[some], out=partial_sum)
             xp.add(total, partial_sum, out=total)
+
+
+def add_products(points, products, kernel_gradient, at_once):
+    """Add points.T @ products to the gradient of the transformed kernel, (points, C, F), for `at_once` points at a time.
+
+    points: (points, tiles, C). products: (points, tiles, F).
+    """
+    partial_sum = scratch("products of some points", (at_once, *kernel_gradient.shape[1:]), points.dtype)
+    for start in range(0, len(points), at_once):
+        some = slice(start, start + at_once)
+        xp.matmul(points[some].transpose(0, 2, 1), products[some], out=partial_sum)
+        xp.add(kernel_gradient[some], partial_sum, out=kernel_gradient[some])
 
 
 def transform_kernels(left, right, kernels, out):
