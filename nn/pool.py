@@ -16,8 +16,6 @@ from nn.layer import Layer
 from nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
 from nn.workspace import blocks, scratch
 
-BLOCK_BYTES = 1 << 19  # the rows of the image in a block, on a CPU: what is computed from them needs as much again, and more
-
 
 class Pool2d(Layer):
     """The base class of poolings: (n, H, W, C) -> (n, P, Q, C).
@@ -61,23 +59,34 @@ class Pool2d(Layer):
 
     def forward_block(self, x, y, images, context):
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
-        for some, rows, places in self._row_blocks(x, y, context):
-            halfway = scratch("halfway", (some.stop - some.start, rows.stop - rows.start, *x.shape[2:]), x.dtype)
+        for some, rows, places, space in self._row_blocks(x, y, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
-            self.reduce([x[some, part] for part in places.values()], halfway, ROWS, min(places), where, context)
-            self._reduce_columns(halfway, y[some, rows], where, context)
+            self.reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
+            space.take_apart(self.in_padding)
+            if space.wide is None:
+                self.reduce(space.places, y[some, rows], COLUMNS, 0, where, context)
+            else:
+                self.reduce(space.places, space.wide, COLUMNS, 0, where, context)
+                copy_pixels(y[some, rows], space.wide[:, :, : y.shape[2]])
 
     def backward_block(self, dy, dx, images, context):
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
-        k, stride, _ = self.window.along(ROWS)
-        self._clear_uncovered(dx, dy.shape[1], ROWS)
-        for some, rows, places in self._row_blocks(dx, dy, context):
-            halfway = scratch("halfway", (some.stop - some.start, rows.stop - rows.start, *dx.shape[2:]), dx.dtype)
+        (k, stride, _), (columns, column_stride, _) = self.window.along(ROWS), self.window.along(COLUMNS)
+        clear_uncovered(self.window, ROWS, dx, dy.shape[1])
+        for some, rows, places, space in self._row_blocks(dx, dy, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
-            self._spread_columns(dy[some, rows], halfway, where, context)
-            # Of all windows with some row of the image, the first one, which is written first, has it at its last place.
+            gradient = dy[some, rows]
+            if space.wide is not None:
+                space.wide[:, :, dy.shape[2] :] = 0
+                xp.copyto(space.wide[:, :, : dy.shape[2]], gradient)
+                gradient = space.wide
+            # Of all windows with some row or column in them, the first one has it at its last place, and is written first.
+            targets = [(target, i + column_stride >= columns) for i, target in enumerate(space.places)]
+            space.clear_first()
+            self.spread(gradient, targets, COLUMNS, 0, where, context)
+            space.put_together()
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
-            self.spread(halfway, targets, ROWS, min(places), where, context)
+            self.spread(space.halfway, targets, ROWS, min(places), where, context)
 
     def reduce(self, places, y, axis, first, where, context):
         """Write the reduction of some arrays of equal shape, one for each place in the window, to y.
@@ -95,90 +104,89 @@ class Pool2d(Layer):
         raise NotImplementedError
 
     def _row_blocks(self, x, y, context):
-        """Yield (images, output rows, {place: its rows of x}) for blocks that together cover y, from top to bottom.
+        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom.
 
         All windows in a block have the same places in the image and not in the padding.
         """
         _, stride, before = self.window.along(ROWS)
-        row_bytes = stride * prod(x.shape[2:]) * x.itemsize
+        row_bytes, spaces = stride * prod(x.shape[2:]) * x.itemsize, {}
         for run, places in runs(*self.window.along(ROWS), y.shape[1], x.shape[1]):
-            for images, part in blocks(len(x), run.stop - run.start, row_bytes, 1, BLOCK_BYTES, context.progress):
-                rows = slice(run.start + part.start, run.start + part.stop)
+            for images, part in blocks(len(x), run.stop - run.start, row_bytes, progress=context.progress):
+                rows, length = slice(run.start + part.start, run.start + part.stop), (part.stop - part.start - 1) * stride + 1
                 starts = {i: rows.start * stride + i - before for i in places}
-                length = (rows.stop - rows.start - 1) * stride + 1
-                yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}
-
-    def _columns_apart(self, name, images, rows, width, outputs, channels, dtype):
-        """Arrays in scratch memory for columns that are copied apart.
-
-        Returns ([(array (images, rows, wide, C), which of its columns are in the image, the slice of the image's columns that
-        these are)], [for each place in a window, the array in which each output finds its column there]).
-
-        The rows have `wide` columns, as many as there are outputs and some more where windows overlap: so the arrays of
-        places a stride apart are the same memory, shifted by a column, and all are contiguous. Only the first `outputs`
-        columns of the latter mean anything.
-        """
-        k, stride, left = self.window.along(COLUMNS)
-        shift = (k - 1) // stride
-        wide = outputs + shift
-        shape, size = (images, rows, wide, channels), images * rows * wide * channels
-        apart, places = [], [None] * k
-        for first in range(min(k, stride)):
-            flat = scratch(f"{name} {first}", (size + shift * channels,), dtype)
-            inside, columns = matching_slices(first - left, stride, wide, width)
-            apart.append((flat, flat[:size].reshape(shape), inside, columns))
-            for i in range(first, k, stride):
-                start = i // stride * channels
-                places[i] = flat[start : start + size].reshape(shape)
-        return apart, places
-
-    def _reduce_columns(self, x, y, where, context):
-        """Write the reduction of the columns of x, (n, rows, W, C), to y, (n, rows, Q, C)."""
-        apart, places = self._columns_apart("columns", *x.shape[:3], *y.shape[2:], x.dtype)
-        for flat, array, inside, columns in apart:
-            for outside in (array[:, :, : inside.start], array[:, :, inside.stop :], flat[array.size :]):
-                if outside.size:
-                    outside[...] = self.in_padding
-            copy_pixels(array[:, :, inside], x[:, :, columns])
-        if places[0].shape == y.shape:
-            self.reduce(places, y, COLUMNS, 0, where, context)
-            return
-        reduced = scratch("reduced", places[0].shape, x.dtype)
-        self.reduce(places, reduced, COLUMNS, 0, where, context)
-        copy_pixels(y, reduced[:, :, : y.shape[2]])
-
-    def _spread_columns(self, dy, dx, where, context):
-        """Write the gradient of the columns, (n, rows, W, C), to dx: the adjoint of `_reduce_columns`."""
-        (k, stride, _), outputs = self.window.along(COLUMNS), dy.shape[2]
-        apart, places = self._columns_apart("columns", *dx.shape[:3], *dy.shape[2:], dx.dtype)
-        if places[0].shape != dy.shape:
-            wide = scratch("reduced", places[0].shape, dx.dtype)
-            xp.copyto(wide[:, :, :outputs], dy)
-            wide[:, :, outputs:] = 0
-            dy = wide
-        for first, (flat, *_) in enumerate(apart):
-            flat[: (k - 1 - first) // stride * dx.shape[3]] = 0  # what the last place does not overwrite
-        self.spread(dy, [(place, i + stride >= k) for i, place in enumerate(places)], COLUMNS, 0, where, context)
-        self._clear_uncovered(dx, outputs, COLUMNS)
-        for _, array, inside, columns in apart:
-            copy_pixels(dx[:, :, columns], array[:, :, inside])
-
-    def _clear_uncovered(self, dx, outputs, axis):
-        """Set to 0 what no window has at one of its last places, as many as the stride: the others add to it."""
-        k, stride, before = self.window.along(axis)
-        if k < stride:
-            dx.fill(0)
-            return
-        for outside in (slice(0, max(0, k - stride - before)), slice(max(0, (outputs - 1) * stride + k - before), None)):
-            part = dx[along(axis, outside)]
-            if part.size:
-                part.fill(0)
+                shape = images.stop - images.start, part.stop - part.start, *x.shape[2:]
+                if shape not in spaces:
+                    spaces[shape] = Space(self.window, shape, y.shape[2], x.dtype)
+                yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, spaces[shape]
 
     def output_shape(self, shape):
         return (*image_output(self.window, shape, self), shape[2])
 
     def __repr__(self):
         return f"{type(self).__name__}({self.window})"
+
+
+class Space:
+    """Scratch memory for a block of images whose rows are pooled, and whose columns are not.
+
+    window: that of the pooling. shape: (images, rows, width, channels). outputs: the number of columns that come out.
+
+    halfway: the block, an array of this shape.
+    places: for each place in a window, an array with the column of `halfway` that each window has there. All are contiguous:
+    where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then has
+    some more columns than there are outputs, whose contents mean nothing.
+    wide: an array of the same shape for the output, or None if there are no more columns than outputs.
+    """
+
+    def __init__(self, window, shape, outputs, dtype):
+        self.window, self.outputs = window, outputs
+        (images, rows, width, channels), (k, stride, left) = shape, window.along(COLUMNS)
+        shift = (k - 1) // stride
+        wide = images, rows, outputs + shift, channels
+        self.halfway = scratch("halfway", shape, dtype)
+        self.wide = scratch("wide", wide, dtype) if shift else None
+        self.places, self._copies, self._outside, self._first = [None] * k, [], [], []
+        for first in range(min(k, stride)):
+            flat = scratch(f"columns {first}", (prod(wide) + shift * channels,), dtype)
+            apart = flat[: prod(wide)].reshape(wide)
+            inside, columns = matching_slices(first - left, stride, outputs + shift, width)
+            self._copies.append((apart[:, :, inside], self.halfway[:, :, columns]))
+            outside = apart[:, :, : inside.start], apart[:, :, inside.stop :], flat[prod(wide) :]
+            self._outside += [part for part in outside if part.size]
+            self._first.append(flat[: (k - 1 - first) // stride * channels])
+            for i in range(first, k, stride):
+                start = i // stride * channels
+                self.places[i] = flat[start : start + prod(wide)].reshape(wide)
+
+    def take_apart(self, in_padding):
+        """Copy the columns of `halfway` to `places`. in_padding: the value of the columns outside the image."""
+        for part in self._outside:
+            part.fill(in_padding)
+        for apart, columns in self._copies:
+            copy_pixels(apart, columns)
+
+    def clear_first(self):
+        """Set to 0 what the last place of each window does not overwrite, so that the other places can be added."""
+        for part in self._first:
+            part.fill(0)
+
+    def put_together(self):
+        """Copy the columns in `places`, which are gradients, to `halfway`."""
+        clear_uncovered(self.window, COLUMNS, self.halfway, self.outputs)
+        for apart, columns in self._copies:
+            copy_pixels(columns, apart)
+
+
+def clear_uncovered(window, axis, dx, outputs):
+    """Set to 0 the rows or columns that no window has at one of its last places, as many as the stride: others are added."""
+    k, stride, before = window.along(axis)
+    if k < stride:
+        dx.fill(0)
+        return
+    for outside in (slice(0, max(0, k - stride - before)), slice(max(0, (outputs - 1) * stride + k - before), None)):
+        part = dx[along(axis, outside)]
+        if part.size:
+            part.fill(0)
 
 
 @lru_cache(maxsize=4096)
@@ -236,14 +244,16 @@ class MaxPool2d(Pool2d):
         """Each gradient goes to the last place that was larger than all before it, and is taken from what is left."""
         larger = context[self].larger
         self.check_trained(larger)
-        left, mask = dy, scratch("mask", dy.shape, dy.dtype)
+        left, mask, rest = dy, scratch("mask", dy.shape, dy.dtype), scratch("rest", dy.shape, dy.dtype)
         for i, (target, overwrites) in reversed(list(enumerate(targets[1:], first))):
             xp.copyto(mask, larger[axis][i][where])
             share = xp.multiply(left, mask, out=target if overwrites else mask)
-            left = xp.subtract(left, share, out=scratch("left", dy.shape, dy.dtype))
+            goes_to_first = i == first and targets[0][1]
+            left = xp.subtract(left, share, out=targets[0][0] if goes_to_first else rest)
             if not overwrites:
                 xp.add(target, share, out=target)
-        put(left, *targets[0])
+        if left is not targets[0][0]:
+            put(left, *targets[0])
 
 
 class AvgPool2d(Pool2d):

@@ -175,7 +175,7 @@ def windows(shape, window):
 @pytest.mark.parametrize("shape", POOLINGS)
 def test_poolings_reduce_their_windows(monkeypatch, shape, block_bytes):
     """Window by window: the values, and the gradient, which goes to one pixel also where several have the maximum."""
-    monkeypatch.setattr("nn.pool.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("nn.workspace.BLOCK_BYTES", block_bytes)
     rng = np.random.default_rng(0)
     x = rng.integers(-3, 3, shape[:4]).astype(float)
     for layer in (MaxPool2d(*shape[4:]), AvgPool2d(*shape[4:])):
