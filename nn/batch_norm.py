@@ -14,10 +14,9 @@ from nn import device
 from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums
+from nn.kernels import kernels
 from nn.layer import Buffer, Layer, Parameter
 from nn.workspace import scratch
-
-PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 
 
 class BatchNorm(Layer):
@@ -115,7 +114,7 @@ class BatchNorm(Layer):
         """The mean of the first samples for each channel, in the type of x."""
         if not x.size:
             return xp.zeros(x.shape[-1], x.dtype)
-        some = x[: max(1, PIECE // prod(x.shape[1:]))]
+        some = x[: max(1, kernels().piece // prod(x.shape[1:]))]
         return channel_sums(some, x.shape[-1]) / prod(some.shape[:-1])
 
     def _update_running(self, mean, variance):
@@ -216,8 +215,9 @@ class RectifiedBatchNorm(Layer):
 def pieces(arrays, vectors):
     """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
 
-    On a CPU all are flat: pieces have PIECE elements, and in the vectors all channels are repeated as often. A GPU gets
-    everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of the arrays.
+    On a CPU all are flat: pieces have about `piece` elements (`nn/kernels.py`), and in the vectors all channels are repeated as
+    often. A GPU gets everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type
+    of the arrays.
     """
     channels, dtype = arrays[0].shape[-1], arrays[0].dtype
     if not device.is_cpu():
@@ -225,7 +225,7 @@ def pieces(arrays, vectors):
         return
     if not arrays[0].size:
         return
-    length = min(max(1, PIECE // channels) * channels, arrays[0].size)
+    length = min(max(1, kernels().piece // channels) * channels, arrays[0].size)
     vectors = [repeated(v, scratch(f"channels {i}", (length,), dtype)) for i, v in enumerate(vectors)]
     flat = [a.reshape(-1) for a in arrays]
     for start in range(0, flat[0].size, length):

@@ -1,5 +1,6 @@
 """Several micro-batches in progress in one network, each with its own context: gradients do not depend on the order."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -24,6 +25,7 @@ from nn import (
     Tanh,
 )
 from nn.device import is_cpu, to_device, to_host, xp
+from nn.kernels import kernels, use
 from nn.observer import Observer
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
@@ -289,9 +291,8 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
     assert [name for _, name, _ in names[1:5]] == ["0.branch.0", "0.branch.0", "0.branch.1", "0.branch.1"]
 
 
-def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
-    monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", 1)
-    monkeypatch.setattr("nn.workspace.BLOCK_BYTES", 1 << 12)
+def test_a_pooling_in_blocks_reports_its_shares():
+    use(replace(kernels(), fused_bytes=1, block_bytes=1 << 12))
     net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
     with net.observed_by(listening):
         y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)
