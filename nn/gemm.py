@@ -25,7 +25,9 @@ LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two mill
 @lru_cache(maxsize=4096)
 def tile(tiles, m, k, n):
     """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles."""
-    if n <= 64 and n % 16 == 0 and k <= tiles.few_columns[(n - 1).bit_length() - 4 if n > 16 else 0]:
+    if n <= 64 and n % 16 == 0:
+        if k > tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
+            return None
         rows = divisor(m, SMALL_PRODUCT // (k * n))
         if rows >= FEWEST_ROWS:
             return rows, n

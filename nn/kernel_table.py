@@ -24,9 +24,10 @@ def _check_number(name, value, least=0):
 class Tiles:
     """Up to which k the products (m, k) x (k, n) of one orientation are cut into tiles. 0 means never. See `nn/gemm.py`.
 
-    few_columns: the largest k for products with at most 16, 32 and 64 columns. Their tiles have all columns, and as many rows
-    as fit.
-    shapes: the tiles (rows, columns) for other products, in order of preference: the first that divides the product is taken.
+    few_columns: the largest k for products with 16, with 32, and with 48 or 64 columns. Their tiles have all columns, and as
+    many rows as fit.
+    shapes: the tiles (rows, columns) for other products, and where fewer than 16 such rows fit, in order of preference: the
+    first that divides the product is taken.
     most_k: the largest k for `shapes`. most_k_few_rows: the same where m is at most FEW_ROWS.
     """
 

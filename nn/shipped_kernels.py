@@ -6,8 +6,9 @@ All were measured with OpenBLAS 0.3.31 and its kernels for SkylakeX, which it us
 - Zen 4 and Zen 5: tiles are 1.05 to 1.4 times as fast as the plain call for batches of some hundred samples.
 - Skylake-X: tiles of 16 x 64 reach a third of the plain call in wide products (128 x 784 x 512: 27 to 36 GFLOP/s instead of 84
   to 100), and are faster only where k is small (4096 x 75 x 64: 88 to 119 instead of 45 to 88). Products with a transposed
-  operand were not measured there: the table has what Sapphire Rapids has.
-- Sapphire Rapids: tiles are 1.1 to 1.4 times as fast where k is small, and slower in wide products with k of some hundreds.
+  operand were not measured there: their limits are lower than those of Sapphire Rapids.
+- Sapphire Rapids: tiles are 1.1 to 1.5 times as fast with few columns or small k, and slower in wide products with k of some
+  hundreds. They need rows that begin at cache lines, as those of the memory that layers allocate mostly do.
   `results/kernels.json` has the measurements.
 """
 
@@ -53,12 +54,17 @@ SHIPPED = {
     "Sapphire Rapids": Kernels(
         "Sapphire Rapids (shipped)",
         tiles=Tiles(
-            few_columns=(1200, 800, 150),
+            few_columns=(1200, 1200, 900),
             shapes=(*((rows, 64) for rows in (64, 32, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
-            most_k=100,
+            most_k=256,
             most_k_few_rows=100,
         ),
-        tiles_left_transposed=Tiles(few_columns=(100, 150, 100)),
+        tiles_left_transposed=Tiles(
+            few_columns=(100, 600, 450),
+            shapes=(*((rows, 64) for rows in (64, 32)), *((rows, 32) for rows in (64, 32))),
+            most_k=80,
+            most_k_few_rows=150,
+        ),
         group_rows=48,
         winograd_3x3=24,
         winograd_5x5=24,

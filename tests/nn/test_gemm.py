@@ -101,8 +101,8 @@ def test_tiles_fit(table):
         ("Skylake-X", (4096, 75, 64), [(128, 64), (128, 64), None]),
         ("Sapphire Rapids", (128, 784, 512), [None, None, None]),
         ("Sapphire Rapids", (4096, 75, 64), [(128, 64), (128, 64), None]),
-        ("Sapphire Rapids", (4096, 64, 128), [(64, 64), None, None]),
-        ("Sapphire Rapids", (1024, 800, 64), [None, None, None]),
+        ("Sapphire Rapids", (4096, 64, 128), [(64, 64), (64, 64), None]),
+        ("Sapphire Rapids", (1024, 800, 64), [(16, 64), None, None]),
         ("plain", (4096, 75, 64), [None, None, None]),
     ],
 )
