@@ -10,8 +10,9 @@ from math import prod
 import numpy as np
 
 from nn.arguments import whole_number
-from nn.channels import PIECE, channel_sums, pieces, sums_of_pieces
+from nn.channels import channel_sums, pieces, sums_of_pieces
 from nn.device import xp
+from nn.kernels import kernels
 from nn.layer import Buffer, Layer, Parameter
 from nn.workspace import scratch
 
@@ -112,7 +113,7 @@ class BatchNorm(Layer):
         """The mean of the first samples for each channel, in the type of x."""
         if not x.size:
             return xp.zeros(x.shape[-1], x.dtype)
-        some = x[: max(1, PIECE // prod(x.shape[1:]))]
+        some = x[: max(1, kernels().piece // prod(x.shape[1:]))]
         return channel_sums(some, xp.empty(x.shape[-1], x.dtype)) / prod(some.shape[:-1])
 
     def _update_running(self, mean, variance):

@@ -5,15 +5,14 @@ Pieces are flat, and the vectors of the channels are repeated to the same length
 
 from nn import device
 from nn.gemm import column_sums
+from nn.kernels import kernels
 from nn.workspace import scratch
-
-PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 
 
 def pieces(arrays, vectors):
     """Yield corresponding pieces of arrays (.., channels), each with the vectors (channels,) in a shape that fits them.
 
-    On a CPU all are flat: pieces have PIECE elements, and in the vectors all channels are repeated as often. A GPU gets
+    On a CPU all are flat: pieces have about `piece` elements (`nn/kernels.py`), and vectors are repeated to as many. A GPU gets
     everything at once, as matrices with a row for each sample or pixel. The vectors are rounded to the type of the arrays.
     Pieces of contiguous arrays are views; of others they are copies.
     """
@@ -44,7 +43,7 @@ def repeated(vector, out):
 
 def piece_length(x):
     """The number of elements of each piece of x but the last."""
-    return min(max(1, PIECE // x.shape[-1]) * x.shape[-1], x.size) if device.is_cpu() else x.size
+    return min(max(1, kernels().piece // x.shape[-1]) * x.shape[-1], x.size) if device.is_cpu() else x.size
 
 
 def sums_of_pieces(x, count):

@@ -10,19 +10,18 @@ from itertools import groupby
 
 from nn.device import is_cpu, xp
 from nn.gemm import column_sums
+from nn.kernels import kernels
 from nn.layer import Layer
 from nn.patches import add_bias
 from nn.workspace import scratch
-
-MIN_FUSED_BYTES = 1 << 22  # the size of the convolution's output from which it is too large to stay in the cache
 
 
 class PooledConv2d(Layer):
     """A Conv2d followed by a MaxPool2d: (n, H, W, inputs) -> (n, P, Q, outputs).
 
-    The two layers keep their names, and each has its own entry in the context. If the convolution's output is small, or its
-    algorithm does not work in blocks, they run one after the other (`in_blocks` of the context's entry is false). In blocks,
-    the bias is added after the pooling, which gives the same numbers with fewer additions.
+    The two layers keep their names, and each has its own entry in the context. If the convolution's output is so small that it
+    stays in the cache, or its algorithm does not work in blocks, they run one after the other (`in_blocks` of the context's
+    entry is false). In blocks, the bias is added after the pooling, which gives the same numbers with fewer additions.
     """
 
     output_may_be_overwritten = True
@@ -101,7 +100,7 @@ class PooledConv2d(Layer):
     def _blocks_pay(self, shape, x):
         """Whether working in blocks is faster. shape: that of the convolution's output for the input x."""
         size, filters = shape[0] * shape[1] * shape[2] * shape[3], self.conv.weight.size
-        large = size * x.itemsize >= MIN_FUSED_BYTES and filters > 0
+        large = size * x.itemsize >= kernels().fused_bytes and filters > 0
         return large and is_cpu() and self.conv.algorithm_of(shape).goes_block_by_block
 
     def _blocks(self, x, shape):

@@ -1,63 +1,39 @@
 """Matrix products: one call of the library or, on a CPU where that is faster, many products of small tiles.
 
-With AVX-512, OpenBLAS has kernels for small products (m n k <= 10^6, float32) that read the operands in place instead of
-packing them first. `np.matmul` on 4-D strided views computes a large product as many such small ones in one call. Measured
-on one Zen 4 core, this is 1.05 to 1.4 times as fast as the plain call for batches of some hundred samples, and not slower
-for larger ones. With other instruction sets tiles are slower, and are not used.
+OpenBLAS has kernels for small products (m n k <= 10^6, float32, AVX-512) that read the operands in place instead of packing
+them first. `np.matmul` on 4-D strided views computes a large product as many such small ones in one call. Where that is
+faster depends on the processor and on the shape: `nn/kernels.py` has the table.
 
-The tile depends on the shapes only, never on a measurement, so results are bitwise reproducible. GRIDGRAD_TILES=0 turns
-tiles off, so that machines with and without AVX-512 sum in the same order.
+The tile depends on the table and the shapes only, so results are bitwise reproducible.
 """
 
-import os
 from functools import lru_cache
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from nn import device
 from nn.device import xp
+from nn.kernel_table import FEW_ROWS, Tiles
+from nn.kernels import kernels
 from nn.workspace import scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
+FEWEST_ROWS = 16  # of a tile with all columns
 LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
 
 
-def _tiles_pay():
-    """Whether NumPy uses OpenBLAS with AVX-512 kernels and one thread, and the user has not turned tiles off."""
-    blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
-    return (
-        os.environ.get("GRIDGRAD_TILES", "1") != "0"
-        and len(blas) == 1
-        and blas[0]["internal_api"] == "openblas"
-        and blas[0]["num_threads"] == 1
-        and blas[0].get("architecture") in ("SkylakeX", "Cooperlake", "SapphireRapids")
-    )
-
-
-TILES = _tiles_pay()
-
-
 @lru_cache(maxsize=4096)
-def tile(m, k, n, a_transposed, b_transposed):
-    """The tile (rows, columns) for an (m, k) x (k, n) product, or None if the plain call is better.
-
-    a_transposed, b_transposed: whether the operand is the transpose of a row-major array. These cases are the three products
-    of a layer (forward and the two halves of backward); the fastest tiles of each were found by measurement.
-    """
-    if n <= 64 and n % 16 == 0:  # few columns: the tile has all of them, and as many rows as fit
-        rows = divisor(m, SMALL_PRODUCT // (k * n))
-        if rows >= 16:
-            return rows, n
-    if a_transposed:  # weight gradient: x.T @ dy, k is the batch
-        candidates = [(64, 32), (32, 32), (16, 32)] if k <= 256 and not b_transposed else []
-    elif b_transposed:  # input gradient: dy @ W.T
-        if m > 256 and k > 800:
+def tile(tiles, m, k, n):
+    """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles."""
+    if n <= 64 and n % 16 == 0:
+        if k > tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
             return None
-        candidates = [(rows, 16) for rows in (64, 50, 48, 40, 32, 25, 20, 16)]
-    else:  # forward: x @ W
-        candidates = [(rows, 64) for rows in (16, 32, 20, 24)] + [(rows, 32) for rows in (50, 48, 32)]
-    for rows, columns in candidates:
+        rows = divisor(m, SMALL_PRODUCT // (k * n))
+        if rows >= FEWEST_ROWS:
+            return rows, n
+    if k > (tiles.most_k_few_rows if m <= FEW_ROWS else tiles.most_k):
+        return None
+    for rows, columns in tiles.shapes:
         if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL_PRODUCT:
             return rows, columns
     return None
@@ -67,6 +43,14 @@ def tile(m, k, n, a_transposed, b_transposed):
 def divisor(n, most):
     """The largest divisor of n that is at most `most`; 0 if there is none."""
     return next((d for d in range(min(n, most), 0, -1) if n % d == 0), 0)
+
+
+def tiles_for(a_transposed, b_transposed):
+    """The Tiles in use for operands that are transposes of row-major arrays or not. No layer transposes both."""
+    table = kernels()
+    if a_transposed:
+        return Tiles() if b_transposed else table.tiles_left_transposed
+    return table.tiles_right_transposed if b_transposed else table.tiles
 
 
 def column_sums(a, out):
@@ -87,9 +71,10 @@ def product_over_rows(a, b, out, progress=None):
     progress: as for `matmul`.
     """
     (rows, m), n = a.shape, b.shape[1]
-    group = divisor(rows, SMALL_PRODUCT // (m * n)) if TILES and device.is_cpu() and a.dtype == np.float32 else 0
+    fewest = kernels().group_rows if device.is_cpu() and a.dtype == np.float32 else 0
+    group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest else 0
     # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
-    if group < 48 or group == rows:
+    if not fewest or group < fewest or group == rows:
         return matmul(a.T, b, out, progress)
     groups = rows // group
     if a.flags.c_contiguous:
@@ -121,12 +106,12 @@ def matmul(a, b, out, progress=None):
 def _matmul(a, b, out):
     """Write a @ b to `out` and return it, in tiles if that is faster."""
     (m, k), n = a.shape, b.shape[1]
-    if not TILES or m * n * k <= SMALL_PRODUCT or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+    if m * n * k <= SMALL_PRODUCT or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
         return xp.matmul(a, b, out=out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
         return xp.matmul(a, b, out=out)
-    shape = tile(m, k, n, a_transposed, b_transposed)
+    shape = tile(tiles_for(a_transposed, b_transposed), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape

@@ -6,8 +6,8 @@ from numbers import Real
 
 from nn.arguments import penalty_weight
 from nn.device import is_cpu, to_device, xp
+from nn.kernels import kernels
 from nn.schedules import constant
-from nn.workspace import CHUNK
 
 
 class Optimizer:
@@ -39,7 +39,7 @@ class Optimizer:
         # A checksum of the owned slices: the state of other slices must not be loaded, even if it has the same size.
         self.owned = zlib.crc32(repr([(part.start, part.stop) for part in net.owned]).encode())
         self._state = {name: xp.zeros(owned, params.dtype) for name in self.state_names}
-        size = CHUNK if is_cpu() else max(owned, 1)
+        size = kernels().chunk if is_cpu() else max(owned, 1)
         self.scratch = xp.empty(min(size, owned), params.dtype)
         self.chunks, position = [], 0  # (slice of the flat buffers, parameters, gradients, state)
         for part in net.owned:

@@ -10,8 +10,9 @@ from nn import device
 from nn.channels import pieces
 from nn.device import xp
 from nn.gemm import column_sums, divisor, matmul, product_over_rows
+from nn.kernels import kernels
 from nn.window import COLUMNS, ROWS, Window, matching_slices
-from nn.workspace import BLOCK_BYTES, blocks, scratch
+from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
 MOST_CHANNELS_OF_ROWS = 64  # with more input channels, unrolling all rows of the kernel is faster
@@ -159,7 +160,7 @@ class Patches:
         """Yield slices (images, rows) of outputs whose patches fit the cache. x: the input. shape: that of all outputs."""
         patch = prod(self.window.kernel) * x.shape[3] * x.itemsize
         # Multiples of 4 rows, so that the tiles of the matrix product (`nn/gemm.py`) divide the block.
-        return blocks(len(x), shape[1], shape[2] * patch, 4, max(BLOCK_BYTES, FEWEST_WINDOWS * patch), progress)
+        return blocks(len(x), shape[1], shape[2] * patch, 4, max(kernels().block_bytes, FEWEST_WINDOWS * patch), progress)
 
     def _unrolled(self, x, images, rows, columns):
         """The matrix of the patches of a block of outputs: (windows, kh kw C), row-major or the transpose of a row-major one.
@@ -201,7 +202,7 @@ class RowPatches(Patches):
     def blocks(self, x, shape, progress=None):
         kh, kw = self.window.kernel
         row = shape[2] * (kw * x.shape[3] + kh * shape[3]) * x.itemsize
-        return blocks(len(x), shape[1], row, 4, BLOCK_BYTES, progress)
+        return blocks(len(x), shape[1], row, 4, progress=progress)
 
     def _row_patches(self, x, images, rows, columns):
         """The patches of each row of the kernel: (kh, images, groups of rows, patches, kw C), which overlap in memory."""

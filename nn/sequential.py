@@ -10,6 +10,7 @@ from nn.context import Context
 from nn.device import empty, to_device, to_host
 from nn.divergence import Diverged, explain_divergence
 from nn.fusion import fuse
+from nn.measure_kernels import ensure_measured
 from nn.minibatch_checks import as_input, checked_minibatch
 from nn.observer import Observable, observed
 from nn.sequence import (
@@ -58,6 +59,7 @@ class Sequential(Observable):
         """
         if self.allocated:
             return
+        ensure_measured()
         self._flat = self.flat_buffers(self.size)
         self._flat[1].fill(0)
         self._pairs, start = [(layer, p) for layer in self.leaves() for p in layer.parameters], 0

@@ -3,9 +3,8 @@
 from math import prod
 
 from nn import device
+from nn.kernels import kernels
 
-CHUNK = 1 << 16  # the elements in one piece of an elementwise operation or an optimizer's update on a CPU
-BLOCK_BYTES = 1 << 20  # the size of a block on a CPU: half of a typical second-level cache
 DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
 
 
@@ -39,18 +38,19 @@ scratch = Workspace()  # shared by the whole process, for arrays that are needed
 
 
 def flat_pieces(*arrays, progress=None):
-    """Yield tuples of corresponding flat pieces of arrays of equal size, on a CPU CHUNK elements at a time.
+    """Yield tuples of corresponding flat pieces of arrays of equal size, on a CPU so many at a time as the table says.
 
     The arrays are yielded whole if they are small, lie on a GPU, or if one of them is not contiguous.
     progress: a function that is called after each piece, or None.
     """
     size = arrays[0].size
-    if size <= CHUNK or not device.is_cpu() or not all(array.flags.c_contiguous for array in arrays):
+    chunk = kernels().chunk
+    if size <= chunk or not device.is_cpu() or not all(array.flags.c_contiguous for array in arrays):
         yield arrays
         return
     flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, size, CHUNK):
-        yield tuple(array[start : start + CHUNK] for array in flat)
+    for start in range(0, size, chunk):
+        yield tuple(array[start : start + chunk] for array in flat)
         if progress:
             progress()
 
@@ -60,10 +60,10 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
 
     images, rows: the number of images and of rows per image. row_bytes: the memory that one row takes in a block.
     step: a block of rows has a multiple of so many rows, except the last. block_bytes: the approximate size of a block on a
-    CPU, by default BLOCK_BYTES; on a GPU it is always DEVICE_BLOCK_BYTES.
+    CPU, by default `block_bytes` of the table (`nn/kernels.py`); on a GPU it is always DEVICE_BLOCK_BYTES.
     progress: a function that is called after each block, or None.
     """
-    fit = max(1, (block_bytes or BLOCK_BYTES if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
+    fit = max(1, (block_bytes or kernels().block_bytes if device.is_cpu() else DEVICE_BLOCK_BYTES) // max(1, row_bytes))
     if fit >= rows:
         count = -(-images // max(1, fit // max(1, rows)))
         many = -(-images // max(1, count))  # images per block, so that all blocks have about the same size

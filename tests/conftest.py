@@ -6,8 +6,9 @@ import shutil
 import tempfile
 
 import mpi4py
+import pytest
 
-from nn import device
+from nn import device, kernels
 from tests import standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
@@ -17,6 +18,14 @@ device.use(standin.name())
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def kernels_stay():
+    """A test may use another table of kernels; the next one gets this one again."""
+    table = kernels.kernels()
+    yield
+    kernels.use(table)
 
 
 def pytest_collection_modifyitems(items):

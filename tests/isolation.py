@@ -1,8 +1,9 @@
 """What tests that share a process must leave as they found it.
 
 The state that belongs to the process is put back: environment variables, NumPy's handling of floating-point errors and
-its global random state, filters of warnings. What a test must put back itself is checked, and it fails if it did not:
-attributes of modules and classes (`monkeypatch` undoes them), and communicators, of which MPICH has two thousand.
+its global random state, filters of warnings, the table of kernels. What a test must put back itself is checked, and it fails
+if it did not: attributes of modules and classes (`monkeypatch` undoes them), and communicators, of which MPICH has two
+thousand.
 """
 
 import gc
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
+
+from nn import kernels
 
 PACKAGES = "nn", "parallel", "datasets", "experiments"
 MOST = 5000  # communicators: more than MPICH has
@@ -28,6 +31,7 @@ class LeftBehind(Exception):
 def left_as_found():
     """Around a test. Raises LeftBehind."""
     environment, random_state = dict(os.environ), np.random.get_state()
+    table = kernels.kernels()
     attributes, communicators = attributes_of_modules(), communicators_in_use()
     try:
         with np.errstate(), warnings.catch_warnings():
@@ -36,6 +40,7 @@ def left_as_found():
         os.environ.clear()
         os.environ.update(environment)
         np.random.set_state(random_state)
+        kernels.use(table)
     gc.collect()
     changed = changes(attributes, attributes_of_modules())
     if changed:

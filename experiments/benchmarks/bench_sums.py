@@ -13,7 +13,6 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common.options import Parser, whole
-from nn.workspace import CHUNK
 from parallel import ProcessGrid
 from parallel.auto.fastest_reduction import median_seconds
 from parallel.job.run import run
@@ -50,8 +49,8 @@ def ways(grid, elements):
         comm.Barrier()
 
     def limit():
-        for start in range(shared.part.start, shared.part.stop, CHUNK):
-            piece = slice(start, min(start + CHUNK, shared.part.stop))
+        for start in range(shared.part.start, shared.part.stop, shared.chunk):
+            piece = slice(start, min(start + shared.chunk, shared.part.stop))
             for _ in range(comm.size - 1):
                 np.add(private[piece], kept[piece], out=private[piece])
             for _ in range(comm.size - 1):

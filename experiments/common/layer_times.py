@@ -12,6 +12,7 @@ from experiments.common.limits import copy_bandwidth, gemm_peak
 from experiments.common.made_up_data import minibatch
 from nn import SGD, SoftmaxCrossEntropy, summary
 from nn.activations import Activation
+from nn.processor import processor
 from nn.sequence import output_shape, shapes
 from parallel.observe.span_observer import METHODS, SpanObserver
 
@@ -78,7 +79,7 @@ def measured_table(net, batch_size, steps=None):
     rows, steps = measure(net, batch_size, steps)
     threads = report.blas_threads()
     return "\n".join([
-        f"{report.processor()}, {report.blas()}, {threads} BLAS thread{'s' if threads > 1 else ''}",
+        f"{processor().name}, {report.blas()}, {threads} BLAS thread{'s' if threads > 1 else ''}",
         f"limits: {peak / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {bandwidth / 1e9:.1f} GB/s of a copy in memory",
         f"medians of {steps} training steps of {batch_size} samples, SGD with momentum",
         "", table(rows, peak, bandwidth), "", LEGEND,

@@ -13,19 +13,22 @@ from threadpoolctl import threadpool_info
 
 from datasets.files import written_whole
 from nn import device
+from nn.kernels import kernels
+from nn.processor import processor
 from parallel.job.run import library_name
 
 
 def versions():
-    """Python, NumPy, BLAS with its threads, MPI library, machine, device."""
+    """Python, NumPy, BLAS with its threads, the table of kernels, MPI library, machine, device."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
         "blas": blas(),
         "threads": blas_threads(),
+        "kernels": kernels().name,
         "mpi": library_name(),
         "host": platform.node(),
-        "processor": processor(),
+        "processor": processor().name,
         "device": device.describe(),
     }
 
@@ -39,14 +42,6 @@ def blas():
 def blas_threads():
     """How many threads NumPy's BLAS runs in this rank."""
     return max([pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
-
-
-def processor():
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def busy_cores(seconds=2.0):

@@ -13,10 +13,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 import datasets
-from experiments.common import report
 from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
 from nn import network_names
+from nn.processor import processor
 from parallel.job.launch import mpiexec, slots
 
 PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
@@ -208,5 +208,5 @@ def measure(ranks, data_dir, full=False):
             datasets.prepare(name, data_dir)
     found = {run.key: run.start(data_dir) for run in tqdm(runs(ranks, full), unit=" runs")}
     launcher = os.environ.get("MPIEXEC", "")
-    machine = f"{slots()} cores of {report.processor()}" + (f", started by `{launcher}`" if launcher else "")
+    machine = f"{slots()} cores of {processor().name}" + (f", started by `{launcher}`" if launcher else "")
     return {"runs": found, "machine": machine, "full": full}

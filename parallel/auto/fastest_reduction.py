@@ -1,6 +1,6 @@
 """Which reduction is fastest on this machine: measured once and stored, so that a repeated run repeats bit by bit.
 
-The answers are stored in the file `reductions.json` in the cache folder (`parallel/auto/cache_files.py`); if it is deleted,
+The answers are stored in the file `reductions.json` in the cache folder (`nn/cache_files.py`); if it is deleted,
 they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
 the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
 not matter.
@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from parallel.auto.cache_files import cache_path, write_whole
+from nn.cache_files import cache_path, write_whole
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7  # how often each way to sum is timed

@@ -1,7 +1,7 @@
 """The Machine that this job runs on.
 
 `experiments.calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
-machine file in the cache folder (`parallel/auto/cache_files.py`), one for each number of ranks and of ranks on a node, so that
+machine file in the cache folder (`nn/cache_files.py`), one for each number of ranks and of ranks on a node, so that
 the planner gives the same answer when a run is repeated. A deleted file is measured again.
 """
 
@@ -14,7 +14,7 @@ import zlib
 
 from mpi4py import MPI
 
-from parallel.auto import cache_files
+from nn import cache_files
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
 from parallel.calibration.core_speed import NormalisedTimer, on_machine

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from nn.arguments import whole_number
 from parallel.grid.group import Group
+from parallel.grid.same_kernels import agree_on_kernels
 from parallel.grid.tally import Tally
 from parallel.job.uncaught import end_job_when_uncaught
 
@@ -86,7 +87,8 @@ class ProcessGrid:
     """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2). Making one is collective over `comm`.
 
     comm: an MPI communicator. sizes: the number of ranks along each axis; axes left out have size 1.
-    Raises ValueError for an unknown axis, or if the product of the sizes is not the size of `comm`.
+    Raises ValueError for an unknown axis, if the product of the sizes is not the size of `comm`, or if GRIDGRAD_KERNELS names
+    no table of kernels; otherwise all ranks compute with the table of rank 0.
     Once a grid was made, an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
 
     sizes: {axis: number of ranks}. coordinates: {axis: coordinate} of this rank. tally: counts this rank's communication.
@@ -99,6 +101,7 @@ class ProcessGrid:
             raise ValueError(f"grid: unknown axes {', '.join(sorted(unknown))}; the axes are {', '.join(AXES)}")
         self.sizes = {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
         check_places(self, self.sizes, comm.size)
+        agree_on_kernels(comm)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))

@@ -14,6 +14,7 @@ import warnings
 
 from mpi4py import MPI
 
+from nn.kernels import named
 from parallel.job.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
@@ -120,6 +121,7 @@ def run(main, check=check_size):
     comm = MPI.COMM_WORLD
     try:
         check(comm.size)
+        on_root(comm, check_kernels)  # at once, and not when the first network is made
         main()
         sys.stdout.flush()
     except UserError as error:
@@ -138,6 +140,14 @@ def run(main, check=check_size):
     _finalize(comm)
 
 
+def check_kernels():
+    """Raise UserError if GRIDGRAD_KERNELS names no table of kernels."""
+    try:
+        named()
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
 def run_launcher(main):
     """Run the `main()` of a serial program, such as one that starts jobs or plots results. It exits as `run` does."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent when an allocation ends and when a terminal is closed
@@ -148,6 +158,7 @@ def run_launcher(main):
             promised = int(os.environ.get("SLURM_STEP_NUM_TASKS", 1))
         if promised > 1:
             raise UserError("this is not a parallel program: run it without mpiexec")
+        check_kernels()
         main()
         sys.stdout.flush()
     except UserError as error:

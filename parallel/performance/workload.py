@@ -14,12 +14,11 @@ import numpy as np
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
 from nn.activations import Activation
-from nn.conv_pool import MIN_FUSED_BYTES
 from nn.convolution import algorithm
+from nn.kernels import kernels
 from nn.patches import scattering_cost
 from nn.pool import Pool2d
 from nn.sequence import has_parameters, leaves
-from nn.workspace import BLOCK_BYTES
 from parallel.grid.collectives import all_reduce_elements
 from parallel.grid.group import MAX_ELEMENTS
 from parallel.grid.process_grid import AXES
@@ -178,7 +177,7 @@ class Workload:
         products = 2 * n * pixels * kh * kw * inputs * outputs
         traffic = prod(self.shape) + kh * kw * inputs * outputs + n * pixels * outputs
         chosen = algorithm(layer.window, inputs, outputs, rows, columns, np.dtype(f"f{self.itemsize}"), n)
-        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= MIN_FUSED_BYTES
+        self.streams = chosen.goes_block_by_block and n * pixels * outputs * self.itemsize >= kernels().fused_bytes
         pixels = chosen.pixels_computed(rows, columns)
         if kh * kw == 1:  # a product of matrices, and nothing else
             operation, sizes, scale = "linear", (n * pixels, inputs, outputs), 1.0
@@ -201,7 +200,7 @@ class Workload:
         rows, columns = layer.window.output(*self.shape[1:3])
         joined = self.streams and isinstance(layer, MaxPool2d) and type(self.before) is Conv2d  # see `nn/conv_pool.py`
         elements = self.shape[0] * rows * columns * self.shape[3] * prod(layer.window.kernel)
-        name, block = ("pooled", BLOCK_BYTES // self.itemsize) if joined else (type(layer).__name__.lower(), None)
+        name, block = ("pooled", kernels().block_bytes // self.itemsize) if joined else (type(layer).__name__.lower(), None)
         self.both(name, elements, block=block, more=(min(self.shape[3], MOST_CHANNELS),))
         self.shape = self.shape[0], rows, columns, self.shape[3]
 

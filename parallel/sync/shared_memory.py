@@ -26,7 +26,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.device import empty
-from nn.workspace import CHUNK
+from nn.kernels import kernels
 from parallel.placement.partition import Partition, size, within
 from parallel.sync.reduction import Reduction, slices_overlap
 
@@ -119,7 +119,8 @@ class SharedRun:
     def __init__(self, gradients, me):
         self.gradients, self.me = gradients, me
         self.part = Partition.even(gradients[0].size, len(gradients)).part(me)
-        self.scratch = np.empty(min(CHUNK, gradients[0].size), gradients[0].dtype)
+        self.chunk = kernels().chunk
+        self.scratch = np.empty(min(self.chunk, gradients[0].size), gradients[0].dtype)
 
     @property
     def leader(self):
@@ -141,8 +142,8 @@ class SharedRun:
 
         targets: gradients of other ranks, from `leader` or `others`.
         """
-        for start in range(self.part.start, self.part.stop, CHUNK):
-            where = slice(start, min(start + CHUNK, self.part.stop))
+        for start in range(self.part.start, self.part.stop, self.chunk):
+            where = slice(start, min(start + self.chunk, self.part.stop))
             self.add_up(where)
             for target in targets:
                 np.copyto(target[where], self.gradients[self.me][where])

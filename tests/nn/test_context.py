@@ -1,5 +1,6 @@
 """Several micro-batches in progress in one network, each with its own context: gradients do not depend on the order."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -24,6 +25,7 @@ from nn import (
     Tanh,
 )
 from nn.device import is_cpu, to_device, to_host, xp
+from nn.kernels import kernels, use
 from nn.observer import Observer
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
@@ -290,8 +292,7 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
 
 
 def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
-    monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", 1)
-    monkeypatch.setattr("nn.patches.BLOCK_BYTES", 1 << 12)
+    use(replace(kernels(), fused_bytes=1, block_bytes=1 << 12))
     monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
     net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
     with net.observed_by(listening):

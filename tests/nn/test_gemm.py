@@ -1,39 +1,68 @@
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
 from nn import gemm
 from nn.device import to_device, to_host, xp
+from nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from nn.kernels import PLAIN, PRESET, use
+from nn.shipped_kernels import SHIPPED
 
 SHAPES = [
     (128, 784, 512),
     (100, 512, 1000),
     (96, 1024, 320),
     (1000, 300, 64),
+    (4096, 75, 64),
+    (2400, 28, 48),
     (7, 11, 31),
     (0, 5, 3),
     (64, 2000, 640),
     (257, 513, 127),
 ]
+# Cuts whatever can be cut, whether that is fast or not.
+CUT = Tiles((NO_LIMIT,) * 3, tuple((rows, columns) for rows in (32, 25, 1) for columns in (64, 10, 1)), NO_LIMIT, NO_LIMIT)
+CUTTING = Kernels("cutting", **dict.fromkeys(ORIENTATIONS, CUT), group_rows=1)
+TABLES = {**SHIPPED, "plain": PLAIN, "preset": PRESET, "cutting": CUTTING}
 
 
-@pytest.mark.parametrize("tiles", [True, False])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_all_three_products_equal_float64(shape, tiles, monkeypatch):
-    monkeypatch.setattr(gemm, "TILES", tiles)  # tiles are right everywhere, if not fast everywhere
+def products(shape):
+    """The three products of a layer: forward, and both halves of backward."""
     m, k, n = shape
     rng = np.random.default_rng(0)
     x, w, dy = (to_device(rng.standard_normal(s).astype(np.float32)) for s in ((m, k), (k, n), (m, n)))
-    for a, b in ((x, w), (x.T, dy), (dy, w.T)):
+    for a, b in ((x, w), (x.T, dy), (dy, w.T), (to_device(np.asfortranarray(to_host(x))), w)):
         out = xp.empty((a.shape[0], b.shape[1]), np.float32)
         assert gemm.matmul(a, b, out) is out
+        yield a, b, to_host(out)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_products_equal_float64_with_every_table(shape, table):
+    use(TABLES[table])
+    for a, b, out in products(shape):
         expected = to_host(a).astype(np.float64) @ to_host(b).astype(np.float64)
-        assert np.allclose(to_host(out), expected, rtol=1e-4, atol=1e-3)
+        assert np.allclose(out, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_the_same_table_repeats_bit_by_bit(table):
+    for shape in SHAPES:
+        use(TABLES[table])
+        first = [out for *_, out in products(shape)]
+        use(PLAIN if table != "plain" else CUTTING)
+        list(products(shape))
+        use(replace(TABLES[table]))
+        assert all(np.array_equal(ours, out) for ours, (*_, out) in zip(first, products(shape), strict=True))
+
+
+@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize(("rows", "m", "n"), [(9600, 28, 32), (9600, 33, 24), (9601, 28, 32), (7, 11, 31)])
-def test_products_over_many_rows_equal_float64(rows, m, n, order, monkeypatch):
-    monkeypatch.setattr(gemm, "TILES", True)
+def test_products_over_many_rows_equal_float64(rows, m, n, order, table):
+    use(TABLES[table])
     rng = np.random.default_rng(0)
     a = to_device(np.asarray(rng.standard_normal((rows, m)), np.float32, order=order))
     b, out = to_device(rng.standard_normal((rows, n)).astype(np.float32)), xp.empty((m, n), np.float32)
@@ -41,18 +70,52 @@ def test_products_over_many_rows_equal_float64(rows, m, n, order, monkeypatch):
     assert np.allclose(to_host(out), to_host(a).astype(np.float64).T @ to_host(b), rtol=1e-4, atol=1e-3)
 
 
-def test_operands_that_are_neither_order_take_the_plain_call(monkeypatch):
-    monkeypatch.setattr(gemm, "TILES", True)
+def test_operands_that_are_neither_order_take_the_plain_call():
+    use(CUTTING)
     wide = xp.ones((128, 1600), np.float32)
     out = xp.empty((128, 512), np.float32)
     gemm.matmul(wide[:, ::2], xp.ones((800, 512), np.float32), out)
     assert (out == 800).all()
 
 
-def test_tiles_fit_and_follow_the_shape_alone():
+@pytest.mark.parametrize("table", TABLES)
+def test_tiles_fit(table):
     for m, k, n in SHAPES:
-        for transposed in ((False, False), (True, False), (False, True)):
-            tile = gemm.tile(m, k, n, *transposed)
+        for orientation in ORIENTATIONS:
+            tile = gemm.tile(getattr(TABLES[table], orientation), m, k, n)
             if tile:
                 assert m % tile[0] == 0 and n % tile[1] == 0 and tile[0] * tile[1] * k <= gemm.SMALL_PRODUCT
-    assert gemm.tile(128, 784, 512, False, False) == (16, 64)
+
+
+@pytest.mark.parametrize(
+    ("table", "shape", "expected"),
+    [
+        ("Zen 4", (128, 784, 512), [(16, 64), None, (64, 16)]),
+        ("Zen 5", (512, 128, 512), [(16, 64), (64, 32), (64, 16)]),
+        ("Zen 4", (512, 900, 512), [(16, 64), None, None]),
+        ("Zen 4", (128, 900, 512), [(16, 64), None, (64, 16)]),
+        ("Zen 4", (1024, 800, 64), [(16, 64), (16, 64), (16, 64)]),
+        ("Skylake-X", (128, 784, 512), [None, None, None]),
+        ("Skylake-X", (512, 512, 512), [None, None, None]),
+        ("Skylake-X", (1024, 800, 64), [None, None, None]),
+        ("Skylake-X", (4096, 75, 64), [(128, 64), (128, 64), None]),
+        ("Sapphire Rapids", (128, 784, 512), [None, None, None]),
+        ("Sapphire Rapids", (4096, 75, 64), [(128, 64), (128, 64), None]),
+        ("Sapphire Rapids", (4096, 64, 128), [(64, 64), (64, 64), None]),
+        ("Sapphire Rapids", (1024, 800, 64), [(16, 64), None, None]),
+        ("plain", (4096, 75, 64), [None, None, None]),
+    ],
+)
+def test_choices(table, shape, expected):
+    """For products with row-major operands, with the left one transposed, and with the right one transposed."""
+    assert [gemm.tile(getattr(TABLES[table], orientation), *shape) for orientation in ORIENTATIONS] == expected
+
+
+def test_orientations_are_those_of_the_table():
+    assert tuple(field.name for field in fields(Kernels) if field.type is Tiles) == ORIENTATIONS
+    table = TABLES["Sapphire Rapids"]
+    use(table)
+    assert gemm.tiles_for(False, False) is table.tiles
+    assert gemm.tiles_for(True, False) is table.tiles_left_transposed
+    assert gemm.tiles_for(False, True) is table.tiles_right_transposed
+    assert gemm.tile(gemm.tiles_for(True, True), 128, 784, 512) is None

@@ -1,5 +1,7 @@
 """Layers of images: gradients against finite differences, everything against PyTorch, both algorithms against each other."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from nn import (
 )
 from nn.convolution import algorithm
 from nn.device import is_cpu, to_device, to_host, xp
+from nn.kernels import kernels, use
 from nn.patches import Patches, scattering_cost
 from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
@@ -175,7 +178,7 @@ def windows(shape, window):
 @pytest.mark.parametrize("shape", POOLINGS)
 def test_poolings_reduce_their_windows(monkeypatch, shape, block_bytes):
     """Window by window: the values, and the gradient, which goes to one pixel also where several have the maximum."""
-    monkeypatch.setattr("nn.workspace.BLOCK_BYTES", block_bytes)
+    use(replace(kernels(), block_bytes=block_bytes))
     rng = np.random.default_rng(0)
     x = rng.integers(-3, 3, shape[:4]).astype(float)
     for layer in (MaxPool2d(*shape[4:]), AvgPool2d(*shape[4:])):
@@ -301,8 +304,7 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     context = Context()
     found = {}
     for large in (1, 1 << 40):
-        monkeypatch.setattr("nn.conv_pool.MIN_FUSED_BYTES", large)
-        monkeypatch.setattr("nn.patches.BLOCK_BYTES", 1 << 14)
+        use(replace(kernels(), fused_bytes=large, block_bytes=1 << 14))
         monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
         monkeypatch.setattr("nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]

@@ -1,11 +1,13 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
 from nn.device import to_device, to_host, xp
-from nn.optimizers import CHUNK, Optimizer
+from nn.kernels import PRESET, kernels, use
+from nn.optimizers import Optimizer
 
 
 def reference(steps, lr, momentum, nesterov, l2, l1):
@@ -29,8 +31,8 @@ def reference(steps, lr, momentum, nesterov, l2, l1):
         {"momentum": 0.0, "nesterov": False, "l2": 0.1, "l1": 0.1},
     ],
 )
-def test_equals_the_textbook(lr, options, monkeypatch):
-    monkeypatch.setattr("nn.optimizers.CHUNK", 3)  # several chunks, the last one short
+def test_equals_the_textbook(lr, options):
+    use(replace(kernels(), chunk=3))  # several chunks, the last one short
     net = Sequential([Linear(3, 2)], seed=1, dtype=np.float64)
     optimizer = SGD(net, lr, **options)
     for step in range(7):
@@ -76,7 +78,7 @@ def gradient(size, step):
     return (index % 11 > 0) * np.sin(index * index + step) * 10.0 ** (3 * np.cos(index))
 
 
-@pytest.mark.parametrize("inputs", [5, CHUNK // 64], ids=["small", "chunks"])
+@pytest.mark.parametrize("inputs", [5, PRESET.chunk // 64], ids=["small", "chunks"])
 @pytest.mark.parametrize("l2", [0.0, 0.02])
 @pytest.mark.parametrize("lr", [0.05, schedules.warmup(schedules.cosine(0.1, 25), 3)], ids=["constant", "schedule"])
 @pytest.mark.parametrize(("kind", "options", "peer", "peer_options"), PEERS, ids=[f"{p[2]}{p[1]}" for p in PEERS])

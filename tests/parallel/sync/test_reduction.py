@@ -8,7 +8,7 @@ import pytest
 from experiments.benchmarks import bench_sums
 from nn import LOSSES, SGD, Adam, BatchNorm, Context, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
 from nn.device import is_cpu
-from nn.workspace import CHUNK
+from nn.kernels import kernels
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.auto import reductions
 from parallel.grid.transfer import Transfer
@@ -198,7 +198,7 @@ def test_float16_gradients_are_half_the_bytes(comm):
 
 @mpi(1, 2, 3, 5, 8)
 def test_shared_memory_sums(comm):
-    for n in (0, 1, 7, CHUNK + 5):
+    for n in (0, 1, 7, kernels().chunk + 5):
         arrays = shared_arrays(comm, n, np.float32)
         arrays[comm.rank][:] = np.arange(n) + comm.rank
         run = SharedRun(arrays, comm.rank)
@@ -276,7 +276,7 @@ def test_gathers_hidden_behind_products_equal_serial(comm, monkeypatch):
 @mpi(1, 2, 3)
 def test_sums_are_right_before_they_are_timed(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
-        for elements in (1, CHUNK + 3):
+        for elements in (1, kernels().chunk + 3):
             sums, own = bench_sums.ways(grid, elements)
             bench_sums.check(sums, own, comm.size)
             assert all(bench_sums.median_seconds(grid, action) > 0 for action in sums.values())

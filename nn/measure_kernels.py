@@ -1,0 +1,198 @@
+"""Measuring the table of kernels (`nn/kernel_table.py`) on a processor for which none comes with the project.
+
+It takes some seconds and is done once. Typical products and convolutions are computed in each way in turns, for some rounds.
+The plain call has an advantage: another way must be MARGIN times as fast. Where two measurements choose differently, one way
+is therefore hardly faster than the other.
+"""
+
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from math import log, prod
+
+import numpy as np
+
+from nn.convolution import algorithm
+from nn.device import empty, is_cpu
+from nn.gemm import matmul, product_over_rows
+from nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from nn.kernels import PRESET, kernels, store, stored, use
+from nn.processor import blas, processor
+from nn.window import Window
+
+ROUNDS = 9
+MARGIN = 1.04
+ELEMENTS = 1 << 18  # of the left operand of products with few columns: as many as in a block of unrolled patches
+DEPTHS = 28, 76, 145, 289, 577, 1153  # the k of products with few columns, mostly those of 3x3 and 5x5 kernels and a bias
+OTHER_DEPTHS = 28, 64, 100, 256, 512, 800  # the k of other products
+OTHER_SIZES = (1024, 128), (128, 512)  # their m and n: those of a 1x1 convolution, and of a small batch in a Linear layer
+SHAPES = [  # of tiles, in order of preference: those with half as many columns are for products that the others do not divide
+    tuple((rows, n) for n in (columns, columns // 2) for rows in (64, 32, 16, 50, 48, 24, 20)) for columns in (64, 32)
+]
+OVER_ROWS = (8192, 28, 32), (4096, 76, 32), (2048, 145, 32), (2048, 145, 64), (1024, 289, 64)  # rows, m, n
+GROUPS = 1024, 256, 128, 64, 32  # the rows of their groups
+CHANNELS = 48, 32, 24, 16
+BLOCK_BYTES = 1 << 19, 1 << 21
+
+
+def ones(*shape):
+    """An array of ones in memory like that of layers, which matters: tiles are fast where rows begin at cache lines."""
+    array = empty(prod(shape), np.float32).reshape(shape)
+    array.fill(1)
+    return array
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product (m, k) x (k, n) whose operands are row-major or transposes. orientation: one of ORIENTATIONS."""
+
+    orientation: str
+    m: int
+    k: int
+    n: int
+
+    @cached_property
+    def arrays(self):
+        a = ones(self.k, self.m).T if self.orientation == "tiles_left_transposed" else ones(self.m, self.k)
+        b = ones(self.n, self.k).T if self.orientation == "tiles_right_transposed" else ones(self.k, self.n)
+        return a, b, ones(self.m, self.n)
+
+    def __call__(self):
+        matmul(*self.arrays)
+
+
+@dataclass(frozen=True)
+class ProductOverRows:
+    """The product (rows, m).T x (rows, n)."""
+
+    rows: int
+    m: int
+    n: int
+
+    @cached_property
+    def arrays(self):
+        return ones(self.rows, self.m), ones(self.rows, self.n), ones(self.m, self.n)
+
+    def __call__(self):
+        product_over_rows(*self.arrays)
+
+
+def window_of(kernel):
+    """The Window of a convolution that keeps the size of its images."""
+    edge = kernel // 2
+    return Window((kernel, kernel), (1, 1), ((edge, edge), (edge, edge)))
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The forward and the backward pass of a convolution that keeps the size of its images."""
+
+    kernel: int
+    channels: int
+    filters: int
+    images: int = 8
+    size: int = 16
+
+    @cached_property
+    def arrays(self):
+        """x, w, b, y and the gradients of w, b and x."""
+        x, y = (ones(self.images, self.size, self.size, c) for c in (self.channels, self.filters))
+        w = (self.kernel, self.kernel, self.channels, self.filters)
+        return x, ones(*w), ones(self.filters), y, ones(*w), ones(self.filters), ones(*x.shape)
+
+    def __call__(self):
+        x, w, b, y, *gradients = self.arrays
+        chosen = algorithm(window_of(self.kernel), self.channels, self.filters, self.size, self.size, x.dtype)
+        chosen.forward(x, w, b, y)
+        chosen.backward(x, w, y, *gradients)
+
+
+def ensure_measured():
+    """Measure the table, store it and use it, if this processor has none yet."""
+    if kernels() != PRESET or not is_cpu():
+        return
+    table = stored()
+    if table is None:
+        announce()
+        table = measured()
+        store(table)
+    use(table)
+
+
+def announce():
+    print("measuring once which ways to multiply matrices are fastest on this processor: some seconds", file=sys.stderr)
+
+
+def measured():
+    """The table for this processor, measured now."""
+    before = kernels()
+    try:
+        return measure(f"measured on {processor().name}, {blas()}")
+    finally:
+        use(before)
+
+
+def measure(name):
+    """A measured Kernels with this name. It uses other tables than the one in use, and leaves one of them in use."""
+    plain = Kernels(name)
+    table = replace(plain, **{orientation: best_tiles(orientation, plain) for orientation in ORIENTATIONS})
+    grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
+    table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
+    for field, kernel in (("winograd_3x3", 3), ("winograd_5x5", 5)):
+        winograd = replace(table, **{field: 1})
+        found = [ratios([Convolution(kernel, c, c)], table, [winograd])[0] for c in CHANNELS]
+        table = replace(table, **{field: last_that_pays(CHANNELS, found)[0]})
+    unrolled = [Convolution(3, 16, 16, 16, 32), Convolution(5, 3, 32, 8, 32)]
+    others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]
+    ratio, best = min(zip(ratios(unrolled, table, others), others), key=lambda pair: pair[0])
+    return best if ratio * MARGIN < 1 else table
+
+
+def best_tiles(orientation, plain):
+    """The Tiles that are fastest for products of one orientation. plain: a table without tiles."""
+
+    def depth(depths, m, n, tiles):
+        """(k, gain) of `last_that_pays` for these tiles. m: the rows of the products; None: so many that they fill a block."""
+        table = replace(plain, **{orientation: tiles})
+        tasks = [Product(orientation, m or ELEMENTS // k // 64 * 64, k, n) for k in depths]
+        return last_that_pays(depths, [ratios([task], plain, [table])[0] for task in tasks])
+
+    few = tuple(depth(DEPTHS, None, n, Tiles(few_columns=(NO_LIMIT,) * 3))[0] for n in (16, 32, 64))
+    found = []
+    for shapes in SHAPES:
+        tiles = Tiles(shapes=shapes, most_k=NO_LIMIT, most_k_few_rows=NO_LIMIT)
+        (many, gain), (few_rows, more) = (depth(OTHER_DEPTHS, *sizes, tiles) for sizes in OTHER_SIZES)
+        found.append((gain + more, Tiles(few, shapes, many, few_rows)))
+    gain, best = max(found, key=lambda pair: pair[0])
+    return best if gain else Tiles(few)
+
+
+def last_that_pays(steps, found):
+    """(step, gain): up to which of the steps a candidate pays, and the logarithm of what it saves; (0, 0) if it never does.
+
+    found: its seconds at each step, relative to those of the plain way. All steps up to the result are weighed together, so
+    that one mismeasured step does not decide.
+    """
+    losses = accumulate(log(ratio * MARGIN) for ratio in found)
+    loss, step = min([(0.0, 0), *zip(losses, steps)], key=lambda pair: pair[0])
+    return step, -loss
+
+
+def ratios(tasks, plain, tables):
+    """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list.
+
+    They are lower quartiles over the rounds, because whatever disturbs a measurement makes it longer.
+    """
+    rounds = [[sum(seconds(task, table) for task in tasks) for table in (plain, *tables)] for _ in range(ROUNDS + 1)]
+    base, *others = (sorted(times)[ROUNDS // 4] for times in zip(*rounds[1:]))  # the first round touches the memory
+    return [other / base for other in others]
+
+
+def seconds(task, table):
+    """The seconds of this thread that a task takes with a table; other processes on its core do not count."""
+    use(table)
+    start = time.thread_time()
+    task()
+    return time.thread_time() - start

@@ -1,0 +1,60 @@
+"""The processor of this process and NumPy's BLAS library, as far as they decide which way to multiply matrices is fastest."""
+
+import platform
+from dataclasses import dataclass
+
+from threadpoolctl import threadpool_info
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What the system says about the processor. Where it does not say it, texts and flags are empty and the family is 0."""
+
+    name: str = ""
+    vendor: str = ""
+    family: int = 0
+    flags: frozenset = frozenset()
+
+
+@dataclass(frozen=True)
+class Blas:
+    """NumPy's BLAS library. name: such as openblas. kernels: the processor that its kernels are for, such as SkylakeX."""
+
+    name: str = "unknown"
+    version: str = ""
+    kernels: str = ""
+    threads: int = 0
+
+    def __str__(self):
+        return " ".join(filter(None, (self.name, self.version, self.kernels)))
+
+
+def processor():
+    """The Processor, from /proc/cpuinfo where there is one."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return parsed(file.read())
+    except (OSError, ValueError):
+        return Processor(platform.processor() or platform.machine())
+
+
+def parsed(cpuinfo):
+    """The Processor that a text like that of /proc/cpuinfo describes: the first of several."""
+    first, _, _ = cpuinfo.strip().partition("\n\n")
+    entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
+    family = entries.get("cpu family", "")
+    return Processor(
+        entries.get("model name") or platform.processor() or platform.machine(),
+        entries.get("vendor_id", ""),
+        int(family) if family.isdecimal() else 0,
+        frozenset(entries.get("flags", "").split()),
+    )
+
+
+def blas():
+    """NumPy's Blas; one without a version and with 0 threads if it cannot be told which of the loaded libraries that is."""
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
+    if len(pools) != 1:
+        return Blas()
+    pool = pools[0]
+    return Blas(pool["internal_api"], pool["version"] or "", pool.get("architecture") or "", pool["num_threads"])

@@ -1,0 +1,236 @@
+"""The table of kernels: its JSON, which one a processor gets, and that measuring one is robust."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from nn import Linear, Sequential, gemm, kernels, measure_kernels
+from nn.convolution import algorithm
+from nn.device import is_cpu
+from nn.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
+from nn.measure_kernels import Convolution, Product, ProductOverRows
+from nn.processor import Blas, Processor, parsed
+from nn.shipped_kernels import SHIPPED, generation, shipped
+from nn.winograd import Winograd
+
+AVX512 = {"avx2", "avx512f"}
+OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
+
+
+@pytest.mark.parametrize("table", [*SHIPPED.values(), kernels.PLAIN, kernels.PRESET])
+def test_tables_pass_through_json(table):
+    assert from_json(to_json(table)) == table
+
+
+def test_plain_is_the_plain_call_everywhere():
+    assert Kernels("plain") == kernels.PLAIN
+    assert not any(getattr(kernels.PLAIN, name) for name in ("group_rows", "winograd_3x3", "winograd_5x5"))
+    assert all(getattr(kernels.PLAIN, name) == Tiles() for name in ORIENTATIONS)
+
+
+def damaged(**changes):
+    content = asdict(kernels.PLAIN)
+    for key, value in changes.items():
+        entry, _, inner = key.partition("__")
+        if inner:
+            content[entry][inner] = value
+        else:
+            content[entry] = value
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is not JSON"),
+        ("[" * 100_000, "it is not JSON"),
+        ("[]", "it must have exactly the entries name, tiles"),
+        ("{}", "it must have exactly the entries name, tiles"),
+        (damaged(more=1), "it must have exactly the entries name, tiles"),
+        (damaged(name=3), "name must be a text, not 3"),
+        (damaged(block_bytes=0), "block_bytes must be a whole number from 1 to 2^40, not 0"),
+        (damaged(piece=True), "piece must be a whole number"),
+        (damaged(chunk=1.5), "chunk must be a whole number from 1 to 2^40, not 1.5"),
+        (damaged(chunk=1 << 60), "chunk must be a whole number from 1 to 2^40"),
+        (damaged(winograd_3x3=-1), "winograd_3x3 must be a whole number from 0"),
+        (damaged(group_rows="many"), "group_rows must be a whole number from 0 to 2^40, not 'many'"),
+        (damaged(tiles=7), "tiles: it must have exactly the entries few_columns, shapes"),
+        (damaged(tiles__few_columns=[1, 2]), "tiles: few_columns must be three numbers"),
+        (damaged(tiles__few_columns=[1, 2, None]), "tiles: few_columns must be a whole number"),
+        (damaged(tiles__most_k=-1), "tiles: most_k must be a whole number"),
+        (damaged(tiles_left_transposed__shapes=[[0, 16]]), "tiles_left_transposed: shapes must be pairs of numbers from 1"),
+        (damaged(tiles_left_transposed__shapes=[[16]]), "tiles_left_transposed: shapes must be pairs"),
+        (damaged(tiles_left_transposed__shapes=3), "tiles_left_transposed: shapes must be pairs"),
+    ],
+)
+def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
+    with pytest.raises(ValueError) as refused:
+        from_json(text)
+    assert str(refused.value).startswith(message) and "\n" not in str(refused.value)
+    path = tmp_path / "table.json"
+    path.write_text(text)
+    monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
+    with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: .*table.json is no table of kernels: "):
+        kernels.known()
+
+
+def test_the_variable_names_a_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_KERNELS", "plain")
+    assert kernels.known() == kernels.PLAIN
+    path = tmp_path / "table.json"
+    path.write_text(to_json(SHIPPED["Zen 4"]))
+    monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
+    assert kernels.known() == replace(SHIPPED["Zen 4"], name=str(path))
+    monkeypatch.setenv("GRIDGRAD_KERNELS", str(tmp_path / "nothing"))
+    with pytest.raises(ValueError, match="can not read .*nothing"):
+        kernels.known()
+
+
+@pytest.mark.parametrize("program", ["experiments.plot", "experiments.train"])
+def test_a_program_refuses_a_bad_table_with_status_2(program, tmp_path):
+    (tmp_path / "table.json").write_text("{")
+    environment = os.environ | {"GRIDGRAD_KERNELS": str(tmp_path / "table.json")}
+    ended = subprocess.run([sys.executable, "-m", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1 and "is no table of kernels: it is not JSON" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("processor", "expected"),
+    [
+        (Processor("", "AuthenticAMD", 25, AVX512), "Zen 4"),
+        (Processor("", "AuthenticAMD", 26, AVX512), "Zen 5"),
+        (Processor("", "AuthenticAMD", 25, {"avx2"}), None),
+        (Processor("", "GenuineIntel", 6, AVX512), "Skylake-X"),
+        (Processor("", "GenuineIntel", 6, AVX512 | {"avx512_vnni"}), "Skylake-X"),
+        (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma"}), None),
+        (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma", "avx512_bf16", "amx_tile"}), "Sapphire Rapids"),
+        (Processor("", "GenuineIntel", 6, AVX512 | {"avx512ifma", "amx_tile", "amx_fp16"}), None),
+        (Processor("", "GenuineIntel", 6, {"avx2"}), None),
+        (Processor(), None),
+    ],
+)
+def test_processors_are_recognised(processor, expected):
+    assert generation(processor) == expected
+    assert shipped(processor, OPENBLAS) is SHIPPED.get(expected)
+    assert shipped(processor, replace(OPENBLAS, kernels="Haswell")) is None
+    assert shipped(processor, replace(OPENBLAS, name="mkl")) is None
+
+
+def test_what_the_system_says_is_read():
+    text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel name\t: An EPYC: 64 cores\nflags\t\t: fpu avx512f\n"
+    assert parsed(text + "\nvendor_id\t: other\n") == Processor(
+        "An EPYC: 64 cores", "AuthenticAMD", 25, frozenset({"fpu", "avx512f"})
+    )
+    assert parsed("").family == 0 and parsed("cpu family : x").family == 0
+
+
+def pretend(monkeypatch, threads=1, **processor):
+    """A processor that no table fits, with an OpenBLAS of so many threads."""
+    monkeypatch.delenv("GRIDGRAD_KERNELS", raising=False)
+    for module in kernels, measure_kernels:
+        monkeypatch.setattr(module, "processor", lambda: Processor("pretended", **processor))
+        monkeypatch.setattr(module, "blas", lambda: replace(OPENBLAS, threads=threads))
+
+
+def test_with_several_threads_products_are_not_cut(monkeypatch):
+    pretend(monkeypatch, threads=2, vendor="AuthenticAMD", family=25, flags=frozenset(AVX512))
+    table = kernels.known()
+    assert all(getattr(table, name) == Tiles() for name in ORIENTATIONS) and not table.group_rows
+    assert table.winograd_3x3 == SHIPPED["Zen 4"].winograd_3x3
+    pretend(monkeypatch, threads=2)
+    assert kernels.known().winograd_3x3 == kernels.PRESET.winograd_3x3 and kernels.known() != kernels.PRESET
+
+
+@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
+    pretend(monkeypatch)
+    monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
+    monkeypatch.setattr(measure_kernels, "seconds", lambda task, table: Simulated(0).true(task, table))
+    kernels.use(None)
+    assert kernels.kernels() == kernels.PRESET
+    Sequential([Linear(2, 3)]).allocate()
+    table = kernels.kernels()
+    assert table.name.startswith("measured on pretended, openblas") and table.tiles.few_columns[0]
+    assert capsys.readouterr().err.count("\n") == 1
+    assert from_json(kernels.table_file().read_text()) == table
+    kernels.use(None)
+    assert kernels.kernels() == table
+    kernels.table_file().write_text("{")  # a damaged file is measured again
+    kernels.use(None)
+    Sequential([Linear(2, 3)]).allocate()
+    assert kernels.stored() == kernels.kernels() == table
+    assert "measuring" in capsys.readouterr().err
+
+
+class Simulated:
+    """A processor whose times follow simple formulas, and the noise of a machine on which others compute, too."""
+
+    def __init__(self, seed, sweet_spot=300, winograd_from=20, packing=30):
+        self.random = np.random.default_rng(seed)
+        self.sweet_spot, self.winograd_from, self.packing = sweet_spot, winograd_from, packing
+
+    def true(self, task, table):
+        """The seconds without noise."""
+        kernels.use(table)
+        if isinstance(task, Product):
+            tile = gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
+            work = 2 * task.m * task.k * task.n
+            if tile:
+                return work * (0.8 + 0.2 * task.k / self.sweet_spot + 4 / tile[1]) * 1e-11
+            return (work + self.packing * (task.m * task.k + task.k * task.n)) * 1e-11
+        if isinstance(task, ProductOverRows):
+            group = gemm.divisor(task.rows, gemm.SMALL_PRODUCT // (task.m * task.n))
+            grouped = table.group_rows and group >= table.group_rows
+            return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
+        shape = task.kernel, task.channels, task.filters
+        window = measure_kernels.window_of(task.kernel)
+        winograd = isinstance(algorithm(window, *shape[1:], task.size, task.size, np.float32), Winograd)
+        ratio = 0.4 + 0.6 * self.winograd_from / task.channels if winograd else 1
+        return ratio * np.prod(shape) * 1e-8 * (1 + 0.1 * abs(np.log2(table.block_bytes / 2**20)))
+
+    def seconds(self, task, table):
+        """The time that is measured: some hundredths more or less, and sometimes half as much again."""
+        disturbed = 1.5 if self.random.random() < 0.1 else 1
+        return self.true(task, table) * self.random.normal(1, 0.01) * disturbed
+
+
+@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.parametrize("settings", [{}, {"sweet_spot": 100}, {"sweet_spot": 800, "winograd_from": 40}, {"packing": 12}])
+def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
+    """Whatever a table chooses, computing with it takes at most 5 % longer than with the table of another measurement."""
+    tasks, tables = set(), []
+    for seed in range(6):
+        simulated = Simulated(seed, **settings)
+        monkeypatch.setattr(measure_kernels, "seconds", simulated.seconds)
+        tables.append(measure_kernels.measured())
+    monkeypatch.setattr(measure_kernels, "seconds", lambda task, table: tasks.add(task) or 1.0)
+    measure_kernels.measured()
+    assert {type(task) for task in tasks} == {Product, ProductOverRows, Convolution}
+    for task in tasks:
+        times = [simulated.true(task, table) for table in tables]
+        assert all(max(pair) <= 1.05 * min(pair) for pair in combinations(times, 2)), task
+
+
+def test_all_steps_are_weighed_together():
+    last = measure_kernels.last_that_pays
+    assert last((10, 20, 30), (1.0, 1.0, 1.0)) == (0, 0)
+    assert last((10, 20, 30), (0.7, 0.8, 1.2))[0] == 20
+    assert last((10, 20, 30), (0.7, 1.05, 0.7))[0] == 30  # the second was mismeasured
+    assert last((10, 20, 30), (0.97, 1.2, 0.99))[0] == 0  # too little
+
+
+@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.parametrize(
+    "task", [*(Product(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), Convolution(3, 4, 4, 1, 4)]
+)
+def test_what_is_timed_runs(task):
+    assert measure_kernels.seconds(task, kernels.PRESET) >= 0
+    if isinstance(task, Product):
+        assert (task.arrays[2] == task.k).all()

@@ -1,0 +1,80 @@
+"""All ranks of a grid use the table of rank 0, wherever that comes from."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nn import Conv2d, Flatten, Linear, Sequential, gemm, kernels
+from nn.device import is_cpu
+from nn.kernel_table import to_json
+from nn.shipped_kernels import SHIPPED
+from parallel import ProcessGrid, parallelize
+from parallel.grid import same_kernels
+from tests.mpi import mpi
+
+TABLES = [SHIPPED["Skylake-X"], kernels.PLAIN, SHIPPED["Zen 4"], SHIPPED["Sapphire Rapids"]]
+
+
+def check_all_equal(comm, expected):
+    """All ranks use the table `expected` and choose alike."""
+    assert kernels.kernels() == expected
+    chosen = [gemm.tile(gemm.tiles_for(False, False), 128, 784, 512), gemm.tile(gemm.tiles_for(True, False), 4096, 75, 64)]
+    assert len(set(map(repr, comm.allgather((kernels.kernels(), chosen))))) == 1
+
+
+@mpi(1, 2, 3)
+def test_files_that_differ_by_rank(comm, monkeypatch):
+    path = Path(os.environ["GRIDGRAD_CACHE"]) / f"kernels-of-rank-{comm.rank}.json"
+    path.write_text(to_json(TABLES[comm.rank]))
+    monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
+    kernels.use(None)
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        check_all_equal(comm, replace(TABLES[0], name=comm.bcast(str(path))))
+        net = parallelize(Sequential([Conv2d(2, 3, 3), Flatten(), Linear(3 * 4, 2)], input_shape=(4, 4, 2)), grid)
+        net.predict(np.ones((4, 4, 4, 2), np.float32))
+        check_all_equal(comm, replace(TABLES[0], name=comm.bcast(str(path))))
+
+
+@mpi(2, 3)
+def test_tables_that_were_in_use_before(comm):
+    kernels.use(TABLES[comm.rank])
+    with ProcessGrid(comm, batch=comm.size):
+        check_all_equal(comm, TABLES[0])
+
+
+@mpi(1, 2, 3)
+def test_measurements_that_differ_by_rank(comm, monkeypatch):
+    if not is_cpu():
+        return
+    stored, measured = [], []
+
+    def measure():
+        measured.append(comm.allgather(comm.rank))  # all ranks measure at the same time
+        return replace(TABLES[comm.rank], name="measured")
+
+    monkeypatch.setattr(same_kernels, "measured", measure)
+    monkeypatch.setattr(same_kernels, "stored", lambda: None)
+    monkeypatch.setattr(same_kernels, "store", stored.append)
+    monkeypatch.setattr(same_kernels, "announce", lambda: stored.append("announced"))
+    kernels.use(kernels.PRESET)
+    expected = replace(TABLES[0], name="measured")
+    with ProcessGrid(comm, batch=comm.size), ProcessGrid(comm, model=comm.size):
+        check_all_equal(comm, expected)
+    assert len(measured) == 1 and stored == (["announced", expected] if comm.rank == 0 else [])
+    monkeypatch.setattr(same_kernels, "stored", lambda: TABLES[2] if comm.rank == 0 else None)
+    kernels.use(kernels.PRESET)
+    with ProcessGrid(comm, batch=comm.size):
+        check_all_equal(comm, TABLES[2])
+    assert len(measured) == 1
+
+
+@mpi(1, 2)
+def test_a_file_that_is_no_table(comm, monkeypatch):
+    monkeypatch.setenv("GRIDGRAD_KERNELS", "plain" if comm.rank else "/nowhere")
+    kernels.use(None)
+    with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: can not read /nowhere"):
+        ProcessGrid(comm, batch=comm.size)
+    kernels.use(kernels.PLAIN)
