@@ -20,62 +20,57 @@ argument `progress` is a function that is called after each block, or None.
 """
 
 from functools import lru_cache
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
 from nn import device
-from nn.patches import FEW_CHANNELS, unrolling
+from nn.kernels import kernels
+from nn.patches import unrolling
 from nn.winograd import Winograd
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
 TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
-
-# What the steps around the matrix products cost, in operations of a large matrix product.
-UNROLLING_COST = 25  # of one element of an unrolled patch
-TRANSFORM_COST = 80  # of one channel of one point of a transformed tile
-POINT_COST = 1500  # of a point of a transformed tile besides, which matters where channels are few
-KERNEL_COST = 50  # of one element of a kernel that is read for a product, which matters where pixels are few
-TRANSFORMED_KERNEL_COST = 100  # of one element of a kernel that is transformed and read
-NARROW = 10  # a product with n columns takes 1 + NARROW / n times as long as its operations in a large one
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):
     """The algorithm for a layer: a Patches or Winograd object. This is the only place where it is chosen.
 
     window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays. images: how
-    many there are. The choice depends on these and on the kind of device only, never on a measurement, so results are bitwise
-    reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large products.
+    many there are. The choice depends on these, on the kind of device and on the table in use (`nn/kernels.py`), so results are
+    bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large products.
     """
-    few = min(channels, filters) <= FEW_CHANNELS  # mostly a first layer, whose input needs no gradient
-    if dtype != np.float32 or not device.is_cpu() or window.stride != (1, 1) or few:
-        return unrolling(window, channels)
-    return _cheapest(window, channels, filters, rows, columns, images)
-
-
-@lru_cache(maxsize=1024)
-def _cheapest(window, channels, filters, rows, columns, images):
-    """The algorithm with the least costs of a training step. The arguments are those of `algorithm`."""
-    kh, kw = window.kernel
-    candidates = [Winograd(window, m) for m in TILES.get(kh, ()) if kh == kw]
-    costs = [winograd_cost(one, channels, filters, rows, columns, images) for one in candidates]
-    if min(costs, default=inf) < direct_cost(window, channels, filters, rows, columns, images):
-        return candidates[costs.index(min(costs))]
+    if dtype == np.float32 and device.is_cpu() and window.stride == (1, 1):
+        return _cheapest(kernels(), window, channels, filters, rows, columns, images)
     return unrolling(window, channels)
 
 
-def direct_cost(window, channels, filters, rows, columns, images):
-    """The cost of the forward pass and both halves of the backward pass with `Patches`."""
-    taps, products = prod(window.kernel), 2 * channels * filters
-    to_filters, to_channels = 1 + NARROW / max(1, filters), 1 + NARROW / max(1, channels)
-    pixel = products * (2 * to_filters + to_channels) + UNROLLING_COST * (2 * channels + filters)
-    return taps * (images * rows * columns * pixel + 3 * KERNEL_COST * channels * filters)
+@lru_cache(maxsize=1024)
+def _cheapest(table, window, channels, filters, rows, columns, images):
+    """The algorithm with the least costs of a training step. The other arguments are those of `algorithm`."""
+    kh, kw = window.kernel
+    fewest = {3: table.winograd_3x3, 5: table.winograd_5x5}.get(kh, 0) if kh == kw else 0
+    if not 0 < fewest <= min(channels, filters):
+        return unrolling(window, channels)
+    shape = channels, filters, rows, columns, images
+    best = min((Winograd(window, m) for m in TILES[kh]), key=lambda one: winograd_cost(table, one, *shape))
+    return best if winograd_cost(table, best, *shape) < direct_cost(table, window, *shape) else unrolling(window, channels)
 
 
-def winograd_cost(one, channels, filters, rows, columns, images):
-    """The same for a Winograd object."""
-    products = 2 * channels * filters
-    to_filters, to_channels = 1 + NARROW / max(1, filters), 1 + NARROW / max(1, channels)
-    transforms = TRANSFORM_COST * (3 * channels + 2 * filters) + 5 * POINT_COST
-    tile = products * (2 * to_filters + to_channels) + transforms
-    return images * one.products(rows, columns) * tile + 3 * TRANSFORMED_KERNEL_COST * one.points * channels * filters
+def products_cost(table, channels, filters):
+    """The cost of the products of one element of a kernel in a training step: forward, gradients, gradient of the input."""
+    to_filters, to_channels = (1 + table.narrow / columns for columns in (filters, channels))
+    return 2 * channels * filters * (2 * to_filters + to_channels)
+
+
+def direct_cost(table, window, channels, filters, rows, columns, images):
+    """The cost of a training step with `Patches`, in operations of a large matrix product."""
+    pixel = products_cost(table, channels, filters) + table.unroll * (2 * channels + filters)
+    return prod(window.kernel) * (images * rows * columns * pixel + 3 * table.read_kernel * channels * filters)
+
+
+def winograd_cost(table, one, channels, filters, rows, columns, images):
+    """The same with `one`, a Winograd object, which transforms five times: x and dy twice or once, y and dx once."""
+    transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
+    points = images * one.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
+    return points + 3 * table.transform_kernel * one.points * channels * filters

@@ -64,6 +64,13 @@ def ones(count, dtype):
     return xp.ones(count, dtype)
 
 
+def group_of(fewest, rows, m, n):
+    """How many rows `product_over_rows` takes in a group; 0 if it does not divide the rows. fewest: the table's group_rows."""
+    group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest and m and n else 0
+    # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
+    return group if fewest <= group < rows else 0
+
+
 def product_over_rows(a, b, out, progress=None):
     """Write a.T @ b to `out` and return it, for matrices with many rows. a: (rows, m), b: (rows, n), out: (m, n).
 
@@ -71,10 +78,8 @@ def product_over_rows(a, b, out, progress=None):
     progress: as for `matmul`.
     """
     (rows, m), n = a.shape, b.shape[1]
-    fewest = kernels().group_rows if device.is_cpu() and a.dtype == np.float32 else 0
-    group = divisor(rows, SMALL_PRODUCT // (m * n)) if fewest else 0
-    # Summing costs m n operations per group, the product 2 m n per row: with few rows per group the sum costs too much.
-    if not fewest or group < fewest or group == rows:
+    group = group_of(kernels().group_rows, rows, m, n) if device.is_cpu() and a.dtype == np.float32 else 0
+    if not group:
         return matmul(a.T, b, out, progress)
     groups = rows // group
     if a.flags.c_contiguous:

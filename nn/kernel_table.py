@@ -12,7 +12,11 @@ FEW_ROWS = 256  # a product with at most so many rows is one of a fully connecte
 TILE_SIDES = range(1, 1025)  # the rows or columns of a tile
 
 ORIENTATIONS = "tiles", "tiles_left_transposed", "tiles_right_transposed"
-MAY_BE_ZERO = "group_rows", "winograd_3x3", "winograd_5x5", "scatter_addition", "scatter_run"
+COSTS = (
+    "narrow", "unroll", "read_kernel", "turn_kernel", "scatter_run", "scatter_addition",
+    "transform_point", "transform_channel", "transform_kernel",
+)  # fmt: skip
+MAY_BE_ZERO = "group_rows", "winograd_3x3", "winograd_5x5", "row_channels", *COSTS
 
 
 def _check_number(name, value, least=0):
@@ -60,11 +64,17 @@ class Kernels:
     row-major array, and with b such a transpose. group_rows: products over many rows are sums of groups of at least so many
     rows; 0: never.
 
-    Convolution: winograd_3x3, winograd_5x5: the numbers of input and output channels from which Winograd's algorithm is used;
-    0: never. winograd_bytes: the size of each of its buffers for a block. winograd_tiles: the fewest tiles in a block, even if
-    the buffers get larger than that.
-    scatter_addition, scatter_run: where the gradient of the input is scattered (`nn/patches.py`), adding a run of channels to a
-    pixel takes as long as scatter_run + scatter_addition * channels operations of a matrix product.
+    Convolution: winograd_3x3, winograd_5x5: the numbers of input and output channels from which Winograd's algorithm is
+    considered; 0: never. winograd_bytes: the size of each of its buffers for a block. winograd_tiles: the fewest tiles in a
+    block, even if the buffers get larger than that. row_channels: the most input channels with which the rows of a kernel are
+    unrolled one by one.
+
+    Costs of what convolutions do beside products, in operations of a large matrix product; the defaults were measured on
+    Sapphire Rapids. narrow: a product with n columns takes 1 + narrow / n times as long as its operations in a large one.
+    unroll: one element of an unrolled patch. read_kernel: one element of a kernel that is read for a product. turn_kernel: one
+    element of a kernel that is turned around. scatter_run, scatter_addition: a run of channels that is added to a pixel, and
+    each of these channels besides. transform_point, transform_channel: a point of a transformed tile, and each channel of it
+    besides. transform_kernel: one element of a transformed kernel.
 
     Blocks that stay in the cache: block_bytes: of unrolled patches. fused_bytes: the output of a convolution from which it is
     processed block by block with its pooling. piece: the elements of an array in a piece of BatchNorm. chunk: the elements in a
@@ -80,8 +90,16 @@ class Kernels:
     winograd_5x5: int = 0
     winograd_bytes: int = 1 << 20
     winograd_tiles: int = 112
-    scatter_addition: int = 100
+    row_channels: int = 64
+    narrow: int = 10
+    unroll: int = 25
+    read_kernel: int = 50
+    turn_kernel: int = 200
     scatter_run: int = 1500
+    scatter_addition: int = 100
+    transform_point: int = 1500
+    transform_channel: int = 80
+    transform_kernel: int = 100
     block_bytes: int = 1 << 20
     fused_bytes: int = 1 << 22
     piece: int = 1 << 15

@@ -104,7 +104,8 @@ class Convolution:
 
     def __call__(self):
         x, w, b, y, *gradients = self.arrays
-        chosen = algorithm(window_of(self.kernel), self.channels, self.filters, self.size, self.size, x.dtype)
+        shape = self.channels, self.filters, self.size, self.size
+        chosen = algorithm(window_of(self.kernel), *shape, x.dtype, self.images)
         chosen.forward(x, w, b, y)
         chosen.backward(x, w, y, *gradients)
 
@@ -181,13 +182,18 @@ def last_that_pays(steps, found):
 
 
 def ratios(tasks, plain, tables):
-    """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list.
+    """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list."""
+    base, *others = times(tasks, [plain, *tables])
+    return [other / base for other in others]
+
+
+def times(tasks, tables, rounds=ROUNDS):
+    """The seconds of the tasks with each table, measured in turns: a list. It leaves the last table in use.
 
     They are lower quartiles over the rounds, because whatever disturbs a measurement makes it longer.
     """
-    rounds = [[sum(seconds(task, table) for task in tasks) for table in (plain, *tables)] for _ in range(ROUNDS + 1)]
-    base, *others = (sorted(times)[ROUNDS // 4] for times in zip(*rounds[1:]))  # the first round touches the memory
-    return [other / base for other in others]
+    measured = [[sum(seconds(task, table) for task in tasks) for table in tables] for _ in range(rounds + 1)]
+    return [sorted(column)[rounds // 4] for column in zip(*measured[1:])]  # the first round touches the memory
 
 
 def seconds(task, table):

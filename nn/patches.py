@@ -15,11 +15,7 @@ from nn.window import COLUMNS, ROWS, Window, matching_slices
 from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
-MOST_CHANNELS_OF_ROWS = 64  # with more input channels, unrolling all rows of the kernel is faster
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel
-# What the steps of the backward pass cost beside matrix products, in operations of such a product: adding a run of channels to
-# a pixel takes RUN_COST + ADDITION_COST * channels, turning a kernel takes TURNING_COST for each of its elements.
-ADDITION_COST, RUN_COST, TURNING_COST = 100, 1500, 200
 
 
 def padded(x, images, first, last, left, right, name):
@@ -132,7 +128,7 @@ class Patches:
             return False
         outputs = images * prod(self.window.output(height, width))
         products = 2 * channels * filters
-        turning = images * height * width / prod(self.window.stride) * products + TURNING_COST * channels * filters
+        turning = images * height * width / prod(self.window.stride) * products + kernels().turn_kernel * channels * filters
         return outputs * scattering_cost(channels, filters) * products < turning
 
     def input_gradient_cost(self, images, height, width, channels, filters):
@@ -242,7 +238,7 @@ class RowPatches(Patches):
 def unrolling(window, channels):
     """The way to unroll patches for a window, and images with so many channels: a Patches or RowPatches object."""
     kh, _ = window.kernel
-    one_row = device.is_cpu() and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= MOST_CHANNELS_OF_ROWS
+    one_row = device.is_cpu() and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= kernels().row_channels
     return RowPatches(window) if one_row else Patches(window)
 
 
@@ -270,4 +266,4 @@ class Phase:
 
 def scattering_cost(channels, filters):
     """The cost of computing the gradient of the input by `_scatter`, as a multiple of the cost of the forward pass."""
-    return 1 + (RUN_COST + ADDITION_COST * channels) / max(1, 2 * channels * filters)
+    return 1 + (kernels().scatter_run + kernels().scatter_addition * channels) / max(1, 2 * channels * filters)

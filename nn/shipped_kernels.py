@@ -55,7 +55,7 @@ SHIPPED = {
         "Sapphire Rapids (shipped)",
         tiles=Tiles(
             few_columns=(1200, 1200, 900),
-            shapes=(*((rows, 64) for rows in (64, 32, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
+            shapes=(*((rows, 64) for rows in (64, 32, 50, 16, 20, 24)), *((rows, 32) for rows in (64, 32, 50, 48))),
             most_k=256,
             most_k_few_rows=100,
         ),
@@ -65,7 +65,7 @@ SHIPPED = {
             most_k=80,
             most_k_few_rows=150,
         ),
-        group_rows=48,
+        group_rows=40,
         winograd_3x3=24,
         winograd_5x5=24,
     ),

@@ -97,6 +97,7 @@ SMALL = {
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mlp:512,512,relu "
     "--grid batch=2,model=2": STEPS,
     "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python experiments/usability/automatic.py": Small(ranks=2),
+    ".venv/bin/python -m experiments.kernels --out results/kernels.json": Small("--quick --rounds 1"),
     # ----- sweeps and figures
     '.venv/bin/python -m experiments.sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 '
     "--out results/sweep.jsonl": SWEEP,

@@ -191,7 +191,7 @@ class Simulated:
             return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
         shape = task.kernel, task.channels, task.filters
         window = measure_kernels.window_of(task.kernel)
-        winograd = isinstance(algorithm(window, *shape[1:], task.size, task.size, np.float32), Winograd)
+        winograd = isinstance(algorithm(window, *shape[1:], task.size, task.size, np.float32, 8), Winograd)
         ratio = 0.4 + 0.6 * self.winograd_from / task.channels if winograd else 1
         return ratio * np.prod(shape) * 1e-8 * (1 + 0.1 * abs(np.log2(table.block_bytes / 2**20)))
 
