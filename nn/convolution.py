@@ -27,22 +27,22 @@ argument `progress` is a function that is called after each block, or None.
 import numpy as np
 
 from nn import device
+from nn.kernels import kernels
 from nn.patches import Patches
 from nn.winograd import Winograd
-
-WINOGRAD_CHANNELS = 24  # the numbers of input and output channels from which Winograd's algorithm is faster
 
 
 def algorithm(window, channels, filters, rows, columns, dtype):
     """The algorithm for a layer: a Patches or Winograd object. This is the only place where it is chosen.
 
     window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays.
-    The choice depends on these and on the kind of device only, never on the batch size or a measurement, so results are
+    The choice depends on these, on the kind of device and on the table of kernels only, never on the batch size, so results are
     bitwise reproducible. A GPU always uses `Patches`, in large blocks, because its library is best at large products.
     """
     kh, kw = window.kernel
     winograd_applies = kh == kw and kh in TILES and window.stride == (1, 1) and dtype == np.float32
-    if winograd_applies and device.is_cpu() and min(channels, filters) >= WINOGRAD_CHANNELS:
+    fewest = {3: kernels().winograd_3x3, 5: kernels().winograd_5x5}[kh] if winograd_applies and device.is_cpu() else 0
+    if fewest and min(channels, filters) >= fewest:
         # Outputs are computed in whole tiles: take the tile size that needs the fewest products, as parts beyond the image
         # are wasted. Winograd's algorithm must at least halve the products, or the transforms cost more than it saves.
         best = min((Winograd(window, m) for m in TILES[kh]), key=lambda one: one.products(rows, columns))

@@ -5,13 +5,11 @@ from math import prod
 from nn import device
 from nn.device import xp
 from nn.gemm import matmul, product_over_rows
+from nn.kernels import kernels
 from nn.window import Window, matching_slices
 from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
-# The cost model of `_scatter`: adding a run of channels to a pixel takes as long as RUN_COST + ADDITION_COST * channels
-# operations of a matrix product.
-ADDITION_COST, RUN_COST = 100, 1500
 
 
 def padded(x, images, first, last, left, right, name):
@@ -175,4 +173,5 @@ class Patches:
 
 def scattering_cost(channels, filters):
     """The cost of computing the gradient of the input by `_scatter`, as a multiple of the cost of the forward pass."""
-    return 1 + (RUN_COST + ADDITION_COST * channels) / max(1, 2 * channels * filters)
+    table = kernels()
+    return 1 + (table.scatter_run + table.scatter_addition * channels) / max(1, 2 * channels * filters)

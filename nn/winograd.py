@@ -22,12 +22,11 @@ import numpy as np
 
 from nn.device import to_device, xp
 from nn.gemm import column_sums
+from nn.kernels import kernels
 from nn.patches import padded
 from nn.window import matching_slices
 from nn.workspace import blocks, scratch
 
-WINOGRAD_BYTES = 1 << 20  # the size of each buffer for a block
-FEWEST_TILES = 112  # the fewest tiles in a block, even if the buffers get larger than that
 KERNELS_AT_ONCE = 1 << 12  # so many kernels are transformed at once, so that they stay in the cache
 # Products are summed over so many channels at a time, because the transforms amplify the rounding errors of long sums: more so
 # the transforms with many points, which are the keys.
@@ -171,7 +170,7 @@ class Winograd:
         """Yield slices (images, rows) of the output whose tiles fit the cache. x, y: arrays like the input and the output."""
         tile = self.points * max(x.shape[3], y.shape[3]) * x.itemsize
         # Each block reads the whole transformed kernel, so a block needs enough tiles for this to be negligible.
-        most = max(WINOGRAD_BYTES, FEWEST_TILES * tile)
+        most = max(kernels().winograd_bytes, kernels().winograd_tiles * tile)
         return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
 
     def _tile_grid(self, rows, columns):

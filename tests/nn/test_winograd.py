@@ -1,11 +1,14 @@
 """Winograd's algorithm by itself, with every size of tile, whether or not a layer would choose it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nn import winograd
 from nn.convolution import TILES
 from nn.device import is_cpu
+from nn.kernels import kernels, use
 from nn.patches import Patches
 from nn.window import Window
 from nn.winograd import POINTS, Winograd, transforms
@@ -50,8 +53,7 @@ def arrays(shape, kernel, dtype):
 @pytest.mark.parametrize(("kernel", "tile"), [(kernel, tile) for kernel, tiles in TILES.items() for tile in tiles])
 def test_every_tile_equals_unrolling(kernel, tile, small_blocks, monkeypatch):
     if small_blocks:  # images are cut into rows of tiles, and kernels and channels into several parts
-        monkeypatch.setattr(winograd, "WINOGRAD_BYTES", 1)
-        monkeypatch.setattr(winograd, "FEWEST_TILES", 1)
+        use(replace(kernels(), winograd_bytes=1, winograd_tiles=1))
         monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
         monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
     for shape in SHAPES:
