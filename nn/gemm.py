@@ -18,25 +18,41 @@ from nn.kernels import kernels
 from nn.workspace import scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
-FEWEST_ROWS = 16  # of a tile with all columns
+FEWEST_ROWS, MOST_ROWS = 16, 128  # of a tile with all columns
+LARGE_OPERAND = 1 << 20  # the elements of a matrix that is much larger than the caches
 LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
 
 
 @lru_cache(maxsize=4096)
 def tile(tiles, m, k, n):
-    """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles."""
-    if n <= 64 and n % 16 == 0:
-        if k > tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
-            return None
-        rows = divisor(m, SMALL_PRODUCT // (k * n))
-        if rows >= FEWEST_ROWS:
-            return rows, n
+    """The tile (rows, columns) for an (m, k) x (k, n) product, or None for one plain call. tiles: of the table, a Tiles.
+
+    The columns divide n. If the rows do not divide m, what is left is one plain call.
+    """
+    if n <= 64 and k <= tiles.few_columns[0 if n <= 16 else 1 if n <= 32 else 2]:
+        most = min(MOST_ROWS, SMALL_PRODUCT // (k * n), m)
+        rows = divisor(m, most)
+        if most >= FEWEST_ROWS:
+            return (rows if 2 * rows > most else most), n
     if k > (tiles.most_k_few_rows if m <= FEW_ROWS else tiles.most_k):
         return None
     for rows, columns in tiles.shapes:
         if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL_PRODUCT:
             return rows, columns
     return None
+
+
+@lru_cache(maxsize=4096)
+def tile_of_large_operand(m, k, n, right_transposed):
+    """The tile for a product of a small batch and a large array, neither of which is then packed; None if there is none.
+
+    right_transposed: whether it is dy @ W.T, with m samples; else it is x.T @ dy, with k samples.
+    """
+    if right_transposed:
+        columns = divisor(n, min(64, SMALL_PRODUCT // (m * k)))
+        return (m, columns) if columns >= 8 else None
+    rows = divisor(m, min(16, SMALL_PRODUCT // (k * n)))
+    return (rows, n) if rows >= 4 else None
 
 
 @lru_cache(maxsize=4096)
@@ -116,13 +132,22 @@ def _matmul(a, b, out):
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
         return xp.matmul(a, b, out=out)
-    shape = tile(tiles_for(a_transposed, b_transposed), m, k, n)
+    shape = None
+    if (k if a_transposed else m) <= kernels().small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
+        if not a_transposed and not b_transposed:
+            return _sum_of_products(a, b, out)
+        shape = tile_of_large_operand(m, k, n, b_transposed)
+    shape = shape or tile(tiles_for(a_transposed, b_transposed), m, k, n)
     if shape is None:
         return xp.matmul(a, b, out=out)
     rows, columns = shape
+    whole = m - m % rows
+    if whole < m:
+        xp.matmul(a[whole:], b, out=out[whole:])
+        a, out, m = a[:whole], out[:whole], whole
     # The lines below only make views: (m / rows) x (n / columns) tiles of `out`, and the rows and columns for each.
     if a_transposed:
-        a = a.T.reshape(k, m // rows, rows).transpose(1, 2, 0)
+        a = xp.lib.stride_tricks.as_strided(a, (m // rows, rows, k), (rows * a.strides[0], *a.strides))
     else:
         a = a.reshape(m // rows, rows, k)
     if b_transposed:
@@ -131,4 +156,27 @@ def _matmul(a, b, out):
         b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
     tiles = out.reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
     xp.matmul(a[:, None], b[None], out=tiles)
+    return out
+
+
+def _sum_of_products(a, b, out):
+    """Write a @ b to `out` and return it, for a small batch a, (m, k), and a large b, (k, n), both row-major.
+
+    k is divided, so that b is read once, in place, by products that OpenBLAS does not pack. Their results are then added.
+    """
+    (m, k), n = a.shape, b.shape[1]
+    depth = 64 if m <= 8 else 128
+    parts, whole = k // depth, k - k % depth
+    width = divisor(n, SMALL_PRODUCT // (m * depth))
+    if width < 64 or not parts:
+        return xp.matmul(a, b, out=out)
+    products = scratch("products of parts", (parts, m, n), a.dtype)
+    xp.matmul(
+        a[:, :whole].reshape(m, parts, 1, depth).transpose(1, 2, 0, 3),
+        b[:whole].reshape(parts, depth, n // width, width).transpose(0, 2, 1, 3),
+        out=products.reshape(parts, m, n // width, width).transpose(0, 2, 1, 3),
+    )
+    column_sums(products.reshape(parts, m * n), out.reshape(m * n))
+    if whole < k:
+        xp.add(out, xp.matmul(a[:, whole:], b[whole:]), out=out)
     return out

@@ -16,7 +16,7 @@ COSTS = (
     "narrow", "unroll", "read_kernel", "turn_kernel", "scatter_run", "scatter_addition",
     "transform_point", "transform_channel", "transform_kernel",
 )  # fmt: skip
-MAY_BE_ZERO = "group_rows", "winograd_3x3", "winograd_5x5", "row_channels", *COSTS
+MAY_BE_ZERO = "group_rows", "small_batch", "winograd_3x3", "winograd_5x5", "row_channels", *COSTS
 
 
 def _check_number(name, value, least=0):
@@ -62,7 +62,8 @@ class Kernels:
     Matrix products (`nn/gemm.py`), used where the BLAS library has one thread:
     tiles, tiles_left_transposed, tiles_right_transposed: for a @ b with both operands row-major, with a the transpose of a
     row-major array, and with b such a transpose. group_rows: products over many rows are sums of groups of at least so many
-    rows; 0: never.
+    rows; 0: never. small_batch: products of at most so many samples and a matrix that is larger than the caches are cut so that
+    it is not packed; 0: never.
 
     Convolution: winograd_3x3, winograd_5x5: the numbers of input and output channels from which Winograd's algorithm is
     considered; 0: never. winograd_bytes: the size of each of its buffers for a block. winograd_tiles: the fewest tiles in a
@@ -86,6 +87,7 @@ class Kernels:
     tiles_left_transposed: Tiles = Tiles()
     tiles_right_transposed: Tiles = Tiles()
     group_rows: int = 0
+    small_batch: int = 0
     winograd_3x3: int = 0
     winograd_5x5: int = 0
     winograd_bytes: int = 1 << 20

@@ -66,6 +66,7 @@ SHIPPED = {
             most_k_few_rows=150,
         ),
         group_rows=40,
+        small_batch=16,
         winograd_3x3=24,
         winograd_5x5=24,
     ),
