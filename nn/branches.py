@@ -101,9 +101,10 @@ class Branching(Layer):
 
         branch_backward: the function that computes it for one branch, `backward` or `input_gradients` of `nn/sequence.py`.
         """
-        total = None
-        for branch, piece in zip(self.executed_branches, self._split(dy, context[self])):
-            with context.holding(dy, *([] if total is None else [total])):
+        total, branches = None, self.executed_branches
+        for number, (branch, piece) in enumerate(zip(branches, self._split(dy, context[self])), 1):
+            needed = [] if number == len(branches) else [dy]
+            with context.holding(*needed, *([] if total is None else [total])):
                 gradient = branch_backward(branch, piece, context)
                 if total is None:
                     total = gradient

@@ -65,6 +65,7 @@ SHIPPED = {
             most_k=80,
             most_k_few_rows=150,
         ),
+        tiles_right_transposed=Tiles(shapes=tuple((16, columns) for columns in (64, 32, 16)), most_k_few_rows=600),
         group_rows=40,
         small_batch=16,
         winograd_3x3=24,
