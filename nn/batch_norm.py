@@ -127,8 +127,8 @@ class BatchNorm(Layer):
         sums = kept.pop("for_gradients")
         if sums is None:
             kept.for_input_gradient = sums = self._sums(dy, context)
-        for parameter, gradient in zip(self.parameters, sums[::-1], strict=True):
-            parameter.grad[...] = gradient.astype(dy.dtype)
+        xp.copyto(self.beta.grad, sums[0].astype(dy.dtype))
+        xp.copyto(self.gamma.grad, sums[1].astype(dy.dtype))
 
     def _sums(self, dy, context):
         """The sums over the local rows of dy and of dy times the normalised x: (2, channels), float64.

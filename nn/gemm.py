@@ -18,6 +18,7 @@ from nn.kernels import kernels
 from nn.workspace import scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
+SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library
 FEWEST_ROWS, MOST_ROWS = 16, 128  # of a tile with all columns
 LARGE_OPERAND = 1 << 20  # the elements of a matrix that is much larger than the caches
 LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
@@ -37,7 +38,7 @@ def tile(tiles, m, k, n):
     if k > (tiles.most_k_few_rows if m <= FEW_ROWS else tiles.most_k):
         return None
     for rows, columns in tiles.shapes:
-        if m % rows == 0 and n % columns == 0 and rows * columns * k <= SMALL_PRODUCT:
+        if m % rows == 0 and n % columns == 0 and SMALLEST_PRODUCT <= rows * columns * k <= SMALL_PRODUCT:
             return rows, columns
     return None
 

@@ -98,7 +98,9 @@ def backward_without_input(layers, dy, context):
     for layer in first:
         dy = backward(behind, dy, context)
         if layer.children:
+            context.begin_pass(layer, "gradients")
             layer.backward_without_input(dy, context)
+            context.end_pass(layer, "gradients")
             return
         context.run(layer, "gradients", dy)
         context.written(layer)

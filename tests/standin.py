@@ -15,9 +15,9 @@ import numpy as np
 
 from nn import device
 
-UFUNCS = """absolute add ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite isinf isnan
-    less less_equal log log1p logical_and logical_not logical_or maximum minimum multiply negative not_equal power
-    reciprocal remainder rint sign sin sqrt square subtract tanh true_divide"""
+UFUNCS = """absolute add bitwise_and ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite
+    isinf isnan less less_equal log log1p logical_and logical_not logical_or maximum minimum multiply negative not_equal power
+    reciprocal remainder right_shift rint sign sin sqrt square subtract tanh true_divide"""
 FUNCTIONS = {  # keywords: names
     "out dtype casting": UFUNCS,
     "out": "dot matmul outer",

@@ -153,7 +153,9 @@ def moved(layer, before, after, batch_size, phases):
     forward = "forward" in phases
     if layer.children:
         joined = batch_size * sum(prod(output_shape(branch, before)) for branch in layer.children)
-        return joined + y if forward else (len(layer.children) + 1) * x
+        if forward:
+            return joined + y
+        return 0 if phases == ["gradients"] else (len(layer.children) + 1) * x
     if forward:
         return x + parameters + y
     elements = y + parameters
