@@ -109,15 +109,14 @@ class Pool2d(Layer):
         All windows in a block have the same places in the image and not in the padding.
         """
         _, stride, before = self.window.along(ROWS)
-        row_bytes, spaces = stride * prod(x.shape[2:]) * x.itemsize, {}
+        row_bytes = stride * prod(x.shape[2:]) * x.itemsize
         for run, places in runs(*self.window.along(ROWS), y.shape[1], x.shape[1]):
             for images, part in blocks(len(x), run.stop - run.start, row_bytes, progress=context.progress):
                 rows, length = slice(run.start + part.start, run.start + part.stop), (part.stop - part.start - 1) * stride + 1
                 starts = {i: rows.start * stride + i - before for i in places}
                 shape = images.stop - images.start, part.stop - part.start, *x.shape[2:]
-                if shape not in spaces:
-                    spaces[shape] = Space(self.window, shape, y.shape[2], x.dtype)
-                yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, spaces[shape]
+                space = space_for(self.window, shape, y.shape[2], x.dtype, device.is_cpu())
+                yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, space
 
     def output_shape(self, shape):
         return (*image_output(self.window, shape, self), shape[2])
@@ -175,6 +174,12 @@ class Space:
         clear_uncovered(self.window, COLUMNS, self.halfway, self.outputs)
         for apart, columns in self._copies:
             copy_pixels(columns, apart)
+
+
+@lru_cache(maxsize=16)
+def space_for(window, shape, outputs, dtype, on_cpu):
+    """A Space with these arguments. It is kept, because many blocks have the same shape and making one takes long."""
+    return Space(window, shape, outputs, dtype)
 
 
 def clear_uncovered(window, axis, dx, outputs):
