@@ -7,7 +7,7 @@ x: (n, H, W, C); w: (kh, kw, C, F); b: (F,); y: (n, P, Q, F); s: the stride. Pix
 | algorithm              | used for                                       | idea                                           |
 |------------------------|------------------------------------------------|------------------------------------------------|
 | `Patches`, `RowPatches` | any shape                                     | im2col: the pixels under each window, times w  |
-| `Winograd`             | 3x3 and 5x5 kernels, stride 1, above 4 channels | fewer products, between transforms            |
+| `Winograd`             | 3x3 and 5x5 kernels, stride 1, many channels   | fewer products, between transforms             |
 
 Both work on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
 the batch is. All layers share this memory: blocks of about 1 MiB each, and for `Winograd` up to three transformed kernels,
@@ -15,7 +15,7 @@ which are up to four times as large as the kernel. Winograd's algorithm needs fe
 faster than PyTorch's direct kernels on large layers: those run near the peak speed of the processor. Its largest errors
 relative to the largest element are 3e-6 in float32, and 1e-6 with `Patches`; float64 always uses `Patches`.
 
-Both classes have the same methods, but only `Patches`, which `goes_block_by_block`, lets others work in its `blocks`. Their
+All classes have the same methods, but only those with `goes_block_by_block` let others work in their `blocks`. Their
 argument `progress` is a function that is called after each block, or None.
 """
 
@@ -70,7 +70,10 @@ def direct_cost(table, window, channels, filters, rows, columns, images):
 
 
 def winograd_cost(table, one, channels, filters, rows, columns, images):
-    """The same with `one`, a Winograd object, which transforms five times: x and dy twice or once, y and dx once."""
+    """The same with `one`, a Winograd object.
+
+    It makes five transforms: of x in both passes and of the gradient of x, which have C channels, of y and of its gradient.
+    """
     transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
     points = images * one.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
     return points + 3 * table.transform_kernel * one.points * channels * filters

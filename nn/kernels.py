@@ -72,7 +72,7 @@ def without_tiles(table):
     """A table for several BLAS threads: `table`, but products are not cut."""
     none = Tiles()
     return replace(table, name=f"{table.name}, products uncut", tiles=none, tiles_left_transposed=none,
-                   tiles_right_transposed=none, group_rows=0)  # fmt: skip
+                   tiles_right_transposed=none, group_rows=0, small_batch=0)  # fmt: skip
 
 
 def table_file():

@@ -82,7 +82,7 @@ class Layer:
 
     The backward pass has two halves, which may run in either order: `gradients` writes the gradients of the parameters, and
     `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
-    postpone one. `input_gradient` may overwrite `dy` if the layer itself has no parameters.
+    postpone one. Both may overwrite `dy` if `overwrites_gradient` is true.
 
     `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
     `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.

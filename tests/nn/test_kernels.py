@@ -144,6 +144,8 @@ def test_with_several_threads_products_are_not_cut(monkeypatch):
     table = kernels.known()
     assert all(getattr(table, name) == Tiles() for name in ORIENTATIONS) and not table.group_rows
     assert table.winograd_3x3 == SHIPPED["Zen 4"].winograd_3x3
+    uncut = kernels.without_tiles(SHIPPED["Sapphire Rapids"])
+    assert SHIPPED["Sapphire Rapids"].small_batch and not uncut.small_batch and not uncut.group_rows
     pretend(monkeypatch, threads=2)
     assert kernels.known().winograd_3x3 == kernels.PRESET.winograd_3x3 and kernels.known() != kernels.PRESET
 
