@@ -1,19 +1,20 @@
-"""Convolution of channels-last images: two algorithms based on matrix products, and the rule that chooses between them.
+"""Convolution of channels-last images: three algorithms based on matrix products, and the rule that chooses between them.
 
     y[n, p, q, f] = b[f] + sum_(i, j, c) x[n, p s + i - top, q s + j - left, c] w[i, j, c, f]
 
 x: (n, H, W, C); w: (kh, kw, C, F); b: (F,); y: (n, P, Q, F); s: the stride. Pixels outside the image are zero.
 
-| algorithm              | used for                                       | idea                                           |
-|------------------------|------------------------------------------------|------------------------------------------------|
-| `Patches`, `RowPatches` | any shape                                     | im2col: the pixels under each window, times w  |
-| `Winograd`             | 3x3 and 5x5 kernels, stride 1, many channels   | fewer products, between transforms             |
+| algorithm               | used for                                      | idea                                          |
+|-------------------------|-----------------------------------------------|-----------------------------------------------|
+| `Patches`, `RowPatches` | any shape                                     | im2col: the pixels under each window, times w |
+| `RowWinograd`           | kernels of 3 or 5 rows, stride 1              | fewer products of rows, and nothing unrolled  |
+| `Winograd`              | 3x3 and 5x5 kernels, stride 1, many channels  | fewest products, between transforms           |
 
-Both work on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
+All work on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
 the batch is. All layers share this memory: blocks of about 1 MiB each, and for `Winograd` up to three transformed kernels,
 which are up to four times as large as the kernel. Winograd's algorithm needs fewer operations, which is the only way to be
 faster than PyTorch's direct kernels on large layers: those run near the peak speed of the processor. Its largest errors
-relative to the largest element are 3e-6 in float32, and 1e-6 with `Patches`; float64 always uses `Patches`.
+relative to the largest element are 2.5e-6 in float32, and 1e-6 with `Patches`; float64 always unrolls.
 
 All classes have the same methods, but only those with `goes_block_by_block` let others work in their `blocks`. Their
 argument `progress` is a function that is called after each block, or None.
@@ -27,14 +28,12 @@ import numpy as np
 from nn import device
 from nn.kernels import kernels
 from nn.patches import unrolling
-from nn.winograd import Winograd
-
-# The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
-TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
+from nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
+from nn.winograd import TILES, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):
-    """The algorithm for a layer: a Patches or Winograd object. This is the only place where it is chosen.
+    """The algorithm for a layer, an object of one of the classes above. This is the only place where it is chosen.
 
     window: the Window of the layer. channels, filters: C and F. rows, columns: P and Q. dtype: that of the arrays. images: how
     many there are. The choice depends on these, on the kind of device and on the table in use (`nn/kernels.py`), so results are
@@ -48,13 +47,27 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
 @lru_cache(maxsize=1024)
 def _cheapest(table, window, channels, filters, rows, columns, images):
     """The algorithm with the least costs of a training step. The other arguments are those of `algorithm`."""
+    shape = channels, filters, rows, columns, images
+    choices = [(direct_cost(table, window, *shape), 0, unrolling(window, channels))]
+    choices += [(row_winograd_cost(table, one, *shape), 1, one) for one in row_winograds(table, window, channels, filters)]
+    choices += [(winograd_cost(table, one, *shape), 2, one) for one in winograds(table, window, channels, filters)]
+    *_, best = min(choices, key=lambda choice: choice[:2])
+    return best
+
+
+def winograds(table, window, channels, filters):
+    """The Winograd objects to consider, one for each size of tiles."""
     kh, kw = window.kernel
     fewest = {3: table.winograd_3x3, 5: table.winograd_5x5}.get(kh, 0) if kh == kw else 0
-    if not 0 < fewest <= min(channels, filters):
-        return unrolling(window, channels)
-    shape = channels, filters, rows, columns, images
-    best = min((Winograd(window, m) for m in TILES[kh]), key=lambda one: winograd_cost(table, one, *shape))
-    return best if winograd_cost(table, best, *shape) < direct_cost(table, window, *shape) else unrolling(window, channels)
+    return [Winograd(window, m) for m in TILES[kh]] if 0 < fewest <= min(channels, filters) else []
+
+
+def row_winograds(table, window, channels, filters):
+    """The RowWinograd objects to consider. More points in the transforms and longer sums make larger rounding errors."""
+    if not 0 < table.row_winograd <= min(channels, filters):
+        return []
+    considered = [RowWinograd(window, m) for m in ROW_TILES.get(window.kernel[0], ())]
+    return [one for one in considered if max(channels, filters) <= MOST_CHANNELS[one.n]]
 
 
 def products_cost(table, channels, filters):
@@ -77,3 +90,21 @@ def winograd_cost(table, one, channels, filters, rows, columns, images):
     transforms = table.transform_channel * (3 * channels + 2 * filters) + 5 * table.transform_point
     points = images * one.products(rows, columns) * (products_cost(table, channels, filters) + transforms)
     return points + 3 * table.transform_kernel * one.points * channels * filters
+
+
+def row_winograd_cost(table, one, channels, filters, rows, columns, images):
+    """The same with `one`, a RowWinograd object. The gradient of the input is a convolution, too, and that of the kernel costs
+    as much as the outputs."""
+    (kh, kw), (vertical, horizontal) = one.window.kernel, one.window.padding
+    height, width = rows + kh - 1 - sum(vertical), columns + kw - 1 - sum(horizontal)
+    forward = row_winograd_pass(table, one, channels, filters, rows, columns, images)
+    return 2 * forward + row_winograd_pass(table, one, filters, channels, height, width, images)
+
+
+def row_winograd_pass(table, one, channels, filters, rows, columns, images):
+    """The cost of one pass: products, two transforms, and a kernel that each block reads once for each column."""
+    kw = one.window.kernel[1]
+    products = images * one.products(rows, columns) * kw * 2 * channels * filters * (1 + table.narrow / filters)
+    transforms = table.transform_row * images * rows * ((columns + kw - 1) * channels + columns * filters)
+    blocks = sum(1 for _ in one.blocks_of((images, rows, columns, filters), channels, 4))
+    return products + transforms + table.row_kernel * blocks * one.n * columns * kw * channels * filters

@@ -14,9 +14,9 @@ TILE_SIDES = range(1, 1025)  # the rows or columns of a tile
 ORIENTATIONS = "tiles", "tiles_left_transposed", "tiles_right_transposed"
 COSTS = (
     "narrow", "unroll", "read_kernel", "turn_kernel", "scatter_run", "scatter_addition",
-    "transform_point", "transform_channel", "transform_kernel",
+    "transform_point", "transform_channel", "transform_kernel", "transform_row", "row_kernel",
 )  # fmt: skip
-MAY_BE_ZERO = "group_rows", "small_batch", "winograd_3x3", "winograd_5x5", "row_channels", *COSTS
+MAY_BE_ZERO = "group_rows", "small_batch", "row_winograd", "winograd_3x3", "winograd_5x5", "row_channels", *COSTS
 
 
 def _check_number(name, value, least=0):
@@ -65,17 +65,18 @@ class Kernels:
     rows; 0: never. small_batch: products of at most so many samples and a matrix that is larger than the caches are cut so that
     it is not packed; 0: never.
 
-    Convolution: winograd_3x3, winograd_5x5: the numbers of input and output channels from which Winograd's algorithm is
-    considered; 0: never. winograd_bytes: the size of each of its buffers for a block. winograd_tiles: the fewest tiles in a
-    block, even if the buffers get larger than that. row_channels: the most input channels with which the rows of a kernel are
-    unrolled one by one.
+    Convolution: row_winograd, winograd_3x3, winograd_5x5: the numbers of input and output channels from which Winograd's
+    algorithm is considered, in one dimension and in two; 0: never. winograd_bytes: the size of each of its buffers for a
+    block. winograd_tiles: the fewest tiles in a block, even if the buffers get larger than that. row_channels: the most
+    input channels with which the rows of a kernel are unrolled one by one.
 
     Costs of what convolutions do beside products, in operations of a large matrix product; the defaults were measured on
     Sapphire Rapids. narrow: a product with n columns takes 1 + narrow / n times as long as its operations in a large one.
     unroll: one element of an unrolled patch. read_kernel: one element of a kernel that is read for a product. turn_kernel: one
     element of a kernel that is turned around. scatter_run, scatter_addition: a run of channels that is added to a pixel, and
     each of these channels besides. transform_point, transform_channel: a point of a transformed tile, and each channel of it
-    besides. transform_kernel: one element of a transformed kernel.
+    besides. transform_kernel: one element of a transformed kernel. transform_row: one element of an image that is transformed
+    in one dimension. row_kernel: one element of a kernel that is multiplied with the pixels of one column in a block.
 
     Blocks that stay in the cache: block_bytes: of unrolled patches. fused_bytes: the output of a convolution from which it is
     processed block by block with its pooling. piece: the elements of an array in a piece of BatchNorm. chunk: the elements in a
@@ -88,6 +89,7 @@ class Kernels:
     tiles_right_transposed: Tiles = Tiles()
     group_rows: int = 0
     small_batch: int = 0
+    row_winograd: int = 0
     winograd_3x3: int = 0
     winograd_5x5: int = 0
     winograd_bytes: int = 1 << 20
@@ -100,8 +102,10 @@ class Kernels:
     scatter_run: int = 1500
     scatter_addition: int = 100
     transform_point: int = 1500
-    transform_channel: int = 80
+    transform_channel: int = 95
     transform_kernel: int = 100
+    transform_row: int = 40
+    row_kernel: int = 20
     block_bytes: int = 1 << 20
     fused_bytes: int = 1 << 22
     piece: int = 1 << 15

@@ -19,7 +19,7 @@ from nn.shipped_kernels import shipped
 
 VARIABLE = "GRIDGRAD_KERNELS"
 PLAIN = Kernels("plain")  # every product is one call of the library
-PRESET = Kernels("preset", winograd_3x3=24, winograd_5x5=24)
+PRESET = Kernels("preset", row_winograd=5, winograd_3x3=24, winograd_5x5=24)
 
 _in_use = None
 

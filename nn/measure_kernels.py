@@ -33,7 +33,7 @@ SHAPES = [  # of tiles, in order of preference: those with half as many columns 
 ]
 OVER_ROWS = (8192, 28, 32), (4096, 76, 32), (2048, 145, 32), (2048, 145, 64), (1024, 289, 64)  # rows, m, n
 GROUPS = 1024, 256, 128, 64, 32  # the rows of their groups
-CHANNELS = 48, 32, 24, 16
+CHANNELS = 96, 64, 48, 32, 16, 8
 BLOCK_BYTES = 1 << 19, 1 << 21
 
 
@@ -141,7 +141,7 @@ def measure(name):
     table = replace(plain, **{orientation: best_tiles(orientation, plain) for orientation in ORIENTATIONS})
     grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
     table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
-    for field, kernel in (("winograd_3x3", 3), ("winograd_5x5", 5)):
+    for field, kernel in (("row_winograd", 3), ("winograd_3x3", 3), ("winograd_5x5", 5)):
         winograd = replace(table, **{field: 1})
         found = [ratios([Convolution(kernel, c, c)], table, [winograd])[0] for c in CHANNELS]
         table = replace(table, **{field: last_that_pays(CHANNELS, found)[0]})

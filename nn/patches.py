@@ -3,7 +3,6 @@
 It works on blocks of images and rows, so that the unrolled patches stay in the cache and their memory is bounded.
 """
 
-from itertools import product
 from math import prod
 
 from nn import device
@@ -11,7 +10,8 @@ from nn.channels import pieces
 from nn.device import xp
 from nn.gemm import column_sums, divisor, matmul, product_over_rows
 from nn.kernels import kernels
-from nn.window import COLUMNS, ROWS, Window, matching_slices
+from nn.turned import turned_convolutions
+from nn.window import matching_slices
 from nn.workspace import blocks, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
@@ -106,21 +106,8 @@ class Patches:
             dx.fill(0)
             self._scatter(dy, w.reshape(-1, w.shape[3]), dx, progress)
             return
-        strides = self.window.stride
-        for phases in product(*map(range, strides)):
-            rows, columns = (
-                Phase(self.window, dim, phase, dx.shape[dim], dy.shape[dim]) for dim, phase in zip((ROWS, COLUMNS), phases)
-            )
-            part = dx[:, rows.pixels, columns.pixels]
-            if not rows.taps or not columns.taps:
-                part.fill(0)
-            elif part.size:
-                some = w[phases[0] :: strides[0], phases[1] :: strides[1]]
-                turned = scratch("turned", (rows.taps, columns.taps, w.shape[3], w.shape[2]), w.dtype)
-                turned[...] = some[::-1, ::-1].transpose(0, 1, 3, 2)
-                window = Window((rows.taps, columns.taps), (1, 1), (rows.padding, columns.padding))
-                gradients = dy[:, rows.gradients, columns.gradients]
-                unrolling(window, w.shape[3]).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
+        for window, gradients, turned, part in turned_convolutions(self.window, dy, w, dx):
+            unrolling(window, gradients.shape[3]).forward(gradients, turned, w[0, 0, 0, :0], part, progress)
 
     def _scattering_pays(self, images, height, width, channels, filters):
         """Whether `_scatter` is the faster way to the gradient of an input of this size."""
@@ -240,28 +227,6 @@ def unrolling(window, channels):
     kh, _ = window.kernel
     one_row = device.is_cpu() and kh > 1 and window.stride[0] == 1 and FEW_CHANNELS < channels <= kernels().row_channels
     return RowPatches(window) if one_row else Patches(window)
-
-
-class Phase:
-    """Every s-th pixel along one dimension of an image, s being the stride, and what its gradient is made of.
-
-    The windows that look at these pixels see them under every s-th row or column of the kernel. So their gradient is the
-    convolution with stride 1 of the gradient of the output with these `taps`, turned around.
-
-    pixels: the slice of the image. taps: the number of rows or columns of the kernel. gradients: the slice of the gradients of
-    the output that matter. padding: the zeros to add (before, after) them.
-    """
-
-    def __init__(self, window, dim, phase, length, outputs):
-        """phase: the first of the taps. length, outputs: those of the image and of the output along the dimension."""
-        k, stride, before = window.along(dim)
-        self.taps = len(range(phase, k, stride))
-        start = (phase - before) % stride
-        self.pixels = slice(start, length, stride)
-        first = (start + before) // stride - self.taps + 1  # the first output whose gradient reaches the first pixel
-        stop = first + len(range(start, length, stride)) + self.taps - 1
-        self.gradients = slice(max(0, first), max(0, first, min(outputs, stop)))
-        self.padding = max(0, -first), max(0, stop - max(outputs, first))
 
 
 def scattering_cost(channels, filters):

@@ -36,6 +36,7 @@ ZEN = {
         most_k_few_rows=NO_LIMIT,
     ),
     "group_rows": 48,
+    "row_winograd": 5,
     "winograd_3x3": 24,
     "winograd_5x5": 24,
 }
@@ -48,6 +49,7 @@ SHIPPED = {
         tiles=Tiles(few_columns=(300, 300, 300)),
         tiles_left_transposed=Tiles(few_columns=(100, 150, 100)),
         group_rows=48,
+        row_winograd=5,
         winograd_3x3=24,
         winograd_5x5=24,
     ),
@@ -68,6 +70,7 @@ SHIPPED = {
         tiles_right_transposed=Tiles(shapes=tuple((16, columns) for columns in (64, 32, 16)), most_k_few_rows=600),
         group_rows=40,
         small_batch=16,
+        row_winograd=5,
         winograd_3x3=24,
         winograd_5x5=24,
     ),

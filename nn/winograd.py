@@ -14,78 +14,22 @@ It works on blocks of images and rows, so that temporary arrays stay in the cach
 the batch is.
 """
 
-from fractions import Fraction
-from functools import lru_cache
 from math import prod
 
-import numpy as np
-
-from nn.device import to_device, xp
+from nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
+from nn.device import xp
 from nn.gemm import column_sums
 from nn.kernels import kernels
 from nn.patches import add_bias, padded
 from nn.window import matching_slices
 from nn.workspace import blocks, scratch
 
+# The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
+TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
 KERNELS_AT_ONCE = 1 << 12  # so many kernels are transformed at once, so that they stay in the cache
 # Products are summed over so many channels at a time, because the transforms amplify the rounding errors of long sums: more so
 # the transforms with many points, which are the keys.
 CHANNELS_AT_ONCE = {4: 128, 5: 128, 6: 128, 7: 64}
-
-# The finite points at which Cook-Toom evaluates polynomials, for transforms with n points: of many sets of small fractions,
-# those with the smallest rounding errors.
-POINTS = {
-    4: (0, 1, -1),
-    5: (0, Fraction(3, 4), Fraction(-3, 4), Fraction(5, 3)),
-    6: (0, Fraction(2, 3), Fraction(-2, 3), Fraction(3, 2), Fraction(-3, 2)),
-    7: (0, 1, -1, Fraction(7, 4), Fraction(-7, 4), Fraction(1, 3)),
-}
-
-
-@lru_cache
-def transforms(m, r):
-    """The matrices of Winograd's F(m, r): (A^T, G, B^T) such that y = A^T ((G g) * (B^T d)).
-
-    g: a kernel of r elements; d: m + r - 1 inputs; y: m outputs; *: elementwise. The matrices are (m, n), (n, r) and (n, n)
-    with n = m + r - 1, computed exactly as rationals and rounded once to float64. n: a key of POINTS.
-
-    Cook-Toom's construction: polynomials of degree < m and < r are evaluated at n points, the last of which is infinity.
-    B^T is the transposed inverse of the evaluation, scaled so that its entries stay small.
-    """
-    n = m + r - 1
-    points = POINTS[n]
-
-    def evaluation(degree):
-        return [[Fraction(p) ** k for k in range(degree)] for p in points] + [
-            [Fraction(k == degree - 1) for k in range(degree)]
-        ]
-
-    inverse = _inverted(evaluation(n))
-    scales = []
-    for p in points:
-        scale = Fraction(1)
-        for q in points:
-            scale *= p - q if p != q else 1
-        scales.append(scale)
-    scales.append(Fraction(1))
-    b = [[inverse[k][i] * scales[i] for k in range(n)] for i in range(n)]
-    g = [[value / scale for value in row] for row, scale in zip(evaluation(r), scales)]
-    a = [list(column) for column in zip(*evaluation(m))]
-    return tuple(np.array([[float(v) for v in row] for row in matrix]) for matrix in (a, g, b))
-
-
-def _inverted(matrix):
-    """The inverse of a square matrix of Fractions, by Gauss-Jordan elimination."""
-    n = len(matrix)
-    rows = [list(row) + [Fraction(i == j) for j in range(n)] for i, row in enumerate(matrix)]
-    for i in range(n):
-        pivot = next(k for k in range(i, n) if rows[k][i])
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        rows[i] = [v / rows[i][i] for v in rows[i]]
-        for k in range(n):
-            if k != i and rows[k][i]:
-                rows[k] = [v - rows[k][i] * u for v, u in zip(rows[k], rows[i])]
-    return [row[n:] for row in rows]
 
 
 class Winograd:
@@ -99,8 +43,8 @@ class Winograd:
         self.points = prod(self.n)
 
     def _matrices(self, which, dtype):
-        """One of the matrices of `transforms`, for the rows and for the columns. which: 0 is A^T, 1 is G and 2 is B^T."""
-        return [_matrix(m, r, which, dtype) for m, r in zip(self.m, self.window.kernel)]
+        """The matrices of `transforms` for the rows and for the columns. which: INPUT, KERNEL or OUTPUT."""
+        return [transform(m, r, which, dtype) for m, r in zip(self.m, self.window.kernel)]
 
     def products(self, rows, columns):
         """The elementwise products for an output of rows x columns pixels, for one input channel and filter."""
@@ -109,10 +53,12 @@ class Winograd:
     def pixels_computed(self, rows, columns):
         """The work for an output of this size, as a number of pixels for the cost model.
 
-        The model's tables were measured with tiles of 4 x 4 outputs, so this is the number of pixels for which such tiles
+        The model's tables were measured with images that the largest tiles fit, so this is the number of pixels for which those
         need as many products.
         """
-        return self.products(rows, columns) * 16 / prod(3 + r for r in self.window.kernel)
+        kernel = self.window.kernel
+        outputs = TILES[kernel[0]][0]
+        return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
 
     def input_gradient_cost(self, images, height, width, channels, filters):
         """The cost of `input_gradient`, as a multiple of the cost of the forward pass: it takes the same products again."""
@@ -146,7 +92,7 @@ class Winograd:
                 xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
             if dx is not None:
                 self._to_pixels(products, kernel, images, rows, dx)
-        left, right = (g.T for g in self._matrices(1, w.dtype))
+        left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
         transform_kernels(left, right, kernel_gradient, dw)
 
     def input_gradient(self, dy, w, dx, progress=None):
@@ -159,7 +105,7 @@ class Winograd:
     def _kernel(self, w):
         """The transformed kernel: (points, C, F)."""
         kernel = scratch("kernel", (self.points, *w.shape[2:]), w.dtype)
-        transform_kernels(*self._matrices(1, w.dtype), w, kernel)
+        transform_kernels(*self._matrices(KERNEL, w.dtype), w, kernel)
         return kernel
 
     def _blocks(self, x, y, progress):
@@ -179,14 +125,14 @@ class Winograd:
         (down, across), (kh, kw) = self._tile_grid(rows, columns), self.window.kernel
         first, right = rows.start - top, max(0, across * self.m[1] + kw - 1 - left - x.shape[2])
         block = padded(x, images, first, first + down * self.m[0] + kh - 1, left, right, "padded")
-        return self._transformed(self._matrices(2, x.dtype), block, down, across, "points")
+        return self._transformed(self._matrices(INPUT, x.dtype), block, down, across, "points")
 
     def _product_gradients(self, dy, images, rows):
         """The gradients of the products for a block of outputs: (*n, images, tile rows, tile columns, F)."""
         down, across = self._tile_grid(rows, dy.shape[2])
         right = across * self.m[1] - dy.shape[2]
         block = padded(dy, images, rows.start, rows.start + down * self.m[0], 0, right, "padded gradient")
-        return self._transformed([at.T for at in self._matrices(0, dy.dtype)], block, down, across, "products")
+        return self._transformed([at.T for at in self._matrices(OUTPUT, dy.dtype)], block, down, across, "products")
 
     def _transformed(self, pair, block, down, across, name):
         """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels).
@@ -210,7 +156,7 @@ class Winograd:
 
     def _outputs(self, products, part):
         """Write the outputs of a block to `part`, (images, rows, columns, F), from products, (*n, images, ..., F)."""
-        left, right = self._matrices(0, part.dtype)
+        left, right = self._matrices(OUTPUT, part.dtype)
         images, down, across, filters = products.shape[2:]
         halfway = scratch("halfway", (self.m[0], *products.shape[1:]), products.dtype)
         rows = lambda array: array.reshape(len(array), self.n[1] * images * down, -1).transpose(1, 0, 2)  # noqa: E731
@@ -228,7 +174,7 @@ class Winograd:
 
         products: the gradients of the products, (*n, images, tile rows, tile columns, F). kernel: the transformed one.
         """
-        left, right = (bt.T for bt in self._matrices(2, dx.dtype))
+        left, right = (bt.T for bt in self._matrices(INPUT, dx.dtype))
         (m_rows, m_columns), (n_rows, n_columns), channels = self.m, self.n, dx.shape[3]
         count, down, across = products.shape[2:5]
         points = scratch("points", (*products.shape[:-1], channels), dx.dtype)
@@ -252,12 +198,6 @@ class Winograd:
             p, r = matching_slices(i - top, m_rows, down, dx.shape[1], rows.start // m_rows)
             target = dx[images, r, :width]
             xp.add(target, pixels[:, p, i], out=target)
-
-
-@lru_cache
-def _matrix(m, r, which, dtype):
-    """A matrix of `transforms`, rounded to `dtype` and contiguous, on the device."""
-    return to_device(np.ascontiguousarray(transforms(m, r)[which], dtype))
 
 
 def matrices(points):

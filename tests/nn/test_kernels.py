@@ -16,6 +16,7 @@ from nn.device import is_cpu
 from nn.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
 from nn.measure_kernels import Convolution, Product, ProductOverRows
 from nn.processor import Blas, Processor, parsed
+from nn.row_winograd import RowWinograd
 from nn.shipped_kernels import SHIPPED, generation, shipped
 from nn.winograd import Winograd
 
@@ -30,7 +31,7 @@ def test_tables_pass_through_json(table):
 
 def test_plain_is_the_plain_call_everywhere():
     assert Kernels("plain") == kernels.PLAIN
-    assert not any(getattr(kernels.PLAIN, name) for name in ("group_rows", "winograd_3x3", "winograd_5x5"))
+    assert not any(getattr(kernels.PLAIN, name) for name in ("group_rows", "row_winograd", "winograd_3x3", "winograd_5x5"))
     assert all(getattr(kernels.PLAIN, name) == Tiles() for name in ORIENTATIONS)
 
 
@@ -193,8 +194,11 @@ class Simulated:
             return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
         shape = task.kernel, task.channels, task.filters
         window = measure_kernels.window_of(task.kernel)
-        winograd = isinstance(algorithm(window, *shape[1:], task.size, task.size, np.float32, 8), Winograd)
-        ratio = 0.4 + 0.6 * self.winograd_from / task.channels if winograd else 1
+        chosen = algorithm(window, *shape[1:], task.size, task.size, np.float32, 8)
+        ratio = {
+            Winograd: 0.4 + 0.6 * self.winograd_from / task.channels,
+            RowWinograd: 0.6 + 0.2 * self.winograd_from / task.channels,
+        }.get(type(chosen), 1)
         return ratio * np.prod(shape) * 1e-8 * (1 + 0.1 * abs(np.log2(table.block_bytes / 2**20)))
 
     def seconds(self, task, table):

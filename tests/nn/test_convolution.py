@@ -1,0 +1,172 @@
+"""The algorithms of convolution, each by itself, whether or not a layer would choose it."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nn import winograd
+from nn.cook_toom import POINTS, transforms
+from nn.device import is_cpu
+from nn.kernels import kernels, use
+from nn.patches import Patches, RowPatches
+from nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
+from nn.window import Window
+from nn.winograd import TILES, Winograd
+
+pytestmark = pytest.mark.skipif(not is_cpu(), reason="a GPU always unrolls")
+
+SHAPES = [  # (images, height, width, inputs, outputs, padding)
+    (2, 13, 17, 3, 5, ((0, 0), (0, 0))),
+    (1, 18, 7, 5, 3, ((1, 1), (1, 1))),
+    (3, 9, 8, 4, 4, ((2, 1), (0, 2))),
+    (70, 6, 5, 2, 3, ((1, 1), (2, 2))),
+    (1, 5, 5, 1, 1, ((0, 0), (0, 0))),
+    (2, 3, 4, 8, 128, ((2, 2), (2, 2))),  # rows of the output take a multiple of 1 KiB
+    (2, 4, 3, 2, 2, ((6, 5), (5, 6))),  # some outputs see nothing but padding
+]
+LARGEST_ERROR = 2.5e-6  # of the largest element: five times PyTorch's for such shapes
+
+WINOGRADS = [
+    *((3, f"RowWinograd {m}", partial(RowWinograd, m=m)) for m in ROW_TILES[3]),
+    *((5, f"RowWinograd {m}", partial(RowWinograd, m=m)) for m in ROW_TILES[5]),
+    *((3, f"Winograd {m}", partial(Winograd, m=m)) for m in TILES[3]),
+    *((5, f"Winograd {m}", partial(Winograd, m=m)) for m in TILES[5]),
+]
+STRIDE_1 = [*WINOGRADS, (3, "RowPatches", RowPatches), (5, "RowPatches", RowPatches)]
+STRIDED = [("Patches", stride, Patches) for stride in ((1, 1), (2, 2), (3, 2), (1, 3), (2, 1), (5, 4))] + [
+    ("RowPatches", stride, RowPatches) for stride in ((1, 2), (1, 3))
+]
+
+
+def named(parameters):
+    return {"argvalues": parameters, "ids": [" ".join(map(str, p[:-1])) for p in parameters]}
+
+
+def passes(convolution, x, w, b, dy):
+    """(output, gradient of the kernel, of the bias, of the input) of one convolution."""
+    y, dw, db, dx = np.empty_like(dy), np.empty_like(w), np.empty_like(b), np.empty_like(x)
+    convolution.forward(x, w, b, y)
+    convolution.backward(x, w, dy, dw, db, dx)
+    again = np.full_like(x, 7)
+    convolution.input_gradient(dy, w, again)
+    assert np.array_equal(dx, again)
+    return y, dw, db, dx
+
+
+def by_definition(window, x, w, b, dy):
+    """The same, from the formula in `nn/convolution.py`: one place in the kernel after another."""
+    (kh, kw), (sh, sw), ((top, _), (left, _)) = window.kernel, window.stride, window.padding
+    p, q = dy.shape[1:3]
+    whole = np.pad(x, ((0, 0), *window.padding, (0, 0)))
+    y, dw, d_whole = np.broadcast_to(b, dy.shape).copy(), np.empty_like(w), np.zeros_like(whole)
+    for i, j in product(range(kh), range(kw)):
+        pixels = np.s_[:, i : i + sh * (p - 1) + 1 : sh, j : j + sw * (q - 1) + 1 : sw]
+        y += whole[pixels] @ w[i, j]
+        dw[i, j] = np.einsum("npqc,npqf->cf", whole[pixels], dy)
+        d_whole[pixels] += dy @ w[i, j].T
+    return y, dw, dy.sum((0, 1, 2)), d_whole[:, top : top + x.shape[1], left : left + x.shape[2]]
+
+
+def arrays(shape, window, dtype):
+    n, height, width, inputs, outputs, _ = shape
+    rng = np.random.default_rng(0)
+    sizes = (
+        (n, height, width, inputs),
+        (*window.kernel, inputs, outputs),
+        (outputs,),
+        (n, *window.output(height, width), outputs),
+    )
+    return [rng.standard_normal(size).astype(dtype) for size in sizes]
+
+
+def check(make, kernel, stride):
+    for shape in SHAPES:
+        window = Window(kernel, stride, shape[-1])
+        values = arrays(shape, window, np.float64)
+        if values[-1].size:
+            for ours, expected in zip(passes(make(window), *values), by_definition(window, *values), strict=True):
+                assert np.abs(ours - expected).max(initial=0) <= 1e-11 * max(1, np.abs(expected).max(initial=0)), shape
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "small blocks"])
+def small_blocks(request, monkeypatch):
+    """Blocks of the usual size, and small ones: images are cut into rows, and kernels and channels into several parts."""
+    if request.param:
+        use(replace(kernels(), winograd_bytes=1, winograd_tiles=1, block_bytes=1))
+        monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
+        monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
+        monkeypatch.setattr("nn.row_winograd.FEWEST_TILES", 1)
+        monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
+
+
+@pytest.mark.parametrize(("kernel", "name", "make"), **named(STRIDE_1))
+def test_kernels_that_move_by_single_pixels(kernel, name, make, small_blocks):
+    check(make, (kernel, kernel), (1, 1))
+
+
+@pytest.mark.parametrize(("name", "stride", "make"), **named(STRIDED))
+def test_kernels_of_any_shape_and_stride(name, stride, make, small_blocks):
+    for kernel in (3, 3), (5, 2), (2, 5):
+        check(make, kernel, stride)
+
+
+@pytest.mark.parametrize("kernel", [(3, 1), (3, 5), (5, 2)])
+def test_rows_of_kernels_may_have_any_length(kernel, small_blocks):
+    for m in ROW_TILES[kernel[0]]:
+        check(partial(RowWinograd, m=m), kernel, (1, 1))
+
+
+@pytest.mark.parametrize("name", ["RowWinograd", "Winograd", "Patches", "RowPatches"])
+def test_arrays_may_have_any_strides(name):
+    """Views of larger arrays, as halo exchanges and redistributions hand them on."""
+    make = {
+        "RowWinograd": partial(RowWinograd, m=4), "Winograd": Winograd, "Patches": Patches, "RowPatches": RowPatches
+    }[name]  # fmt: skip
+    window = Window((3, 3), (1, 1), ((1, 0), (2, 1)))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 12, 9, 14))
+    cuts = np.s_[:, :, :, :6], np.s_[:, 1:-1, 2:-1, :6], np.s_[::2, 1:, ::-1, 1:7]
+    for some in (x[cut] for cut in cuts):
+        n, height, width, channels = some.shape
+        p, q = window.output(height, width)
+        w, b = rng.standard_normal((3, 3, channels, 5)), rng.standard_normal(5)
+        dy = np.zeros((n, p + 2, q + 1, 7))[:, 1:-1, 1:, 1:-1]
+        dy[...] = rng.standard_normal(dy.shape)
+        expected = by_definition(window, some, w, b, dy)
+        out, dx = np.full((n, p + 2, q + 3, 6), 7.0), np.full((n, height + 1, width + 2, channels + 1), 7.0)
+        y_part, dx_part = out[:, 1:-1, 1:-2, :5], dx[:, 1:, 2:, 1:]
+        dw, db = np.empty_like(w), np.empty_like(b)
+        make(window).forward(some, w, b, y_part)
+        make(window).backward(some, w, dy, dw, db, dx_part)
+        for ours, wanted in zip((y_part, dw, db, dx_part), expected, strict=True):
+            assert np.allclose(ours, wanted, rtol=1e-11, atol=1e-11)
+        assert (out[:, [0, -1]] == 7).all() and (dx[..., 0] == 7).all()  # what lies around them is left alone
+
+
+@pytest.mark.parametrize(("kernel", "name", "make"), **named(WINOGRADS))
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 64), (256, 40)])
+def test_rounding_errors_are_small(kernel, name, make, inputs, outputs):
+    shape = 2, 14, 14, inputs, outputs, ((1, 1), (1, 1))
+    window = Window((kernel, kernel), (1, 1), shape[-1])
+    chosen = make(window)
+    if isinstance(chosen, RowWinograd) and inputs > MOST_CHANNELS[chosen.n]:
+        pytest.skip("never chosen for so many channels")
+    values = arrays(shape, window, np.float32)
+    exact = passes(Patches(window), *(value.astype(np.float64) for value in values))
+    y, _, _, dx = passes(chosen, *values)
+    for ours, expected in ((y, exact[0]), (dx, exact[3])):
+        assert np.abs(ours - expected).max() <= LARGEST_ERROR * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("r", [2, 3, 5])
+def test_transforms_convolve(r):
+    for n in POINTS:
+        if n < r:
+            continue
+        a, g, b = transforms(n - r + 1, r)
+        rng = np.random.default_rng(0)
+        data, kernel = rng.standard_normal(n), rng.standard_normal(r)
+        assert np.allclose(a @ ((g @ kernel) * (b @ data)), np.correlate(data, kernel), rtol=1e-12)
