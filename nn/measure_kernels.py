@@ -33,7 +33,7 @@ SHAPES = [  # of tiles, in order of preference: those with half as many columns 
 ]
 OVER_ROWS = (8192, 28, 32), (4096, 76, 32), (2048, 145, 32), (2048, 145, 64), (1024, 289, 64)  # rows, m, n
 GROUPS = 1024, 256, 128, 64, 32  # the rows of their groups
-CHANNELS = 96, 64, 48, 32, 16, 8
+CHANNELS = 192, 96, 64, 48, 32, 16, 8
 BLOCK_BYTES = 1 << 19, 1 << 21
 
 
@@ -143,7 +143,7 @@ def measure(name):
     table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
     for field, kernel in (("row_winograd", 3), ("winograd_3x3", 3), ("winograd_5x5", 5)):
         winograd = replace(table, **{field: 1})
-        found = [ratios([Convolution(kernel, c, c)], table, [winograd])[0] for c in CHANNELS]
+        found = [ratios([Convolution(kernel, c, c, max(2, 512 // c))], table, [winograd])[0] for c in CHANNELS]
         table = replace(table, **{field: last_that_pays(CHANNELS, found)[0]})
     unrolled = [Convolution(3, 16, 16, 16, 32), Convolution(5, 3, 32, 8, 32)]
     others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]

@@ -194,7 +194,7 @@ class Simulated:
             return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
         shape = task.kernel, task.channels, task.filters
         window = measure_kernels.window_of(task.kernel)
-        chosen = algorithm(window, *shape[1:], task.size, task.size, np.float32, 8)
+        chosen = algorithm(window, *shape[1:], task.size, task.size, np.float32, task.images)
         ratio = {
             Winograd: 0.4 + 0.6 * self.winograd_from / task.channels,
             RowWinograd: 0.6 + 0.2 * self.winograd_from / task.channels,
