@@ -42,7 +42,7 @@ def network_dtype(value):
         dtype = None
     if dtype is None or dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, not {value if dtype is None else dtype}")
-    return dtype.newbyteorder("=")
+    return np.dtype(dtype.type)
 
 
 def sample_shape(value):

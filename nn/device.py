@@ -11,6 +11,9 @@ import os
 import numpy as np
 
 ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
+# The elements of NumPy's buffers. It copies operands whose rows are not contiguous to its buffers if several rows fit. With the
+# usual 8192 elements, operations on rows of some hundred elements take two to three times as long as with this many.
+BUFFER_SIZE = 512
 
 
 class ArrayLibrary:
@@ -28,6 +31,7 @@ class Cpu:
     def __init__(self, local_rank=0, tf32=False):
         if tf32:
             raise ValueError("--tf32 is for the products of a GPU: use --device gpu with it")
+        np.setbufsize(BUFFER_SIZE)
 
     def empty(self, size, dtype):
         dtype = np.dtype(dtype)
