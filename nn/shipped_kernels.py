@@ -71,6 +71,7 @@ SHIPPED = {
         group_rows=40,
         small_batch=16,
         row_winograd=5,
+        winograd_bytes=3 << 19,
         winograd_3x3=24,
         winograd_5x5=24,
     ),
