@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from nn import device
+from nn.blas import product
 from nn.device import xp
 from nn.kernel_table import FEW_ROWS, Tiles
 from nn.kernels import kernels
@@ -128,11 +129,13 @@ def matmul(a, b, out, progress=None):
 def _matmul(a, b, out):
     """Write a @ b to `out` and return it, in tiles if that is faster."""
     (m, k), n = a.shape, b.shape[1]
-    if m * n * k <= SMALL_PRODUCT or a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+    if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
+    if a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
+        return product(a, b, out)
     a_transposed, b_transposed = not a.flags.c_contiguous, not b.flags.c_contiguous
     if (a_transposed and not a.flags.f_contiguous) or (b_transposed and not b.flags.f_contiguous):
-        return xp.matmul(a, b, out=out)
+        return product(a, b, out)
     shape = None
     if (k if a_transposed else m) <= kernels().small_batch and (m if a_transposed else k) * n >= LARGE_OPERAND:
         if not a_transposed and not b_transposed:
@@ -140,7 +143,7 @@ def _matmul(a, b, out):
         shape = tile_of_large_operand(m, k, n, b_transposed)
     shape = shape or tile(tiles_for(a_transposed, b_transposed), m, k, n)
     if shape is None:
-        return xp.matmul(a, b, out=out)
+        return product(a, b, out)
     rows, columns = shape
     whole = m - m % rows
     if whole < m:
@@ -170,7 +173,7 @@ def _sum_of_products(a, b, out):
     parts, whole = k // depth, k - k % depth
     width = divisor(n, SMALL_PRODUCT // (m * depth))
     if width < 64 or not parts:
-        return xp.matmul(a, b, out=out)
+        return product(a, b, out)
     products = scratch("products of parts", (parts, m, n), a.dtype)
     xp.matmul(
         a[:, :whole].reshape(m, parts, 1, depth).transpose(1, 2, 0, 3),

@@ -23,7 +23,7 @@ from nn.processor import blas, processor
 from nn.window import Window
 
 ROUNDS = 9
-MARGIN = 1.04
+MARGIN = 1.03
 ELEMENTS = 1 << 18  # of the left operand of products with few columns: as many as in a block of unrolled patches
 DEPTHS = 28, 76, 145, 289, 577, 1153  # the k of products with few columns, mostly those of 3x3 and 5x5 kernels and a bias
 OTHER_DEPTHS = 28, 64, 100, 256, 512, 800  # the k of other products
@@ -33,7 +33,8 @@ SHAPES = [  # of tiles, in order of preference: those with half as many columns 
 ]
 OVER_ROWS = (8192, 28, 32), (4096, 76, 32), (2048, 145, 32), (2048, 145, 64), (1024, 289, 64)  # rows, m, n
 GROUPS = 1024, 256, 128, 64, 32  # the rows of their groups
-CHANNELS = 192, 96, 64, 48, 32, 16, 8
+CHANNELS = 192, 96, 64, 48, 32, 16, 8, 5
+SMALL_BATCH = 16  # the batch up to which products with large matrices are cut, if that pays for half as many samples
 BLOCK_BYTES = 1 << 19, 1 << 21
 
 
@@ -141,6 +142,11 @@ def measure(name):
     table = replace(plain, **{orientation: best_tiles(orientation, plain) for orientation in ORIENTATIONS})
     grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
     table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
+    small, large = SMALL_BATCH // 2, (2048, 1024)
+    few = [Product("tiles", small, *large), Product("tiles_right_transposed", small, *large)]
+    few.append(Product("tiles_left_transposed", large[0], small, large[1]))
+    if ratios(few, table, [replace(table, small_batch=SMALL_BATCH)])[0] * MARGIN < 1:
+        table = replace(table, small_batch=SMALL_BATCH)
     for field, kernel in (("row_winograd", 3), ("winograd_3x3", 3), ("winograd_5x5", 5)):
         winograd = replace(table, **{field: 1})
         found = [ratios([Convolution(kernel, c, c, max(2, 512 // c))], table, [winograd])[0] for c in CHANNELS]

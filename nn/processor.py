@@ -1,9 +1,12 @@
-"""The processor of this process and NumPy's BLAS library, as far as they decide which way to multiply matrices is fastest."""
+"""The processor of this process and the BLAS library, as far as they decide which way to multiply matrices is fastest."""
 
+import os
 import platform
 from dataclasses import dataclass
 
 from threadpoolctl import threadpool_info
+
+from nn.blas import library
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Processor:
 
 @dataclass(frozen=True)
 class Blas:
-    """NumPy's BLAS library. name: such as openblas. kernels: the processor that its kernels are for, such as SkylakeX."""
+    """A BLAS library. name: such as openblas. kernels: the processor that its kernels are for, such as SkylakeX."""
 
     name: str = "unknown"
     version: str = ""
@@ -52,9 +55,17 @@ def parsed(cpuinfo):
 
 
 def blas():
-    """NumPy's Blas; one without a version and with 0 threads if it cannot be told which of the loaded libraries that is."""
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
+    """The Blas in use: that of GRIDGRAD_BLAS, else NumPy's. Without a version and with 0 threads if too little is known of it.
+
+    Raises ValueError, with one line, if GRIDGRAD_BLAS names none.
+    """
+    other = library()
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    if other:
+        pools = [pool for pool in pools if os.path.realpath(pool["filepath"]) == os.path.realpath(other.path)]
+    else:
+        pools = [pool for pool in pools if "numpy" in pool["filepath"]]
     if len(pools) != 1:
-        return Blas()
+        return Blas(os.path.basename(other.path)) if other else Blas()
     pool = pools[0]
     return Blas(pool["internal_api"], pool["version"] or "", pool.get("architecture") or "", pool["num_threads"])

@@ -14,7 +14,7 @@ SECONDS = 0.5  # for each measurement
 def main():
     Parser(prog="bench_limits", description="Measure the peak of matrix products and of memory.").parse_args()
     found = {
-        "ours": {"blas": report.blas(), "flops": gemm_peak(SECONDS)},
+        "ours": {"blas": str(report.blas()), "flops": gemm_peak(SECONDS)},
         "peer": {"blas": torch_peer.blas(), "flops": torch_peer.gemm_peak(SECONDS)},
         "copy": copy_bandwidth(SECONDS),
     }

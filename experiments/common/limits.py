@@ -7,18 +7,20 @@ import time
 
 import numpy as np
 
+from nn.blas import product
+
 SIDE = 2048  # of the square matrices whose product is timed
 COPIED = 1 << 29  # bytes of the array that is copied: with its copy, more than the caches of processors hold
 
 
 def gemm_peak(seconds=0.5):
-    """The rate of a large float32 matrix product by NumPy's BLAS, in flop/s: the best of repeated timings.
+    """The rate of a large float32 matrix product by the BLAS library in use, in flop/s: the best of repeated timings.
 
     seconds: about how long to measure.
     """
     factor = np.full((SIDE, SIDE), 0.5, np.float32)
-    product = np.empty_like(factor)
-    return 2 * SIDE**3 / least_seconds(lambda: np.matmul(factor, factor, out=product), seconds)
+    result = np.empty_like(factor)
+    return 2 * SIDE**3 / least_seconds(lambda: product(factor, factor, result), seconds)
 
 
 def copy_bandwidth(seconds=0.5):

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info
 from datasets.files import written_whole
 from nn import device
 from nn.kernels import kernels
-from nn.processor import processor
+from nn.processor import blas, processor
 from parallel.job.run import library_name
 
 
@@ -23,7 +23,7 @@ def versions():
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "blas": blas(),
+        "blas": str(blas()),
         "threads": blas_threads(),
         "kernels": kernels().name,
         "mpi": library_name(),
@@ -33,14 +33,8 @@ def versions():
     }
 
 
-def blas():
-    """Name, version and kernels of NumPy's BLAS, such as "openblas 0.3.31 SkylakeX"."""
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    return ", ".join(f"{p['internal_api']} {p['version']} {p.get('architecture', '')}".strip() for p in pools) or "unknown"
-
-
 def blas_threads():
-    """How many threads NumPy's BLAS runs in this rank."""
+    """How many threads BLAS runs in this rank."""
     return max([pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], default=1)
 
 

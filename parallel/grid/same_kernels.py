@@ -1,5 +1,6 @@
 """All ranks of a grid use the same table of kernels, so that they add in the same order, whatever their processors are."""
 
+from nn.blas import library
 from nn.device import is_cpu
 from nn.kernels import PRESET, kernels, store, stored, use
 from nn.measure_kernels import announce, measured
@@ -9,11 +10,12 @@ def agree_on_kernels(comm):
     """Make all ranks of `comm` use the table of rank 0. Collective.
 
     If rank 0 has none, all ranks measure at the same time, because they share the memory's bandwidth when they compute, too.
-    Raises ValueError, on all ranks, if rank 0's GRIDGRAD_KERNELS names no table.
+    Raises ValueError, on all ranks, if rank 0's GRIDGRAD_KERNELS names no table or any rank's GRIDGRAD_BLAS no library.
     """
-    table, problem = comm.bcast(_of_this_rank() if comm.rank == 0 else None)
-    if problem:
+    table, own = _table_of_rank_0() if comm.rank == 0 else (None, _problem_of_library())
+    for problem in filter(None, comm.allgather(own)):
         raise ValueError(problem)
+    table = comm.bcast(table)
     if table is None:
         if comm.rank == 0:
             announce()
@@ -23,10 +25,18 @@ def agree_on_kernels(comm):
     use(table)
 
 
-def _of_this_rank():
-    """(table, problem): this rank's table, None if it must be measured; what is wrong with GRIDGRAD_KERNELS, or None."""
+def _table_of_rank_0():
+    """(table, problem): this rank's table, None if it must be measured; what is wrong with the variables that say which."""
     try:
         table = kernels()
     except ValueError as error:
         return None, str(error)
-    return (stored() if table == PRESET and is_cpu() else table), None
+    return (stored() if table == PRESET and is_cpu() else table), _problem_of_library()
+
+
+def _problem_of_library():
+    """What is wrong with GRIDGRAD_BLAS; None if nothing is."""
+    try:
+        library()
+    except ValueError as error:
+        return str(error)
