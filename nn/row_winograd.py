@@ -10,6 +10,7 @@ operations, but have transforms that are slow for few channels.
 
 from functools import lru_cache
 from itertools import groupby
+from math import prod
 
 from nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
 from nn.device import xp
@@ -44,8 +45,8 @@ class RowWinograd:
         return self.products(rows, columns) * outputs / (outputs + kh - 1)
 
     def input_gradient_cost(self, images, height, width, channels, filters):
-        """The cost of `input_gradient`, as a multiple of the cost of the forward pass, which it equals."""
-        return 1
+        """The cost of `input_gradient`, as a multiple of the cost of the forward pass: by the pixels of input and output."""
+        return height * width / max(1, prod(self.window.output(height, width)))
 
     def forward(self, x, w, b, y, progress=None):
         """Write the convolution to y. b: may have no elements, if there is no bias."""

@@ -1,5 +1,7 @@
 """The networks of the zoo: published sizes, and equal to PyTorch's over five steps."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,29 @@ def test_networks_that_do_not_fit_say_so():
         network_names.build("cifar-cnn", (8, 8, 3), 10)
     with pytest.raises(ValueError, match="unknown net 'vgg17'"):
         network_names.build("vgg17", (8, 8, 3), 10)
+
+
+def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
+    """How far the losses of ten float32 steps are from those of float64, in the mean over networks and seeds."""
+    pytest.importorskip("torch")
+    from experiments.benchmarks import torch_peer
+    from experiments.benchmarks.bench_serial import our_step
+    from experiments.common.made_up_data import minibatch
+
+    def losses(name, seed, dtype, by_pytorch):
+        net = network_names.build(name, SMALL[name], 10, seed=seed, dtype=dtype)
+        for layer in net.leaves():
+            if isinstance(layer, Dropout):
+                layer.p = 0.0
+        x, y = minibatch(net.input_shape, 10, 16, "cross-entropy")
+        batch = x.astype(dtype), y, "cross-entropy"
+        step = torch_peer.step(torch_peer.network(net), *batch) if by_pytorch else our_step(net, *batch)
+        return np.array([step() for _ in range(10)])
+
+    ratios = []
+    for name, seed in product(("mnist-cnn", "lenet5", "resnet20"), range(3)):
+        ours, theirs = (
+            np.abs(losses(name, seed, np.float32, peer) - losses(name, seed, np.float64, peer)).max() for peer in (False, True)
+        )
+        ratios.append(np.log(ours / theirs))
+    assert np.exp(np.mean(ratios)) < 1.5
