@@ -47,12 +47,13 @@ def algorithm(window, channels, filters, rows, columns, dtype, images):
 @lru_cache(maxsize=1024)
 def _cheapest(table, window, channels, filters, rows, columns, images):
     """The algorithm with the least costs of a training step. The other arguments are those of `algorithm`."""
-    shape = channels, filters, rows, columns, images
-    choices = [(direct_cost(table, window, *shape), 0, unrolling(window, channels))]
-    choices += [(row_winograd_cost(table, one, *shape), 1, one) for one in row_winograds(table, window, channels, filters)]
-    choices += [(winograd_cost(table, one, *shape), 2, one) for one in winograds(table, window, channels, filters)]
-    *_, best = min(choices, key=lambda choice: choice[:2])
-    return best
+    shape, direct = (channels, filters, rows, columns, images), unrolling(window, channels)
+    choices = [(row_winograd_cost(table, one, *shape), one) for one in row_winograds(table, window, channels, filters)]
+    choices += [(winograd_cost(table, one, *shape), one) for one in winograds(table, window, channels, filters)]
+    if not choices:
+        return direct
+    cost, best = min(choices, key=lambda choice: choice[0])
+    return best if cost < direct_cost(table, window, *shape) else direct
 
 
 def winograds(table, window, channels, filters):
