@@ -12,7 +12,7 @@ from nn.gemm import column_sums, divisor, matmul, product_over_rows
 from nn.kernels import kernels
 from nn.turned import turned_convolutions
 from nn.window import matching_slices
-from nn.workspace import blocks, scratch
+from nn.workspace import blocks, copy_runs, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel
@@ -164,12 +164,13 @@ class Patches:
                 planes, (kh, kw, channels, count, height, columns), (r, q, c, b, r * sh, q * sw)
             )
             unrolled = scratch("unrolled", (pixels, count * height * columns), x.dtype)
-            xp.copyto(unrolled.reshape(windows.shape), windows)
+            copy = copy_runs if sw == 1 else xp.copyto
+            copy(unrolled.reshape(windows.shape), windows)
             return unrolled.T
         b, r, q, c = block.strides
         windows = xp.lib.stride_tricks.as_strided(block, (count, height, columns, kh, kw * channels), (b, r * sh, q * sw, r, c))
         unrolled = scratch("unrolled", (count * height * columns, pixels), x.dtype)
-        xp.copyto(unrolled.reshape(windows.shape), windows)
+        copy_runs(unrolled.reshape(windows.shape), windows)
         return unrolled
 
 
@@ -196,7 +197,7 @@ class RowPatches(Patches):
         b, r, q, c = block.strides
         windows = xp.lib.stride_tricks.as_strided(block, (count, height + kh - 1, columns, kw * channels), (b, r, q * sw, c))
         unrolled = scratch("unrolled", windows.shape, x.dtype)
-        xp.copyto(unrolled, windows)
+        copy_runs(unrolled, windows)
         group = divisor(height, max(1, self.ROWS_OF_PRODUCT // columns))
         b, r, q, c = unrolled.strides
         return xp.lib.stride_tricks.as_strided(

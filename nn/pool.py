@@ -14,7 +14,7 @@ from nn import device
 from nn.device import xp
 from nn.layer import Layer
 from nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
-from nn.workspace import blocks, scratch
+from nn.workspace import blocks, copy_runs, scratch
 
 
 class Pool2d(Layer):
@@ -67,7 +67,7 @@ class Pool2d(Layer):
                 self.reduce(space.places, y[some, rows], COLUMNS, 0, where, context)
             else:
                 self.reduce(space.places, space.wide, COLUMNS, 0, where, context)
-                copy_pixels(y[some, rows], space.wide[:, :, : y.shape[2]])
+                copy_runs(y[some, rows], space.wide[:, :, : y.shape[2]])
 
     def backward_block(self, dy, dx, images, context):
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
@@ -162,7 +162,7 @@ class Space:
         for part in self._outside:
             part.fill(in_padding)
         for apart, columns in self._copies:
-            copy_pixels(apart, columns)
+            copy_runs(apart, columns)
 
     def clear_first(self):
         """Set to 0 what the last place of each window does not overwrite, so that the other places can be added."""
@@ -173,7 +173,7 @@ class Space:
         """Copy the columns in `places`, which are gradients, to `halfway`."""
         clear_uncovered(self.window, COLUMNS, self.halfway, self.outputs)
         for apart, columns in self._copies:
-            copy_pixels(columns, apart)
+            copy_runs(columns, apart)
 
 
 @lru_cache(maxsize=16)
@@ -203,14 +203,6 @@ def runs(k, stride, before, outputs, length):
         group = list(group)
         found.append((slice(group[0], group[-1] + 1), places))
     return found
-
-
-def copy_pixels(target, source):
-    """Copy images whose channels are contiguous. On a CPU whole pixels are copied, which is faster for few channels."""
-    if device.is_cpu() and source.shape[3]:
-        pixel = f"V{source.shape[3] * source.itemsize}"
-        target, source = target.view(pixel), source.view(pixel)
-    xp.copyto(target, source)
 
 
 class MaxPool2d(Pool2d):
@@ -279,7 +271,7 @@ class AvgPool2d(Pool2d):
             return
         scaled = scratch("scaled", dy.shape, dy.dtype)
         xp.multiply(dy, dy.dtype.type(self._weight), out=scaled)
-        copy_pixels(dx, scaled)
+        copy_runs(dx, scaled)
 
     def reduce(self, places, y, axis, first, where, context):
         add_up(places, y)

@@ -3,6 +3,7 @@
 from math import prod
 
 from nn import device
+from nn.device import xp
 from nn.kernels import kernels
 
 DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
@@ -78,3 +79,14 @@ def blocks(images, rows, row_bytes, step=1, block_bytes=None, progress=None):
                 yield slice(image, image + 1), slice(start, min(start + fit, rows))
                 if progress:
                     progress()
+
+
+def copy_runs(target, source):
+    """Copy an array to one of the same shape; in both, the elements along the last dimension lie one after another in memory.
+
+    On a CPU each such run is copied as one element, which is faster where runs are short, as the channels of a pixel are.
+    """
+    if device.is_cpu() and source.shape[-1]:
+        run = f"V{source.shape[-1] * source.itemsize}"
+        target, source = target.view(run), source.view(run)
+    xp.copyto(target, source)
