@@ -123,7 +123,8 @@ class RowWinograd:
         """Yield (points of tiles, rows of the image, columns of the matrix) such that points = matrix @ rows, or its adjoint.
 
         The first tile starts at the row `first` of the image, which may lie above it, and each next one m rows further down.
-        Rows outside the image are left out. Tiles that are cut in the same way come together.
+        Rows outside the image are left out: the points of tiles that lie outside entirely are set to 0 here. Tiles that are cut in
+        the same way come together.
 
         image: (images, rows, columns, channels). points: (n, images * tiles, columns, channels). matrix: (n, rows of a tile).
         What is yielded: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
@@ -147,12 +148,16 @@ class RowWinograd:
 
         windows: (n, columns, kw C, tiles). gradients: of the products, (n, columns, tiles, F).
         """
-        columns, pixels, filters = windows.shape[1], windows.shape[2], gradients.shape[3]
-        products = scratch("products of columns", (columns, pixels, filters), total.dtype)
+        _, columns, pixels, _ = windows.shape
+        filters = gradients.shape[3]
+        at_once = min(columns, max(1, kernels().winograd_bytes // (pixels * filters * total.itemsize)))
+        products = scratch("products of columns", (at_once, pixels, filters), total.dtype)
         sums = scratch("sums of products", (pixels * filters,), total.dtype)
         for left, right, sum_of_point in zip(windows, gradients, total):
-            xp.matmul(left, right, out=products)
-            xp.add(sum_of_point, column_sums(products.reshape(columns, -1), sums), out=sum_of_point)
+            for start in range(0, columns, at_once):
+                some = products[: columns - start]
+                xp.matmul(left[start : start + at_once], right[start : start + at_once], out=some)
+                xp.add(sum_of_point, column_sums(some.reshape(len(some), -1), sums), out=sum_of_point)
 
 
 @lru_cache(maxsize=1024)
