@@ -123,8 +123,8 @@ class RowWinograd:
         """Yield (points of tiles, rows of the image, columns of the matrix) such that points = matrix @ rows, or its adjoint.
 
         The first tile starts at the row `first` of the image, which may lie above it, and each next one m rows further down.
-        Rows outside the image are left out: the points of tiles that lie outside entirely are set to 0 here. Tiles that are cut in
-        the same way come together.
+        Rows outside the image are left out; the points of tiles that lie outside entirely are set to 0 here. Tiles that are cut
+        in the same way come together.
 
         image: (images, rows, columns, channels). points: (n, images * tiles, columns, channels). matrix: (n, rows of a tile).
         What is yielded: (images, tiles, n, columns * channels), (images, tiles, rows, columns * channels), (n, rows).
