@@ -11,7 +11,7 @@ x: (n, H, W, C); w: (kh, kw, C, F); b: (F,); y: (n, P, Q, F); s: the stride. Pix
 | `Winograd`              | 3x3 and 5x5 kernels, stride 1, many channels  | fewest products, between transforms           |
 
 All work on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
-the batch is. All layers share this memory: blocks of about 1 MiB each, and for `Winograd` up to three transformed kernels,
+the batch is. All layers share this memory: blocks of about 1 MiB each, and for `Winograd` up to two transformed kernels,
 which are up to four times as large as the kernel. Winograd's algorithm needs fewer operations, which is the only way to be
 faster than PyTorch's direct kernels on large layers: those run near the peak speed of the processor. Its largest errors
 relative to the largest element are 2.5e-6 in float32, and 1e-6 with `Patches`; float64 always unrolls.

@@ -22,6 +22,7 @@ SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the 
 SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library
 FEWEST_ROWS, MOST_ROWS = 16, 128  # of a tile with all columns
 LARGE_OPERAND = 1 << 20  # the elements of a matrix that is much larger than the caches
+PARTS = 1 << 20  # the elements of the partial sums that are computed at a time
 LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
 
 
@@ -174,13 +175,17 @@ def _sum_of_products(a, b, out):
     width = divisor(n, SMALL_PRODUCT // (m * depth))
     if width < 64 or not parts:
         return product(a, b, out)
-    products = scratch("products of parts", (parts, m, n), a.dtype)
-    xp.matmul(
-        a[:, :whole].reshape(m, parts, 1, depth).transpose(1, 2, 0, 3),
-        b[:whole].reshape(parts, depth, n // width, width).transpose(0, 2, 1, 3),
-        out=products.reshape(parts, m, n // width, width).transpose(0, 2, 1, 3),
-    )
-    column_sums(products.reshape(parts, m * n), out.reshape(m * n))
+    at_once = max(1, PARTS // (m * n))
+    products, sums = scratch("products of parts", (min(at_once, parts), m, n), a.dtype), scratch("sum", (m * n,), a.dtype)
+    rows = a[:, :whole].reshape(m, parts, 1, depth).transpose(1, 2, 0, 3)
+    columns = b[:whole].reshape(parts, depth, n // width, width).transpose(0, 2, 1, 3)
+    for start in range(0, parts, at_once):
+        some = products[: parts - start]
+        tiles = some.reshape(len(some), m, n // width, width).transpose(0, 2, 1, 3)
+        xp.matmul(rows[start : start + at_once], columns[start : start + at_once], out=tiles)
+        total = column_sums(some.reshape(len(some), m * n), sums if start else out.reshape(m * n))
+        if start:
+            xp.add(out, total.reshape(m, n), out=out)
     if whole < k:
         xp.add(out, xp.matmul(a[:, whole:], b[whole:]), out=out)
     return out

@@ -26,6 +26,7 @@ from nn.workspace import blocks, scratch
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
 TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
+GRADIENTS_AT_ONCE = 1 << 20  # the elements of the gradients of transformed kernels that are computed at a time
 KERNELS_AT_ONCE = 1 << 12  # so many kernels are transformed at once, so that they stay in the cache
 # Products are summed over so many channels at a time, because the transforms amplify the rounding errors of long sums: more so
 # the transforms with many points, which are the keys.
@@ -78,8 +79,9 @@ class Winograd:
     def backward(self, x, w, dy, dw, db, dx=None, progress=None):
         """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
         kernel = None if dx is None else self._kernel(w)
-        kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype)
-        kernel_gradient.fill(0)
+        left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
+        kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype) if self._is_small(w) else None
+        (dw if kernel_gradient is None else kernel_gradient).fill(0)
         sums = scratch("column sums", db.shape, db.dtype)
         db.fill(0)
         if dx is not None:
@@ -87,13 +89,20 @@ class Winograd:
         for images, rows in self._blocks(x, dy, progress):
             points = self._points(x, images, rows, dy.shape[2])
             products = self._product_gradients(dy, images, rows)
-            add_products(matrices(points), matrices(products), kernel_gradient, self.n[1])
+            if kernel_gradient is None:
+                add_kernel_gradient(matrices(points), matrices(products), left, right, dw)
+            else:
+                add_products(matrices(points), matrices(products), kernel_gradient, self.n[1])
             if db.size:
                 xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
             if dx is not None:
                 self._to_pixels(products, kernel, images, rows, dx)
-        left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
-        transform_kernels(left, right, kernel_gradient, dw)
+        if kernel_gradient is not None:
+            transform_kernels(left, right, kernel_gradient, dw)
+
+    def _is_small(self, w):
+        """Whether the gradient of the transformed kernel is added up over all blocks; else each block's is transformed back."""
+        return self.points * prod(w.shape[2:]) <= GRADIENTS_AT_ONCE
 
     def input_gradient(self, dy, w, dx, progress=None):
         """Write the gradient of the input to dx."""
@@ -234,6 +243,23 @@ def add_products(points, products, kernel_gradient, at_once):
         some = slice(start, start + at_once)
         xp.matmul(points[some].transpose(0, 2, 1), products[some], out=partial_sum)
         xp.add(kernel_gradient[some], partial_sum, out=kernel_gradient[some])
+
+
+def add_kernel_gradient(points, products, left, right, dw):
+    """Add the gradient of the kernel from a block to dw, (kh, kw, C, F): left @ (points.T @ products) @ right.T.
+
+    points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n). It goes over some channels at a
+    time, so that little memory is needed.
+    """
+    channels, filters = dw.shape[2:]
+    at_once = max(1, GRADIENTS_AT_ONCE // (len(points) * filters) // 16 * 16)
+    for start in range(0, channels, at_once):
+        part, gradient = points[:, :, start : start + at_once], dw[:, :, start : start + at_once]
+        of_points = scratch("products of some channels", (len(points), part.shape[2], filters), dw.dtype)
+        xp.matmul(part.transpose(0, 2, 1), products, out=of_points)
+        share = scratch("share of the gradient", gradient.shape, dw.dtype)
+        transform_kernels(left, right, of_points, share)
+        xp.add(gradient, share, out=gradient)
 
 
 def transform_kernels(left, right, kernels, out):

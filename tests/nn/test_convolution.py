@@ -97,6 +97,7 @@ def small_blocks(request, monkeypatch):
     if request.param:
         use(replace(kernels(), winograd_bytes=1, winograd_tiles=1, block_bytes=1))
         monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
+        monkeypatch.setattr(winograd, "GRADIENTS_AT_ONCE", 100)
         monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
         monkeypatch.setattr("nn.row_winograd.FEWEST_TILES", 1)
         monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
