@@ -27,8 +27,7 @@ def padded(x, images, first, last, left, right, name):
     """
     height, width = x.shape[1:3]
     inside = slice(max(first, 0), max(min(last, height), max(first, 0)))
-    contiguous_rows = x.strides[3] == x.itemsize and x.strides[2] == x.shape[3] * x.itemsize
-    if inside == slice(first, last) and not left and not right and contiguous_rows:
+    if inside == slice(first, last) and not left and not right and rows_are_contiguous(x):
         return x[images, first:last]
     count = images.stop - images.start
     block = scratch(name, (count, last - first, left + width + right, x.shape[3]), x.dtype)
@@ -40,6 +39,11 @@ def padded(x, images, first, last, left, right, name):
     block[:, top:bottom, left + width :] = 0
     block[:, top:bottom, left : left + width] = x[images, inside]
     return block
+
+
+def rows_are_contiguous(part):
+    """Whether the pixels of each row lie one after another in memory. part: (images, rows, columns, channels)."""
+    return part.strides[3] == part.itemsize and part.strides[2] == part.shape[3] * part.itemsize
 
 
 def add_bias(part, b):

@@ -16,7 +16,7 @@ from nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
 from nn.device import xp
 from nn.gemm import column_sums
 from nn.kernels import kernels
-from nn.patches import add_bias
+from nn.patches import add_bias, rows_are_contiguous
 from nn.turned import turned_convolutions
 from nn.workspace import blocks, scratch
 
@@ -177,8 +177,3 @@ def rows_of_tiles(name, points, tiles, columns, channels, dtype):
     """Scratch memory for rows of pixels: (points, tiles, columns, channels), with one column more between rows if necessary."""
     conflict = columns * channels * dtype.itemsize % CONFLICTING_BYTES == 0
     return scratch(name, (points, tiles, columns + conflict, channels), dtype)[:, :, :columns]
-
-
-def rows_are_contiguous(part):
-    """Whether the pixels of each row lie one after another in memory. part: (images, rows, columns, channels)."""
-    return part.strides[3] == part.itemsize and part.strides[2] == part.shape[3] * part.itemsize
