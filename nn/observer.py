@@ -36,6 +36,12 @@ class Observer:
     def parameters_changed(self, where):
         """An optimizer has updated the slice `where` of the flat buffer of parameters."""
 
+    def relocated(self, relocation):
+        """A parallel network has other shares from now on, and so other layers. Collective.
+
+        relocation: moves arrays that are laid out as its parameters and buffers, see `parallel/training/relocation.py`.
+        """
+
     # ----- communication, if `hears_collectives`
     # group: the group of ranks. layer: the name under which the collective is counted. kind: the operation. bytes_sent: by
     # this rank. start, stop: times in seconds.
@@ -82,6 +88,10 @@ class ObserverGroup(Observer):
     def parameters_changed(self, where):
         for observer in self.observers:
             observer.parameters_changed(where)
+
+    def relocated(self, relocation):
+        for observer in self.observers:
+            observer.relocated(relocation)
 
     def collective(self, *event):
         for observer in self.observers:

@@ -33,7 +33,11 @@ class Optimizer:
         self.lr = lr if callable(lr) else constant(lr)
         self.updates, self.last_lr = 0, self.rate()
         net.allocate()
-        params, grads = net.params, net.grads
+        self.attach()
+
+    def attach(self):
+        """Allocate state arrays for the flat buffers that the network has now; they start as zeros."""
+        net, params, grads = self.net, self.net.params, self.net.grads
         self._number = params.dtype.type
         owned = sum(part.stop - part.start for part in net.owned)
         # A checksum of the owned slices: the state of other slices must not be loaded, even if it has the same size.

@@ -43,8 +43,14 @@ class Sequential(Observable):
     def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
         self.step = 0  # the number of the next minibatch, counted from 0; dropout masks depend on it
+        self.set_layers(layers)
+
+    def set_layers(self, layers):
+        """Begin anew with these layers, which have no memory yet. What was derived from earlier ones is forgotten."""
         self._flat = self._pairs = None
         self.accepted_minibatch = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
+        for derived in ("context", "executed_layers"):
+            vars(self).pop(derived, None)
         self.layers = self.arrange(layers)
 
     def arrange(self, layers):

@@ -47,8 +47,18 @@ class ParallelSequential(Sequential):
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
-        self.grid, self.plan, self.splits = grid, placed.plan, placed.splits
-        self.input, self.output = placed.input, placed.output
+        self.grid, self.reduction = grid, None
+        self.adopt(placed, make_reduction)
+
+    def adopt(self, placed, make_reduction):
+        """Become another placing of the same network, which has no memory yet. The observers stay.
+
+        `parallel/training/relocation.py` does this, and moves the arrays. placed, make_reduction: as for the class.
+        """
+        if self.reduction is not None:
+            self.forget(self.reduction)
+        self.set_layers(placed.layers)
+        self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
         self.reduction = make_reduction(self)
 
     def arrange(self, layers):

@@ -1,0 +1,100 @@
+"""The seconds that a rank computes a block of a layer: measured by running it, or predicted by the cost model.
+
+Marques 2016 (section 4.1.2) times one convolution on every device, with random numbers, and takes its speed to be a constant. Here
+blocks of several sizes are timed, because kernels have steps: twice the share seldom takes exactly twice the time.
+"""
+
+import time
+
+import numpy as np
+
+from nn import Context, Sequential
+from nn.device import synchronise, to_device
+from nn.sequence import shapes
+from parallel.performance.workload import Workload
+from parallel.placement.plans import weighted
+
+RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
+
+
+class LayerSeconds:
+    """The common base: seconds of the forward and backward pass of blocks of the layers with weights of a network.
+
+    net: a serial Sequential, which is only looked at. shape: of a sample. layers: its Linear and Conv2d layers, in the order in
+    which they run.
+    """
+
+    def __init__(self, net, shape):
+        self.net, self.layers = net, weighted(net)
+        self.inputs = {layer: before for layer, before, _ in shapes(net.layers, shape)}
+        self._known = {}
+
+    def seconds(self, layer, inputs, outputs, samples):
+        """Seconds of a training step's passes over the block with so many inputs and outputs of a layer, for so many samples.
+
+        The first layer with weights computes no gradient of its input.
+        """
+        key = layer, inputs, outputs, samples
+        if key not in self._known:
+            self._known[key] = self.of_block(*key) if inputs and outputs and samples else 0.0
+        return self._known[key]
+
+    def of_block(self, layer, inputs, outputs, samples):
+        """What `seconds` returns, for a block that is not empty."""
+        raise NotImplementedError
+
+    def block(self, layer, inputs, outputs):
+        """(a new layer that is this block, the shape of a sample of its input)."""
+        held = slice(0, outputs)
+        block = layer.block(slice(0, inputs), held, held)
+        return block, (*self.inputs[layer][:-1], inputs)
+
+
+class MeasuredSeconds(LayerSeconds):
+    """Measured on this rank by running the blocks on random numbers. Ranks that compute at the same time in training should also
+    measure at the same time.
+
+    observer: an Observer of every pass, such as a `Handicap`, or None.
+    """
+
+    def __init__(self, net, shape, observer=None):
+        super().__init__(net, shape)
+        self.observer = observer
+
+    def of_block(self, layer, inputs, outputs, samples):
+        block, shape = self.block(layer, inputs, outputs)
+        net, context, is_first = Sequential([block], dtype=self.net.dtype), Context(), layer is self.layers[0]
+        if self.observer:
+            net.observe(self.observer)
+        random = np.random.default_rng(0)
+        x = to_device(random.standard_normal((samples, *shape)).astype(net.dtype))
+        dy = to_device(random.standard_normal(net.forward(x, context).shape).astype(net.dtype))
+
+        def passes():
+            net.forward(x, context)
+            net.backward(dy, context, input_gradient=not is_first)
+            synchronise()
+
+        passes()  # allocates the workspaces
+        found, begun = [], time.perf_counter()
+        while len(found) < RUNS and (not found or time.perf_counter() - begun < LONG):
+            start = time.perf_counter()
+            passes()
+            found.append(time.perf_counter() - start)
+        return min(found)
+
+
+class PredictedSeconds(LayerSeconds):
+    """Predicted for a rank of a Machine, which computes `speed` times as fast as the machine file says."""
+
+    def __init__(self, net, shape, machine, ranks, speed=1.0):
+        super().__init__(net, shape)
+        self.machine, self.ranks, self.speed = machine, ranks, speed
+
+    def of_block(self, layer, inputs, outputs, samples):
+        block, shape = self.block(layer, inputs, outputs)
+        itemsize = self.net.dtype.itemsize
+        workload = Workload((samples, *shape), samples, itemsize)
+        workload.first = layer is self.layers[0]
+        workload.go([block])
+        return sum(work.seconds(self.machine, self.ranks, itemsize) for work in workload.works) / self.speed

@@ -1,0 +1,139 @@
+"""What the ranks of an axis share, and what a share costs one rank: a list of Problems for a network on a grid.
+
+Along the axis `model` every Linear or Conv2d whose outputs are sharded (choice "out") is a problem of its own: its neurons or
+kernels are divided as its kernels run best. A layer with the choice "in" that takes those outputs as they are divided is part
+of the same problem. Along the axis `batch` there is one problem: the samples of a minibatch, which pass through all layers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from nn.sequence import leaves
+from parallel.grid.grid_description import GridDescription
+from parallel.placement.gathered_linear import GatheredLinear
+from parallel.placement.moves import Step
+from parallel.placement.partition import Partition, resized
+from parallel.placement.place_network import place
+from parallel.placement.placements import C, Shard
+from parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
+from parallel.placement.redistribute import Redistribute
+
+SAMPLES = "samples"  # the name of the problem along the axis batch; the others are named after their layers
+
+
+@dataclass(frozen=True)
+class Problem:
+    """axis: whose ranks share. name: of the layer, or SAMPLES. total: how many kernels, neurons or samples there are.
+
+    computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a training
+    step, and the predicted seconds in which it sends and receives what it computed.
+    """
+
+    axis: str
+    name: str
+    total: int
+    computing: Callable
+    sending: Callable
+
+
+class RankCosts:
+    """The Problems from the point of view of one rank.
+
+    net: a serial Sequential. sizes, coordinates: {axis: ranks} of the grid, and {axis: coordinate} of the rank. plan: as in
+    `parallelize`. batch_size: of the global minibatch. machine: a Machine, for what communication costs. layer_seconds: a
+    `LayerSeconds` of this rank. The rank's share along the other axes is taken to be even.
+    """
+
+    def __init__(self, net, sizes, coordinates, plan, batch_size, machine, layer_seconds):
+        self.grid = GridDescription(sizes, coordinates, machine.node["ranks"])
+        self.machine, self.layer_seconds, self.itemsize = machine, layer_seconds, net.dtype.itemsize
+        self.placed = place(net, self.grid, plan)
+        self.layers = {layer.name: layer for layer in layer_seconds.layers}
+        held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
+        self.blocks = {leaf.name: leaf.parameters[0].block_shape[-2:] for leaf in held}
+        self.samples = Partition.even(batch_size, self.grid.sizes["batch"]).size(self.grid.coordinates["batch"])
+        self.problems = self._of_outputs(net) if self.grid.sizes[CHOSEN] > 1 else []
+        if self.grid.sizes["batch"] > 1:
+            self.problems.append(self._of_samples(batch_size))
+
+    def even_seconds(self):
+        """Seconds that this rank computes in the layers with weights in a step, with an even share along every axis."""
+        return self._all_layers(self.samples)
+
+    def _all_layers(self, samples):
+        return sum(self.layer_seconds.seconds(layer, *self.blocks[name], samples) for name, layer in self.layers.items())
+
+    def _of_samples(self, batch_size):
+        moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
+        ways = [(move, *way) for move in moves for way in move.ways.values()]
+        sending = lambda share: sum(self._seconds(*way, share) for way in ways)  # noqa: E731
+        return Problem("batch", SAMPLES, batch_size, self._all_layers, sending)
+
+    def _of_outputs(self, net):
+        """One Problem for each layer outside of branches whose outputs are sharded."""
+        top = {layer.name for layer in net.layers}
+        words, moves, found = dict(zip(self.layers, self.placed.plan, strict=True)), self._moves_behind(), []
+        for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
+            if name in top and CHOICES[words[name]].weight == OUTPUTS:
+                taken = following if following in top and words[following] == "in" else None
+                computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
+                found.append(Problem(CHOSEN, name, self.layers[name].outputs, computing, sending))
+        return found
+
+    def _moves_behind(self):
+        """{name of a layer: the Redistribute that moves its sharded outputs}, of the layers outside of branches."""
+        found, last = {}, None
+        for layer in self.placed.layers:
+            move = move_in(layer)
+            if move and move.group is self.grid.group(CHOSEN) and move.source.dim == C and not move.is_exchange:
+                found.setdefault(last, move)
+            if layer.children or layer.parameters and layer.name in self.layers:
+                last = layer.name
+        return found
+
+    def _computing(self, name, taken, share):
+        """Seconds with a share of the outputs of a layer. taken: the name of the layer that takes them as inputs, or None."""
+        layer = self.layers[name]
+        total = self.layer_seconds.seconds(layer, layer.inputs, share, self.samples)
+        if taken:
+            other = self.layers[taken]
+            total += self.layer_seconds.seconds(other, share * other.inputs // layer.outputs, other.outputs, self.samples)
+        return total
+
+    def _sending(self, name, move, share):
+        """Seconds in which a share of the outputs of a layer is moved, and their gradient moved back. move: may be None."""
+        if move is None:
+            return 0.0
+        total, group = self.layers[name].outputs, move.group
+        parts = with_share(total, group.size, group.rank, share).grouped(move.source.partition.length // total)
+        moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
+        return sum(self._seconds(move, *way, self.samples) for way in moved)
+
+    def _seconds(self, move, source, target, samples):
+        """Predicted seconds of one way of a move. samples: that the ranks of its group hold together."""
+        here, group = (samples, *move.shape), move.group
+        if source.dim is not None:
+            here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
+        step = Step(group, source, target, here, samples) if source != target else None
+        if step is None or step.kind is None:
+            return 0.0
+        return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)
+
+
+def move_in(layer):
+    """The Redistribute that a placed layer is or contains; None if there is none."""
+    move = layer.move if isinstance(layer, GatheredLinear) else layer
+    return move if isinstance(move, Redistribute) else None
+
+
+def with_share(total, ranks, rank, share):
+    """The Partition of `total` indices in which a rank has `share` of them, and the others have the rest evenly."""
+    rest = Partition.even(total - share, max(1, ranks - 1)).sizes
+    return of_sizes([*rest[:rank], share, *rest[rank:]][:ranks])
+
+
+def of_sizes(sizes):
+    """The Partition into consecutive parts of these sizes."""
+    stops = [sum(sizes[: rank + 1]) for rank in range(len(sizes))]
+    return Partition.of(sum(sizes), tuple(slice(stop - n, stop) for stop, n in zip(stops, sizes)))

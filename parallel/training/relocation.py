@@ -1,0 +1,96 @@
+"""Moving a network that is being trained to other shares: its parameters, its buffers and the state of its optimizer."""
+
+from dataclasses import replace
+from math import prod
+
+from nn.device import xp
+from parallel.placement.moves import Step, move_of
+from parallel.placement.partition import size
+from parallel.placement.placements import Replicate
+
+
+class Relocation:
+    """The change of a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
+
+    After it the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
+    along an axis (`parallel/placement/moves.py`), counted in the tally under "relocation". The observers of the network are
+    told, so that they can move arrays of their own with `flat` and `buffers`.
+
+    net: the network, between two training steps; contexts of its earlier layers are of no more use. optimizer: the Optimizer of
+    the network. placed: the new placing, a result of `place`. make_reduction: a function that returns the Reduction.
+    """
+
+    def __init__(self, net, optimizer, placed, make_reduction):
+        self.net = net
+        self._before = [(p.layout, p.block_shape) for _, p in net.parameters]
+        self._buffers_before = [buffer.layout for _, buffer in net.buffers]
+        params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
+        state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
+        net.adopt(placed, make_reduction)
+        moved = self.flat(params)
+        with net.exclusive():
+            net.params[...] = moved
+        for (_, buffer), value in zip(net.buffers, self.buffers(buffers), strict=True):
+            buffer.value[...] = value
+        optimizer.attach()
+        load_whole_state(net, optimizer, {name: self.flat(array) for name, array in state.items()}, numbers)
+        if net.observer is not None:
+            net.observer.relocated(self)
+
+    def flat(self, array):
+        """A flat array that was laid out as `net.params` before, laid out as it is now. Collective."""
+        self.net.allocate()
+        moved, start = [], 0
+        for (before, shape), (_, p) in zip(self._before, self.net.parameters, strict=True):
+            stop = start + prod(shape)
+            moved.append(self._moved(array[start:stop].reshape(shape), before, p.layout).reshape(-1))
+            start = stop
+        return joined(moved, array.dtype)
+
+    def buffers(self, arrays):
+        """Arrays that were laid out as the values of `net.buffers` before, laid out as they are now: a list. Collective."""
+        now = [buffer.layout for _, buffer in self.net.buffers]
+        return [self._moved(*each) for each in zip(arrays, self._buffers_before, now, strict=True)]
+
+    def _moved(self, x, before, now):
+        """This rank's block of an array in the Layout `now`. x: its block in the Layout `before`."""
+        for axis in self.net.grid.sizes:
+            source, target = (counted_from_0(layout, axis) for layout in (before, now))
+            if source != target:
+                step = Step(self.net.grid.group(axis), source, target, x.shape, None)
+                space = lambda name, shape, dtype: xp.empty(shape, dtype)  # noqa: E731
+                x = move_of(source, target).run(step, xp.ascontiguousarray(x), space, "relocation")
+        return x
+
+
+def counted_from_0(layout, axis):
+    """The placement of an array along an axis, with a dimension that is counted from 0."""
+    placement = layout.placements.get(axis, Replicate())
+    return placement if placement.dim is None else replace(placement, dim=placement.dim % len(layout.shape))
+
+
+def whole_state(net, optimizer):
+    """{name: array laid out as `net.params`} of an optimizer's state, also where each rank updates only its shard. Collective."""
+    found = {}
+    for name, owned in {**optimizer.state_arrays(), "": None}.items():
+        whole, start = xp.zeros(net.size, net.dtype), 0
+        for where in net.owned:
+            whole[where] = 1 if owned is None else owned[start : start + size(where)]
+            start += size(where)
+        if net.reduction.sharded:
+            for group, where in net.reduction.runs:
+                group.all_reduce(whole[where], "relocation")
+        found[name] = whole
+    copies = found.pop("")  # how many ranks have added the state of each element, which is the same on all of them
+    return {name: whole / copies for name, whole in found.items()}
+
+
+def load_whole_state(net, optimizer, state, numbers):
+    """Give an optimizer the state that `whole_state` returned, and the numbers that its `state_numbers` returned."""
+    owned = {name: joined([whole[where] for where in net.owned], net.dtype) for name, whole in state.items()}
+    optimizer.load_state(owned, numbers | {"owned": optimizer.owned})
+
+
+def joined(arrays, dtype):
+    """Flat arrays one after another; an empty array if there are none."""
+    return xp.concatenate([xp.empty(0, dtype), *arrays])
