@@ -11,6 +11,7 @@ from tqdm import tqdm
 from experiments.common.options import SHARES_HELP, Parser, number, shares_of, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
+from parallel.balance.choose import predicted_shares
 from parallel.grid.process_grid import check_places, parse_grid
 from parallel.job.run import run_launcher
 from parallel.performance import machine
@@ -43,9 +44,32 @@ def options():
     )
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
     add("--shares", metavar="W,W,..", help=SHARES_HELP)
+    add(
+        "--speeds",
+        type=speeds,
+        metavar="W,W,..",
+        help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print their shares along each axis "
+        "of --grid, even, by constant speeds, and by speed as a function of the share",
+    )
     add("--plan", help=f"price this plan alone: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
+
+
+def speeds(text):
+    """An option type: numbers above 0, separated by commas."""
+    return [number(above=0)(word) for word in text.split(",")]
+
+
+def unequal(chosen, args):
+    """The lines about the shares of ranks with the speeds of --speeds. chosen: the Candidate. ValueError if they do not fit."""
+    if not args.grid:
+        raise ValueError("--speeds are those of the ranks of a grid: name it with --grid, such as model=4")
+    if len(args.speeds) != args.ranks:
+        raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
+    cost = chosen.cost
+    found = predicted_shares(cost.net, chosen.sizes, ",".join(cost.placed.plan), args.batch_size, cost.machine, args.speeds)
+    return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
 
 
 def planner(args):
@@ -108,7 +132,8 @@ def main():
         search = planner(args)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
             chosen, others = search.best(max(5, args.others), bar.update)
-    print("\n".join(report(chosen, others, args)))
+        lines = unequal(chosen, args) if args.speeds else []
+    print("\n".join([*report(chosen, others, args), *lines]))
 
 
 if __name__ == "__main__":

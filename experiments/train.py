@@ -14,7 +14,7 @@ import datasets
 from datasets import Augmented, augment, hold_out, written_whole
 from experiments.common import report, train_setup
 from experiments.common.options import (
-    SHARES_HELP,
+    AUTO_SHARES_HELP,
     Parser,
     add_device,
     add_reduction,
@@ -28,7 +28,10 @@ from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
 from nn import LOSSES, OPTIMIZERS, network_names, schedules
 from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
+from parallel.auto.parallelize import grid_and_plan
+from parallel.balance.rebalance import Rebalancer
 from parallel.job.run import UserError, on_root, run
+from parallel.observe.handicap import Handicap
 from parallel.observe.step_timer import StepTimer
 from parallel.observe.trace import STEPS
 from parallel.performance import machine
@@ -52,7 +55,11 @@ def options():
     )
     add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
         "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
-    add("--shares", metavar="W,W,..", help=SHARES_HELP)
+    add("--shares", metavar="W,W,..", help=AUTO_SHARES_HELP)
+    add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the shares "
+        "where that pays")  # fmt: skip
+    add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "
+        "training step STEP on, by default from the start")  # fmt: skip
     add(
         "--memory",
         type=number(above=0),
@@ -108,7 +115,8 @@ def options():
     )
     add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
         f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
-    add("--slow", metavar="RANK=FACTOR,..", help="in a simulation, the ranks that take FACTOR times as long to compute")
+    add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
+        "from training step STEP on")  # fmt: skip
     add("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -125,7 +133,8 @@ def main():
         use_device(comm, args.device, args.tf32)
         sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
-        model, slow = train_setup.simulation(args, comm)
+        model = train_setup.simulation(args)
+        slow, handicaps = (train_setup.slowdowns(option, getattr(args, option), comm.size) for option in ("slow", "handicap"))
     on_root(comm, lambda: train_setup.prepare(args))
     data = train_setup.load(args, comm)
     with user_input():
@@ -142,20 +151,30 @@ def main():
     # ----- this rank's part of the network
     with user_input():
         limit = args.memory and args.memory * 2**30
-        shares = shares_of(args.shares, None if grid == "auto" else sizes) if args.shares else None
-        choices = {**reduction_of(args), "batch_size": args.batch_size, "memory": limit, "machine": model, "shares": shares}
-        net = parallelize_unallocated(serial, grid, args.plan, **choices)
-        grid = net.grid
+        given = args.shares not in (None, "auto")
+        shares, owners = shares_of(args.shares, None if grid == "auto" else sizes) if given else None, None
+        grid, plan = grid_and_plan(serial, grid, args.plan, args.batch_size, limit, model, shares)
+        handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
+        balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
+        if args.shares == "auto":
+            shares, owners = balance.shares, balance.owners
+        net = parallelize_unallocated(serial, grid, plan, **reduction_of(args), shares=shares, owners=owners)
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)
         if model:
-            VirtualTime(net, model, slow)
+            VirtualTime(net, model, *slow[comm.rank])
+        if handicap:
+            handicap.slow_down(net)
+        rebalances = args.rebalance and balance.chosen
+        rebalancer = Rebalancer(net, serial, optimizer, balance, args.rebalance, steps) if rebalances else None
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
+    if args.shares == "auto":
+        say("\n".join(balance.lines()))
     memory = report.memory(net, optimizer)
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
@@ -177,6 +196,8 @@ def main():
             with timer.step(len(indices)):
                 parts = reader.parts(indices, args.micro_batches)
                 losses.append(accumulated_step(net, loss, optimizer, parts, len(indices)))
+            if rebalancer and (proposal := rebalancer.after_step()):
+                say(train_setup.in_words(proposal))
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
                 recent = losses[epoch * per_epoch :]
@@ -211,7 +232,8 @@ def main():
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
     if args.report:
         digest = report.digest(net.global_parameters())
-        summary = lambda: summarise(args, data, net, losses, validation, tested, measured, timer.samples_per_step, digest)  # noqa: E731
+        seen = losses, validation, rebalancer, tested, measured, timer.samples_per_step, digest
+        summary = lambda: summarise(args, data, net, *seen)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
@@ -220,7 +242,7 @@ def main():
     grid.free()
 
 
-def summarise(args, data, net, losses, validation, tested, measured, samples_per_step, digest):
+def summarise(args, data, net, losses, validation, rebalancer, tested, measured, samples_per_step, digest):
     """The report of a run."""
     return {
         "program": "train",
@@ -238,6 +260,7 @@ def summarise(args, data, net, losses, validation, tested, measured, samples_per
         "versions": report.versions(),
         "steps": len(losses),
         "samples_per_step": samples_per_step,
+        "rebalancing": rebalancer and rebalancer.log,
         "loss": losses,
         "final_loss": losses[-1],
         **(validation.report() if validation else {}),

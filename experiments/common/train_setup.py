@@ -6,12 +6,14 @@ from pathlib import Path
 import datasets
 from experiments.common.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
-from parallel.auto.this_machine import memory_of_machine
+from parallel.auto.this_machine import machine_of_job, memory_of_machine
+from parallel.balance.choose import measured_shares, predicted_shares
 from parallel.job.run import on_root
 from parallel.performance import machine
 
 EVALUATION_BYTES = 1 << 30
-FACTOR = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")
+LEAST_FACTOR = {"slow": 1e-9, "handicap": 1}
 
 # The options that belong to an optimizer, with their defaults.
 DEFAULTS = {
@@ -43,23 +45,60 @@ def complete(args):
         raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
     if args.patience and not args.validation:
         raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
+    if args.shares == "auto" and args.memory and args.grid != "auto":
+        raise ValueError("--shares auto does not look at --memory, which is for the planner: leave one of them out")
     if args.profile and not args.report:
         raise ValueError("--profile needs --report FILE.json, into which it goes")
 
 
-def simulation(args, comm):
-    """(the Machine to simulate or None, the factor by which this rank computes more slowly). ValueError for bad options."""
-    slow = {}
-    for word in args.slow.split(",") if args.slow else ():
-        rank, _, factor = word.partition("=")
-        if not rank.isdecimal() or int(rank) >= comm.size or not FACTOR.fullmatch(factor) or not float(factor):
-            raise ValueError(f"--slow {args.slow}: '{word}' is not RANK=FACTOR with a rank below {comm.size}, such as 0=1.5")
-        slow[int(rank)] = float(factor)
-    if slow and not args.simulate:
-        raise ValueError("--slow needs --simulate MACHINE")
+def simulation(args):
+    """The Machine to simulate; None if there is none. ValueError for options that do not go together."""
+    if args.slow and not args.simulate:
+        raise ValueError("--slow needs --simulate MACHINE; --handicap slows down real ranks")
+    if args.handicap and args.simulate:
+        raise ValueError("--handicap slows down real ranks: with --simulate use --slow")
     if args.simulate and args.reduction == "auto":
         args.reduction = "plain"
-    return args.simulate and machine.read(args.simulate), slow.get(comm.rank, 1.0)
+    return args.simulate and machine.read(args.simulate)
+
+
+def slowdowns(option, text, ranks):
+    """For each rank (factor, step): it computes `factor` times as slowly from that training step on.
+
+    option, text: the name and the value of --slow or --handicap. ValueError if the text does not fit.
+    """
+    found = dict.fromkeys(range(ranks), (1.0, 0))
+    for word in text.split(",") if text else ():
+        match = SLOWDOWN.fullmatch(word)
+        if not match or int(match[1]) >= ranks or float(match[2]) < LEAST_FACTOR[option]:
+            raise ValueError(
+                f"--{option} {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor of "
+                f"at least {LEAST_FACTOR[option]}, such as 0=1.5 or 0=2@100"
+            )
+        found[int(match[1])] = float(match[2]), int(match[4] or 0)
+    return list(found.values())
+
+
+def balance(args, serial, grid, plan, model, slow, handicap):
+    """The Balance of the ranks where --shares auto or --rebalance needs it, else None. Collective.
+
+    grid: a ProcessGrid. model: the Machine of a simulation or None. slow: what `slowdowns` returned for the simulation.
+    handicap: the Handicap of this rank or None.
+    """
+    if args.shares != "auto" and not args.rebalance:
+        return None
+    if model:
+        speeds = [1.0 if step else 1 / factor for factor, step in slow]
+        return predicted_shares(serial, grid.sizes, plan, args.batch_size, model, speeds)
+    return measured_shares(serial, grid, plan, args.batch_size, machine_of_job(grid.comm), handicap)
+
+
+def in_words(proposal):
+    """A line about an entry of the log of a Rebalancer."""
+    slowness = ", ".join(f"{factor:.2f}" for factor in proposal["slowness"])
+    changes = [f"{name}: {shares} -> {proposal['proposed'][name]}" for name, shares in proposal["shares"].items()]
+    did = f"adopted in {proposal['took']:.3g} s" if proposal["adopted"] else "not adopted"
+    return f"step {proposal['step']}: slowness of the ranks {slowness}; {'; '.join(changes)}: {did}, {proposal['reason']}"
 
 
 def make_optimizer(args, net, steps):

@@ -11,6 +11,7 @@ from nn.device import is_cpu
 from nn.sequential import Sequential
 from parallel.auto.reductions import choose_reduction
 from parallel.auto.this_machine import machine_of_job
+from parallel.balance.choose import measured_shares
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.performance.planner import BATCH_SIZE, Planner
@@ -55,12 +56,24 @@ def parallelize_unallocated(
     sharded: whether each rank updates only its shard of the parameters; None means only if the reduction is "shared".
     float16_gradients: whether gradients are sent in float16.
     shares: {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
-    channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal.
+    channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto": every
+    rank is timed, and the shares are those with which the slowest one is the fastest (`parallel/balance/choose.py`).
     owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
     consecutive: `Partition.owned` makes one from the rank of the axis model that has each output.
     batch_size, memory, machine: for the planner: the samples in a global minibatch, the bytes that a rank may use (by default
     what the machine has), and a Machine (by default the one that this job runs on, which is measured if that is unknown).
     """
+    auto_shares = isinstance(shares, str) and shares == "auto"
+    grid, plan = grid_and_plan(net, grid, plan, batch_size, memory, machine, None if auto_shares else shares)
+    if auto_shares:
+        found = measured_shares(net, grid, plan, batch_size, machine or machine_of_job(grid.comm))
+        shares, owners = found.shares, found.owners
+    make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
+    return distribute(net, grid, plan, make_reduction, shares, owners)
+
+
+def grid_and_plan(net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None):
+    """(the ProcessGrid, the text of the plan) that these arguments of `parallelize_unallocated` stand for. Collective."""
     end_job_when_uncaught()
     _check_serial(net)
     grid, plan = _grid_or_text(grid), _plan_text(plan)
@@ -68,8 +81,7 @@ def parallelize_unallocated(
         grid, plan = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
-    return distribute(net, grid, "fewest-bytes" if plan is None else plan, make_reduction, shares, owners)
+    return grid, "fewest-bytes" if plan is None else plan
 
 
 def _check_serial(net):

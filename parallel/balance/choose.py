@@ -15,13 +15,16 @@ from parallel.balance.exact import fastest_shares
 from parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
 from parallel.balance.problems import RankCosts, of_sizes
 from parallel.grid.process_grid import places
+from parallel.performance.machine import Machine
 from parallel.placement.partition import Partition
 from parallel.placement.place_network import checked
 from parallel.placement.plans import CHOSEN
 
 RULES = "even", "constant", "function"
 FIRST = 8  # so many shares, evenly apart, are measured first
+WHAT = {"batch": "samples", "height": "rows"}  # what the ranks of an axis share
 STEP = 16  # kernels of BLAS have steps at multiples of this: those next to a chosen share are measured as well
+LEAST = 1e-12  # seconds, instead of none
 ROUNDS = 4  # how often shares are measured and chosen, at most
 
 
@@ -65,7 +68,9 @@ class Chosen:
         for rank, share in enumerate(self.function):
             if not share:
                 least = float((self.computing + self.sending)[rank, 1:].min(initial=np.inf))
-                why = f"takes {least * 1e3:.4g} ms even for its fastest share" if least > slowest else "would make nothing faster"
+                why = (
+                    f"takes {least * 1e3:.4g} ms even for its fastest share" if least > slowest else "would make nothing faster"
+                )
                 yield f"rank {rank} of the axis {self.axis} is left out: it {why}; the others need {slowest * 1e3:.4g} ms"
 
 
@@ -73,10 +78,11 @@ class Chosen:
 class Balance:
     """The shares of a network on a grid.
 
-    chosen: a list with a Chosen for each Problem. speeds: {axis: the relative speed of each of its ranks, at an even share; the
-    slowest one has 1}, which Marques calls performance values.
+    machine: the Machine that said what communication costs. chosen: a list with a Chosen for each Problem. speeds: {axis: the
+    relative speed of each of its ranks at an even share; the slowest one has 1}, which Marques calls performance values.
     """
 
+    machine: Machine
     chosen: list
     speeds: dict
 
@@ -95,21 +101,21 @@ class Balance:
         for axis, speeds in self.speeds.items():
             yield f"speeds along {axis}: {', '.join(f'{speed:.3g}' for speed in speeds)}"
         for one in self.chosen:
-            yield f"{one.total} samples" if one.axis != CHOSEN else f"{one.total} outputs of layer {one.name}"
+            yield f"{one.total} {WHAT.get(one.axis) or f'outputs of layer {one.name}'} along {one.axis}"
             for rule in RULES:
                 shares = getattr(one, rule)
                 yield f"  {rule:<8}  slowest rank {one.slowest(shares) * 1e3:8.4g} ms  shares {', '.join(map(str, shares))}"
             yield from one.left_out()
 
 
-def measured_shares(net, grid, plan, batch_size, machine, observer=None):
+def measured_shares(net, grid, plan, batch_size, machine, handicap=None):
     """The Balance for the ranks of a ProcessGrid, measured now. Collective.
 
     All ranks time the layers at the same time, each with the same shares. net: a serial Sequential. plan, batch_size: as in
-    `parallelize`. machine: a Machine, which says what communication costs. observer: of every timed pass, such as a Handicap.
+    `parallelize`. machine: a Machine, which says what communication costs. handicap: that of this rank.
     """
     _, shape = checked(net)
-    costs = RankCosts(net, grid.sizes, grid.coordinates, plan, batch_size, machine, MeasuredSeconds(net, shape, observer))
+    costs = RankCosts(net, grid.sizes, grid.coordinates, plan, batch_size, machine, MeasuredSeconds(net, shape, handicap))
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.sizes)
 
 
@@ -133,9 +139,10 @@ def balance(costs, gather, sizes):
     to the rows of all ranks, in rank order; it is called equally often on all ranks.
     """
     even = gather(np.array([[one.even_seconds()] for one in costs]))
-    speeds = {axis: along(axis, even, sizes)[:, 0] for axis, ranks in sizes.items() if ranks > 1}
-    speeds = {axis: tuple((seconds.max() / seconds).tolist()) for axis, seconds in speeds.items()}
-    return Balance([solved(number, costs, gather, sizes) for number in range(len(costs[0].problems))], speeds)
+    slowest = {axis: along(axis, even, sizes)[:, 0] for axis, ranks in sizes.items() if ranks > 1}
+    speeds = {axis: tuple((of.max() / np.maximum(of, LEAST)).tolist()) for axis, of in slowest.items()}
+    chosen = [solved(number, costs, gather, sizes) for number in range(len(costs[0].problems))]
+    return Balance(costs[0].machine, chosen, speeds)
 
 
 def along(axis, rows, sizes):
@@ -163,7 +170,7 @@ def solved(number, costs, gather, sizes):
             np.stack([np.interp(everywhere, shares, [known[share][rank, what] for share in shares]) for rank in range(ranks)])
             for what in (0, 1)
         ]
-        speeds = 1 / np.maximum(functions[0][:, min(same, total)], 1e-12)
+        speeds = 1 / np.maximum(functions[0][:, min(same, total)], LEAST)
         constant = Partition.weighted(total, tuple(speeds.tolist())).sizes
         best = Chosen(problem.axis, problem.name, total, *functions, Partition.even(total, ranks).sizes, constant)
         near = {near for share in best.function if share for near in (share, share // STEP * STEP, -(-share // STEP) * STEP)}

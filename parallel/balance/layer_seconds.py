@@ -1,7 +1,7 @@
 """The seconds that a rank computes a block of a layer: measured by running it, or predicted by the cost model.
 
-Marques 2016 (section 4.1.2) times one convolution on every device, with random numbers, and takes its speed to be a constant. Here
-blocks of several sizes are timed, because kernels have steps: twice the share seldom takes exactly twice the time.
+Marques 2016 (section 4.1.2) times one convolution on every device, with random numbers, and takes its speed to be a constant.
+Here blocks of several sizes are timed, because kernels have steps: twice the share seldom takes exactly twice the time.
 """
 
 import time
@@ -12,6 +12,7 @@ from nn import Context, Sequential
 from nn.device import synchronise, to_device
 from nn.sequence import shapes
 from parallel.performance.workload import Workload
+from parallel.placement.placements import H
 from parallel.placement.plans import weighted
 
 RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
@@ -29,45 +30,48 @@ class LayerSeconds:
         self.inputs = {layer: before for layer, before, _ in shapes(net.layers, shape)}
         self._known = {}
 
-    def seconds(self, layer, inputs, outputs, samples):
+    def seconds(self, layer, inputs, outputs, samples, rows=1.0):
         """Seconds of a training step's passes over the block with so many inputs and outputs of a layer, for so many samples.
 
+        rows: the part of the rows of the layer's images; of a layer without images it is a part of the samples.
         The first layer with weights computes no gradient of its input.
         """
-        key = layer, inputs, outputs, samples
+        key = layer, inputs, outputs, samples, rows
         if key not in self._known:
-            self._known[key] = self.of_block(*key) if inputs and outputs and samples else 0.0
+            held = slice(0, outputs)
+            block, shape = layer.block(slice(0, inputs), held, held), (*self.inputs[layer][:-1], inputs)
+            if layer.takes_images:
+                here = layer.window.outputs(H, shape[0])
+                shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
+            else:
+                samples, here = round(samples * rows), 1
+            empty = not (inputs and outputs and samples and round(here * rows))
+            self._known[key] = 0.0 if empty else self.of_block(block, (samples, *shape), layer is self.layers[0])
         return self._known[key]
 
-    def of_block(self, layer, inputs, outputs, samples):
-        """What `seconds` returns, for a block that is not empty."""
+    def of_block(self, block, shape, is_first):
+        """What `seconds` returns. block: a new layer that is the block. shape: of its input. is_first: see there."""
         raise NotImplementedError
-
-    def block(self, layer, inputs, outputs):
-        """(a new layer that is this block, the shape of a sample of its input)."""
-        held = slice(0, outputs)
-        block = layer.block(slice(0, inputs), held, held)
-        return block, (*self.inputs[layer][:-1], inputs)
 
 
 class MeasuredSeconds(LayerSeconds):
-    """Measured on this rank by running the blocks on random numbers. Ranks that compute at the same time in training should also
-    measure at the same time.
+    """Measured on this rank by running the blocks on random numbers.
 
-    observer: an Observer of every pass, such as a `Handicap`, or None.
+    Ranks that compute at the same time in training should also measure at the same time.
+
+    handicap: the Handicap of this rank, or None.
     """
 
-    def __init__(self, net, shape, observer=None):
+    def __init__(self, net, shape, handicap=None):
         super().__init__(net, shape)
-        self.observer = observer
+        self.handicap = handicap
 
-    def of_block(self, layer, inputs, outputs, samples):
-        block, shape = self.block(layer, inputs, outputs)
-        net, context, is_first = Sequential([block], dtype=self.net.dtype), Context(), layer is self.layers[0]
-        if self.observer:
-            net.observe(self.observer)
+    def of_block(self, block, shape, is_first):
+        net, context = Sequential([block], dtype=self.net.dtype), Context()
+        if self.handicap:
+            self.handicap.slow_down(net)
         random = np.random.default_rng(0)
-        x = to_device(random.standard_normal((samples, *shape)).astype(net.dtype))
+        x = to_device(random.standard_normal(shape).astype(net.dtype))
         dy = to_device(random.standard_normal(net.forward(x, context).shape).astype(net.dtype))
 
         def passes():
@@ -91,10 +95,9 @@ class PredictedSeconds(LayerSeconds):
         super().__init__(net, shape)
         self.machine, self.ranks, self.speed = machine, ranks, speed
 
-    def of_block(self, layer, inputs, outputs, samples):
-        block, shape = self.block(layer, inputs, outputs)
+    def of_block(self, block, shape, is_first):
         itemsize = self.net.dtype.itemsize
-        workload = Workload((samples, *shape), samples, itemsize)
-        workload.first = layer is self.layers[0]
+        workload = Workload(shape, shape[0], itemsize)
+        workload.first = is_first
         workload.go([block])
         return sum(work.seconds(self.machine, self.ranks, itemsize) for work in workload.works) / self.speed

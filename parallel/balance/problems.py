@@ -2,7 +2,8 @@
 
 Along the axis `model` every Linear or Conv2d whose outputs are sharded (choice "out") is a problem of its own: its neurons or
 kernels are divided as its kernels run best. A layer with the choice "in" that takes those outputs as they are divided is part
-of the same problem. Along the axis `batch` there is one problem: the samples of a minibatch, which pass through all layers.
+of the same problem. Along the axis `batch` there is one problem: the samples of a minibatch, which pass through all layers; and
+along the axis `height` one: the rows of the images.
 """
 
 from collections.abc import Callable
@@ -19,15 +20,14 @@ from parallel.placement.placements import C, Shard
 from parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
 from parallel.placement.redistribute import Redistribute
 
-SAMPLES = "samples"  # the name of the problem along the axis batch; the others are named after their layers
-
 
 @dataclass(frozen=True)
 class Problem:
-    """axis: whose ranks share. name: of the layer, or SAMPLES. total: how many kernels, neurons or samples there are.
+    """axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
+    neurons, samples or rows there are.
 
-    computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a training
-    step, and the predicted seconds in which it sends and receives what it computed.
+    computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a
+    training step, and the predicted seconds in which it sends and receives what it computed.
     """
 
     axis: str
@@ -56,19 +56,24 @@ class RankCosts:
         self.problems = self._of_outputs(net) if self.grid.sizes[CHOSEN] > 1 else []
         if self.grid.sizes["batch"] > 1:
             self.problems.append(self._of_samples(batch_size))
+        if self.grid.sizes["height"] > 1:
+            rows = self.placed.input.sample_shape[0] if any(layer.takes_images for layer in net.leaves()) else self.samples
+            computing = lambda share: self._all_layers(self.samples, share / rows)  # noqa: E731
+            self.problems.append(Problem("height", "height", rows, computing, lambda share: 0.0))  # halos do not depend on it
 
     def even_seconds(self):
         """Seconds that this rank computes in the layers with weights in a step, with an even share along every axis."""
-        return self._all_layers(self.samples)
+        return self._all_layers(self.samples, 1 / self.grid.sizes["height"])
 
-    def _all_layers(self, samples):
-        return sum(self.layer_seconds.seconds(layer, *self.blocks[name], samples) for name, layer in self.layers.items())
+    def _all_layers(self, samples, rows):
+        return sum(self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows) for name, layer in self.layers.items())
 
     def _of_samples(self, batch_size):
         moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
         ways = [(move, *way) for move in moves for way in move.ways.values()]
         sending = lambda share: sum(self._seconds(*way, share) for way in ways)  # noqa: E731
-        return Problem("batch", SAMPLES, batch_size, self._all_layers, sending)
+        computing = lambda share: self._all_layers(share, 1 / self.grid.sizes["height"])  # noqa: E731
+        return Problem("batch", "batch", batch_size, computing, sending)
 
     def _of_outputs(self, net):
         """One Problem for each layer outside of branches whose outputs are sharded."""

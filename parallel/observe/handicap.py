@@ -12,16 +12,20 @@ class Handicap(SpanObserver):
 
     After each pass of a layer, the loss or the optimizer it sleeps for (factor - 1) times what that pass computed, so that the
     rank works for 1 / factor of the time: a duty cycle. Communication is not slowed down. A profile, a trace or a timer that
-    observes the network after it sees the slower rank. net: a Sequential or a ParallelSequential. factor: at least 1.
+    observes the network after it sees the slower rank. factor: at least 1.
     """
 
-    def __init__(self, net, factor, first=0):
-        super().__init__(net)
-        self.factor, self.first = factor, first
-        self._owed = self._paused = 0.0
+    clock = staticmethod(time.perf_counter)
 
-    def timer(self):
-        return time.perf_counter
+    def __init__(self, factor, first=0):
+        super().__init__(None)
+        self.factor, self.first = factor, first
+        self._owed = 0.0
+
+    def slow_down(self, net):
+        """Slow down the passes of a Sequential or ParallelSequential from now on, and no longer those of an earlier one."""
+        self.net = net
+        net.observe(self)
 
     def record(self, span):
         _, start, stop, inner, step = span

@@ -28,18 +28,18 @@ class VirtualTime(Observer):
     """The virtual clock of one rank. It replaces the clock of the grid's tally as long as the network exists.
 
     net: a ParallelSequential, whose passes advance the clock from now on. machine: a Machine. slow: the factor by which this
-    rank computes more slowly than the machine file says. All times are in seconds.
+    rank computes more slowly than the machine file says, from training step `first` on. All times are in seconds.
     Raises ValueError for a network that cannot be simulated: reductions other than plain and overlap, float16, several nodes.
     """
 
     progresses = False
 
-    def __init__(self, net, machine, slow=1.0):
+    def __init__(self, net, machine, slow=1.0, first=0):
         if str(net.reduction).split(":")[0] not in ("plain", "overlap") or net.reduction.float16_gradients:
             raise ValueError(f"reduction {net.reduction} can not be simulated: use plain or overlap:KIB, in float32 or float64")
         if any(isinstance(layer, GatheredLinear) for layer in net.layers):
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
-        self.net, self.machine, self.slow = net, machine, slow
+        self.net, self.machine, self.slow, self.first = net, machine, slow, first
         self.time = self.link = 0.0  # now, and when the last non-blocking collective ended
         self.workloads, self.groups, self.batch_size = {}, {}, None
         self._open = []  # for each pass under way: [layer or loss, share of its time that has passed]
@@ -77,7 +77,7 @@ class VirtualTime(Observer):
 
     def passes(self, seconds):
         """Advance the clock. seconds: the computing time of a rank that is no straggler."""
-        self.time += self.slow * seconds
+        self.time += seconds * (self.slow if self.net.step >= self.first else 1.0)
 
     def price(self, thing, phase, batch_size):
         """Seconds of a pass of a layer or a loss. batch_size: of the global minibatch."""
@@ -107,6 +107,9 @@ class VirtualTime(Observer):
             workload.step(net.layers, grid)
             self.workloads[batch_size] = workload
         return self.workloads[batch_size]
+
+    def relocated(self, relocation):
+        self.workloads.clear()
 
     # ----- communicating
 

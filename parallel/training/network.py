@@ -47,19 +47,19 @@ class ParallelSequential(Sequential):
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
-        self.grid, self.reduction = grid, None
-        self.adopt(placed, make_reduction)
+        self.grid, self.reduction, self._make_reduction = grid, None, make_reduction
+        self.adopt(placed)
 
-    def adopt(self, placed, make_reduction):
-        """Become another placing of the same network, which has no memory yet. The observers stay.
+    def adopt(self, placed):
+        """Become this placing of the network, which has no memory yet. The observers stay.
 
-        `parallel/training/relocation.py` does this, and moves the arrays. placed, make_reduction: as for the class.
+        `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
         """
         if self.reduction is not None:
             self.forget(self.reduction)
         self.set_layers(placed.layers)
         self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
-        self.reduction = make_reduction(self)
+        self.reduction = self._make_reduction(self)
 
     def arrange(self, layers):
         """The layers unchanged: placing has already given them their order and the names of the serial layers."""

@@ -17,16 +17,16 @@ class Relocation:
     told, so that they can move arrays of their own with `flat` and `buffers`.
 
     net: the network, between two training steps; contexts of its earlier layers are of no more use. optimizer: the Optimizer of
-    the network. placed: the new placing, a result of `place`. make_reduction: a function that returns the Reduction.
+    the network. placed: the new placing, a result of `place`.
     """
 
-    def __init__(self, net, optimizer, placed, make_reduction):
+    def __init__(self, net, optimizer, placed):
         self.net = net
         self._before = [(p.layout, p.block_shape) for _, p in net.parameters]
         self._buffers_before = [buffer.layout for _, buffer in net.buffers]
         params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
         state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
-        net.adopt(placed, make_reduction)
+        net.adopt(placed)
         moved = self.flat(params)
         with net.exclusive():
             net.params[...] = moved
@@ -70,7 +70,7 @@ def counted_from_0(layout, axis):
 
 
 def whole_state(net, optimizer):
-    """{name: array laid out as `net.params`} of an optimizer's state, also where each rank updates only its shard. Collective."""
+    """{name: array laid out as `net.params`} of an optimizer's state, also if each rank updates only its shard. Collective."""
     found = {}
     for name, owned in {**optimizer.state_arrays(), "": None}.items():
         whole, start = xp.zeros(net.size, net.dtype), 0

@@ -11,7 +11,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = "nn", "parallel", "datasets", "experiments"
-FOLDERS = "auto", "calibration", "training", "observe", "performance", "sync", "placement", "grid", "job"  # from top to bottom
+FOLDERS = (
+    "auto",
+    "balance",
+    "calibration",
+    "training",
+    "observe",
+    "performance",
+    "sync",
+    "placement",
+    "grid",
+    "job",
+)  # from top to bottom
 
 MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "nn": ("nn",),

@@ -14,7 +14,7 @@ def by_trying_all(seconds):
     found = []
     for shares in product(range(total + 1), repeat=len(seconds)):
         if sum(shares) == total:
-            times = [of[share] for of, share in zip(seconds, shares)]
+            times = [of[share] for of, share in zip(seconds, shares, strict=True)]
             found.append((max(times), sum(np.square(times)), shares))
     slowest = min(time for time, _, _ in found)
     if slowest == np.inf:
@@ -48,7 +48,7 @@ def test_they_are_those_of_an_exhaustive_search():
         shares, slowest = expected
         found = fastest_shares(seconds)
         assert found == list(shares), f"{found} instead of {shares}"
-        assert max(of[share] for of, share in zip(seconds, found)) == slowest
+        assert max(of[share] for of, share in zip(seconds, found, strict=True)) == slowest
         with_zeros += 0 in found
     assert impossible > 20 and with_zeros > 20
 

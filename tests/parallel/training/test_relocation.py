@@ -1,13 +1,10 @@
 """A network that gets other shares while it is trained goes on as the serial network does, whatever it is made of."""
 
-from functools import partial
-
 import numpy as np
 
 from nn import LOSSES, SGD, Linear, Sequential, Tanh
 from nn.observer import Observer
 from parallel import Partition, ProcessGrid, parallelize
-from parallel.auto.reductions import choose_reduction
 from parallel.placement.partition import size
 from parallel.placement.place_network import place
 from parallel.placement.plans import weighted
@@ -18,12 +15,6 @@ from tests.parallel.equality import assert_same, block, micro_batches_of, serial
 from tests.parallel.training.test_random_cases import Case, shares_of
 
 CASES = 84
-
-
-def relocate(net, optimizer, serial_net, plan, options, shares, owners):
-    """Move a network to other shares and owners; the reduction stays as `options` of `parallelize` say."""
-    make_reduction = partial(choose_reduction, options["reduction"], options["sharded"], False)
-    Relocation(net, optimizer, place(serial_net, net.grid, plan, shares, owners), make_reduction)
 
 
 @mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6))
@@ -46,7 +37,7 @@ def test_random_cases_that_are_moved_after_every_step_equal_serial(comm, monkeyp
                     layer.name: Partition.owned(rng.integers(0, model, layer.outputs), model)
                     for layer in weighted(net) if rng.random() < 0.5
                 }  # fmt: skip
-                relocate(net, optimizer, case.network(), case.plan, case.options, shares, owners)
+                Relocation(net, optimizer, place(case.network(), grid, case.plan, shares, owners))
             found = losses, net.state_dict(everywhere=True)
         assert_same(found, expected, 1e-10, case.words)
 
@@ -63,15 +54,14 @@ class Copy(Observer):
 
 @mpi(3)
 def test_what_is_moved_is_what_ranks_lack_and_observers_move_their_own(comm):
-    options = {"reduction": "plain", "sharded": False}
     make = lambda: Sequential([Linear(5, 12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)  # noqa: E731
     with ProcessGrid(comm, model=3) as grid:
-        net = parallelize(make(), grid, "out,in", shares={"model": (1, 1, 1)}, **options)
+        net = parallelize(make(), grid, "out,in", shares={"model": (1, 1, 1)})
         optimizer = SGD(net, lr=0.1, momentum=0.9)
         copy, before = Copy(net), net.state_dict(everywhere=True)
         net.observe(copy)
         grid.tally.clear()
-        relocate(net, optimizer, make(), "out,in", options, {"model": (2, 1, 0)}, None)
+        Relocation(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
         sent = comm.allreduce(sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer == "relocation"))
         # Neurons 4 to 7 were on rank 1 and 8 to 11 on rank 2; rank 0 needs 4 to 7 and rank 1 needs 8 to 11. Each neuron has 5
         # weights and a bias in front of it and 3 weights behind it; they, their velocity and the copy are moved.
@@ -80,5 +70,5 @@ def test_what_is_moved_is_what_ranks_lack_and_observers_move_their_own(comm):
         after = net.state_dict(everywhere=True)
         assert all(np.array_equal(after[name], value) for name, value in before.items())
         grid.tally.clear()
-        relocate(net, optimizer, make(), "out,in", options, {"model": (2, 1, 0)}, None)
+        Relocation(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
         assert not grid.tally.records, "nothing is sent where the shares stay"
