@@ -56,8 +56,8 @@ def options():
     add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
         "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
     add("--shares", metavar="W,W,..", help=AUTO_SHARES_HELP)
-    add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the shares "
-        "where that pays")  # fmt: skip
+    add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the "
+        "shares where that pays")  # fmt: skip
     add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "
         "training step STEP on, by default from the start")  # fmt: skip
     add(

@@ -59,7 +59,7 @@ class Rebalancer:
         self.log, self._took = [], 0.0
 
     def after_step(self):
-        """Call this after each step: it proposes shares if it is time to. Returns a new entry of the log or None. Collective."""
+        """Call this after each step: it proposes shares if it is time to. Returns a new log entry or None. Collective."""
         if self.net.step % self.interval or self.net.step >= self.steps:
             return None
         self.log.append(self._propose())

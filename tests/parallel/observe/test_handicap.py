@@ -1,0 +1,77 @@
+"""A handicap makes a rank pause for the right share of what it computes."""
+
+import numpy as np
+import pytest
+
+from nn import SGD, Linear, Residual, Sequential, SoftmaxCrossEntropy
+from nn.layer import Layer
+from parallel.observe import handicap
+from parallel.observe.handicap import Handicap
+from parallel.observe.span_observer import SpanObserver
+
+
+class Clock:
+    """A clock that advances by what is slept, and by what a `Work` computes."""
+
+    def __init__(self):
+        self.time = self.slept = 0.0
+
+    def perf_counter(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.time += seconds
+        self.slept += seconds
+
+
+class Work(Layer):
+    """A layer that computes for 10 ms in forward and for 20 ms in backward."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def forward(self, x, context):
+        self.clock.time += 0.01
+        return x
+
+    def input_gradient(self, dy, context):
+        self.clock.time += 0.02
+        return dy
+
+
+class Spans(SpanObserver):
+    """What the passes took, without what passes within them took."""
+
+    def __init__(self, net, clock):
+        super().__init__(net)
+        self.clock, self.seconds = clock.perf_counter, 0.0
+
+    def record(self, span):
+        _, start, stop, inner, _ = span
+        self.seconds += stop - start - inner
+
+
+def trained(monkeypatch, factor, first=0, steps=3):
+    """(seconds slept in each step, seconds that a later observer saw in all) of a network that computes 60 ms a step."""
+    clock = Clock()
+    monkeypatch.setattr(handicap, "time", clock)
+    monkeypatch.setattr(Handicap, "clock", staticmethod(clock.perf_counter))
+    net = Sequential([Linear(4, 4), Work(clock), Residual([Linear(4, 4), Work(clock)]), Linear(4, 2)])
+    Handicap(factor, first).slow_down(net)
+    spans, optimizer, loss, slept = Spans(net, clock), SGD(net, 0.1), SoftmaxCrossEntropy(), []
+    net.observe(spans)
+    for _ in range(steps):
+        before = clock.slept
+        net.learn(np.ones((5, 4), np.float32), np.zeros(5, int), loss, optimizer)
+        slept.append(clock.slept - before)
+    return slept, spans.seconds
+
+
+@pytest.mark.parametrize(("factor", "first", "expected"), [(1, 0, [0, 0, 0]), (2, 0, [60, 60, 60]), (3.5, 2, [0, 0, 150])])
+def test_it_sleeps_in_proportion_to_what_was_computed(monkeypatch, factor, first, expected):
+    slept, _ = trained(monkeypatch, factor, first)
+    assert np.multiply(slept, 1e3) == pytest.approx(expected)
+
+
+def test_what_observes_after_it_sees_a_slower_rank(monkeypatch):
+    assert trained(monkeypatch, 5)[1] == pytest.approx(5 * 3 * 0.06)
