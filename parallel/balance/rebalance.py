@@ -6,7 +6,6 @@ predicted time of the old shares is more than 1.1 times that of the new ones, as
 this saves over the remaining steps are more than the move costs.
 """
 
-import time
 from collections import defaultdict
 from statistics import median
 
@@ -145,7 +144,8 @@ class Rebalancer:
 
     def _move(self, placed):
         """Move the network to another placing. Returns the seconds that this took on the slowest rank. Collective."""
-        start = time.perf_counter()
+        now = self.net.grid.tally.clock.now
+        start = now()
         Relocation(self.net, self.optimizer, placed)
-        self._took = self.net.grid.comm.allreduce(time.perf_counter() - start, MPI.MAX)
+        self._took = self.net.grid.comm.allreduce(now() - start, MPI.MAX)
         return self._took
