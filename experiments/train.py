@@ -170,6 +170,8 @@ def main():
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
+    if rebalancer and validation:
+        net.observe(validation)
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")

@@ -3,16 +3,18 @@
 import math
 
 from nn import EarlyStopping
+from nn.observer import Observer
 from parallel import READERS, evaluate
 
 
-class Validation:
+class Validation(Observer):
     """Evaluates a network on held-out samples after each epoch, and keeps its best weights.
 
     net: a ParallelSequential. part: the samples. loss: its name. reader: how the samples reach the ranks.
     patience: epochs without an improvement after which to stop, at least 1; None: never stop, and keep no weights.
 
-    `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating.
+    `evaluate` gives the same loss on every rank, so all ranks take the same decision without communicating. Where the shares of
+    the network change, it must be registered as an observer, so that the best weights move too.
     """
 
     def __init__(self, net, part, loss, reader, batch_size, patience=None):
@@ -28,6 +30,10 @@ class Validation:
         if self.early.see(self.losses[-1]) and self.best is not None:
             self._copy(self._state(), self.best)
         return self.losses[-1]
+
+    def relocated(self, relocation):
+        if self.best is not None:
+            self.best = [relocation.flat(self.best[0]), *relocation.buffers(self.best[1:])]
 
     @property
     def stop(self):

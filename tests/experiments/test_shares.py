@@ -67,6 +67,51 @@ def test_shares_that_do_not_fit_are_refused_once(arguments, words):
     assert finished.status == 2 and finished.stderr.count("train: error: ") == 1 and words in finished.stderr, finished.stderr
 
 
+@pytest.mark.parametrize(
+    ("ranks", "arguments"),
+    [
+        (2, ["--grid", "model=2", "--shares", "auto"]),
+        (3, ["--shares", "auto", "--handicap", "1=3", "--rebalance", "2", "--reduction", "auto"]),
+        (4, ["--grid", "model=2,batch=2", "--shares", "auto", "--handicap", "0=2.5@2,3=2", "--rebalance", "2"]),
+        (1, ["--shares", "auto", "--rebalance", "2"]),
+    ],
+)
+def test_shares_that_are_measured_train_the_same_network(ranks, arguments, serial, tmp_path):
+    found = report(tmp_path / "r.json", ranks, *arguments)
+    assert found["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+    assert found["test_mse"] == pytest.approx(serial["test_mse"], rel=1e-10)
+    steps = [entry["step"] for entry in found["rebalancing"] or []]
+    assert steps == ([2, 4] if "--rebalance" in arguments and ranks > 1 else [])
+
+
+def test_shares_are_changed_in_mid_run_and_early_stopping_keeps_its_weights(tmp_path):
+    """In virtual time, so that decisions repeat. The best weights are those after step 18; rank 1 is slow from step 20 on."""
+    options = ["--net", "mlp:256,256,relu", "--batch-size", "120", "--validation", "0.2", "--patience", "2", "--steps", "27"]
+    options += ["--lr", "0.15", "--schedule", "constant"]
+    serial = report(tmp_path / "serial.json", 1, *options)
+    slow = "--simulate", "cori-haswell", "--slow", "1=4@20", "--shares", "auto", "--rebalance", "5"
+    found = report(tmp_path / "found.json", 2, *options, *slow)
+    assert [entry["step"] for entry in found["rebalancing"] if entry["adopted"]] == [25]
+    assert found["loss"] == pytest.approx(serial["loss"], rel=1e-8)
+    assert found["test_mse"] == pytest.approx(serial["test_mse"], rel=1e-8)
+    assert serial["best_epoch"] == found["best_epoch"] == 2 and len(found["validation"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--handicap", "2=2"], "'2=2' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below 2"),
+        (["--handicap", "0=0.5"], "a factor of at least 1"),
+        (["--handicap", "0=2@"], "'0=2@' is not RANK=FACTOR"),
+        (["--handicap", "0=2", "--simulate", "cori-haswell"], "with --simulate use --slow"),
+        (["--slow", "0=2"], "--slow needs --simulate MACHINE"),
+    ],
+)
+def test_handicaps_that_do_not_fit_are_refused_once(arguments, words):
+    finished = mpiexec(2, [*TRAIN, *arguments], 60)
+    assert finished.status == 2 and finished.stderr.count("train: error: ") == 1 and words in finished.stderr, finished.stderr
+
+
 def test_shares_of_an_unknown_axis_or_one_that_is_named_twice_are_refused():
     for text, words in (("depth=1:2", "axis depth"), ("batch=1:2,batch=1:2", "names an axis twice")):
         with pytest.raises(ValueError, match=words):
@@ -75,6 +120,18 @@ def test_shares_of_an_unknown_axis_or_one_that_is_named_twice_are_refused():
 
 def explained(*arguments):
     return program("experiments.explain", "--net", "mlp:512,512,relu", "--ranks", 4, *arguments)
+
+
+def test_explain_shows_the_shares_of_unequal_ranks_by_each_rule():
+    grid = "--grid", "model=4", "--plan", "out"
+    lines = explained(*grid, "--speeds", "3,2,1.5,1").stdout.splitlines()
+    at = lines.index("Ranks of the speeds 3, 2, 1.5, 1: predicted")
+    assert lines[at + 1].startswith("speeds along model: ") and lines[at + 2] == "512 outputs of layer 0 along model"
+    assert [line.split()[0] for line in lines[at + 3 : at + 6]] == ["even", "constant", "function"]
+    assert lines[at + 3].endswith("shares 128, 128, 128, 128")
+    for arguments, words in (((*grid, "--speeds", "3,2"), "2 numbers for 4 ranks"), (("--speeds", "3,2,1,1"), "name it with")):
+        refused = explained(*arguments)
+        assert refused.returncode == 2 and words in refused.stderr
 
 
 def test_explain_prices_the_rank_with_the_largest_share():
