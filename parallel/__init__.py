@@ -1,6 +1,8 @@
 """The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
 
 from parallel.auto.parallelize import parallelize, parallelize_unallocated
+from parallel.balance.choose import measured_shares
+from parallel.balance.rebalance import Rebalancer
 from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.observe.profile import Profile
@@ -20,6 +22,7 @@ __all__ = [
     "ParallelSequential",
     "Partial",
     "ProcessGrid",
+    "Rebalancer",
     "Profile",
     "Redistribute",
     "Replicate",
@@ -28,6 +31,7 @@ __all__ = [
     "evaluate",
     "parallelize_unallocated",
     "distribute",
+    "measured_shares",
     "parallelize",
     "parse_grid",
     "predict",
