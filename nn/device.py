@@ -107,8 +107,8 @@ def use(name, local_rank=0, tf32=False):
     """Choose the array library of this process.
 
     name: "cpu", "gpu", or "auto" for a GPU if there is one and the CPU otherwise. local_rank: the number of this process
-    among the processes of its machine, to which the GPUs are assigned in turn. tf32: whether a GPU may round the factors of
-    float32 products to 10 bits of mantissa (TensorFloat-32).
+    among the processes of its machine that use GPUs, to which they are assigned in turn. tf32: whether a GPU may round the
+    factors of float32 products to 10 bits of mantissa (TensorFloat-32).
     Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
     """
     global _device
@@ -123,13 +123,17 @@ def use(name, local_rank=0, tf32=False):
 
 
 def gpus():
-    """The number of GPUs that CuPy finds; 0 if CuPy is not installed."""
+    """The GPUs that this process sees, each by an identifier that is unique in its machine: a list.
+
+    It is empty if there is none, or if CuPy is not installed.
+    """
     try:
         import cupy
 
-        return cupy.cuda.runtime.getDeviceCount()
+        runtime = cupy.cuda.runtime
+        return [runtime.getDeviceProperties(number)["uuid"] for number in range(runtime.getDeviceCount())]
     except (ImportError, RuntimeError):  # RuntimeError if there is no driver
-        return 0
+        return []
 
 
 def is_cpu():

@@ -4,7 +4,8 @@ Its Array holds a NumPy array that nobody else sees. Functions take Arrays and n
 comes out; an array of NumPy's among the arguments is a TypeError. Only functions and keywords that CuPy and NumPy share
 are there, and as with CuPy a single element is a 0-d view, memory is not zero at first, and copies are explicit.
 
-GRIDGRAD_TEST_DEVICE=stand-in (or gpu) runs tests on it: see `tests/conftest.py`.
+GRIDGRAD_TEST_DEVICE=stand-in (or gpu) runs tests on it, and GRIDGRAD_TEST_DEVICE=stand-in,cpu runs the tests of ranks in jobs
+whose ranks have different devices: see `tests/conftest.py` and `tests/worker.py`.
 """
 
 import os
@@ -244,9 +245,14 @@ class Device:
         return "stand-in"
 
 
-def name():
-    """The device that the tests run on."""
+def names():
+    """The devices that the ranks of tests run on, as `parallel.grid.devices.use_device` takes them."""
     return os.environ.get("GRIDGRAD_TEST_DEVICE", "cpu")
+
+
+def name():
+    """The device that tests without ranks run on."""
+    return names().split(",")[0]
 
 
 device.KINDS["stand-in"] = Device

@@ -46,7 +46,7 @@ def run_test(world, test):
     try:
         module, function = test.split(":")
         body = getattr(importlib.import_module(module), function).body
-        use_device(world, standin.name())
+        use_device(world, ",".join(standin.names().split(",")[: world.size]))
         with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
             comm = world.Dup()
             body(comm, monkeypatch) if "monkeypatch" in inspect.signature(body).parameters else body(comm)

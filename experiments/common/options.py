@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nn import network_names
 from parallel.auto import reductions
+from parallel.grid import devices
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.job.run import UserError, launched_rank, one_line
 
@@ -151,10 +152,7 @@ def reduction_of(args):
 
 def add_device(parser):
     """Add the options that `parallel.grid.devices.use_device` takes: --device and --tf32."""
-    choices = ("cpu", "gpu", "auto")
-    parser.add_argument(
-        "--device", default="cpu", choices=choices, help="where arrays are kept; auto: on GPUs if every rank sees one"
-    )
+    parser.add_argument("--device", default="cpu", help=devices.HELP)
     parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
 
 

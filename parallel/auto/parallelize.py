@@ -7,11 +7,11 @@ from functools import partial
 
 from mpi4py import MPI
 
-from nn.device import is_cpu
 from nn.sequential import Sequential
 from parallel.auto.reductions import choose_reduction
 from parallel.auto.this_machine import machine_of_job
 from parallel.balance.choose import measured_shares
+from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.performance.planner import BATCH_SIZE, Planner
@@ -115,12 +115,12 @@ def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shar
 
     The arguments are those of `parallelize_unallocated`. A grid or a plan that is not "auto" is kept.
     """
-    if not is_cpu():
-        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
     else:
         comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
+    if len(ranks_on_cpus(comm)) < comm.size:
+        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if sizes:
         check_places(grid, sizes, comm.size)
     if shares and not sizes:

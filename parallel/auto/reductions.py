@@ -2,7 +2,6 @@
 
 import re
 
-from nn.device import is_cpu
 from parallel.auto.fastest_reduction import fastest_reduction
 from parallel.sync.reduction import BlockingReduction, OverlappedReduction
 from parallel.sync.shared_memory import SharedMemoryReduction, has_room
@@ -10,7 +9,8 @@ from parallel.sync.shared_memory import SharedMemoryReduction, has_room
 HELP = (
     "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "
     "backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an "
-    "all-reduce between nodes), or auto: the fastest on this machine, which is measured once and stored"
+    "all-reduce between nodes; on CPUs only), or auto: the fastest on this machine, which is measured once and stored, or "
+    "plain if a rank uses a GPU"
 )
 
 
@@ -19,17 +19,14 @@ def choose_reduction(text, sharded, float16_gradients, net):
 
     text: plain, overlap, overlap:KIB, shared or auto, see HELP. sharded, float16_gradients: see `Reduction` in
     `parallel/sync/reduction.py`; if sharded is None, only "shared" is sharded.
-    Raises ValueError if there is no such reduction, or if it can not be used on this device or with float16 gradients.
+    Raises ValueError if there is no such reduction, or if it can not be used on these devices or with float16 gradients.
     """
     text = str(text)
-    if text == "auto" and not is_cpu():
+    if text == "auto" and not net.grid.on_cpus:
         text = "plain"
-    if text in ("auto", "overlap") and is_cpu():
+    if text in ("auto", "overlap"):
         text = _measured_choice(net, "overlap" if float16_gradients else text)
-    found = re.fullmatch("overlap:([1-9][0-9]{0,8})", text)
-    if (found or text in ("overlap", "shared")) and not is_cpu():
-        raise ValueError(f"--reduction {text} can not sum arrays on a GPU: use --reduction plain with --device gpu")
-    if found:
+    if found := re.fullmatch("overlap:([1-9][0-9]{0,8})", text):
         return OverlappedReduction(net, bool(sharded), float16_gradients, int(found[1]))
     if text == "plain":
         return BlockingReduction(net, bool(sharded), float16_gradients)

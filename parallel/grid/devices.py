@@ -1,24 +1,76 @@
-"""Which device each rank of a job computes on."""
+"""Which device each rank of a job computes on. The ranks of one job may use different ones."""
 
 from mpi4py import MPI
 
 from nn import device
 from parallel.grid.staging import is_cuda_aware
 
+HELP = (
+    "where each rank keeps its arrays: cpu, gpu, auto (GPUs if every rank sees one, else CPUs), hybrid (as many ranks of a "
+    "machine as it has GPUs use one each, the others CPUs), or a list by rank, such as gpu,cpu, which is repeated until every "
+    "rank has a device"
+)
+
 
 def use_device(comm, name, tf32=False):
     """Choose the device of every rank of `comm`. Collective.
 
-    name: "cpu", "gpu", or "auto", which means GPUs if every rank sees one, else CPUs. The ranks of one machine take its GPUs in
-    turn. tf32: whether matrix products on GPUs may round to TensorFloat-32, see `nn.device.use`. Raises ValueError if there is
-    no such device, or if GRIDGRAD_CUDA_AWARE is neither 0 nor 1.
+    name: "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
+    GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the ranks,
+    such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
+    tf32: whether matrix products on GPUs may round to TensorFloat-32, see `nn.device.use`.
+    Raises ValueError, on all ranks, if a rank has no such device, if the list is longer than the number of ranks, or if
+    GRIDGRAD_CUDA_AWARE is neither 0 nor 1.
     """
-    if name == "auto":
-        name = "gpu" if comm.allreduce(device.gpus() > 0, MPI.LAND) else "cpu"
-        tf32 = tf32 and name == "gpu"
-    if name == "gpu":
-        is_cuda_aware()  # raises ValueError for a wrong setting now, rather than in the first collective
+    names = _checked_names(name, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    local_rank = neighbours.rank
+    if name == "auto":
+        own = "gpu" if comm.allreduce(bool(device.gpus()), MPI.LAND) else "cpu"
+    elif name == "hybrid":
+        own = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
+    else:
+        own = names[comm.rank % len(names)]
+    local_rank = neighbours.allgather(own)[: neighbours.rank].count(own)
     neighbours.Free()
-    device.use(name, local_rank, tf32)
+    problem = None
+    try:
+        if own == "gpu":
+            is_cuda_aware()  # raises ValueError for a wrong setting now, rather than in the first collective
+        device.use(own, local_rank, tf32 and (own != "cpu" or name == "cpu"))
+    except ValueError as error:
+        problem = str(error)
+    for found in filter(None, comm.allgather(problem)):
+        raise ValueError(found)
+
+
+def _checked_names(name, ranks):
+    """The words of a list of devices. Raises ValueError if one is unknown or there are more than ranks."""
+    names = name.split(",")
+    unknown = [word for word in names if word not in device.KINDS]
+    if unknown and name not in ("auto", "hybrid"):
+        raise ValueError(
+            f"unknown device '{unknown[0]}' in --device {name}: use cpu, gpu, auto, hybrid, or a list of cpu and gpu by rank, "
+            "such as gpu,cpu"
+        )
+    if len(names) > ranks:
+        raise ValueError(f"--device {name} lists {len(names)} devices, but the number of ranks is {ranks}: leave some out")
+    return names
+
+
+def _with_one_gpu_each(seen):
+    """The device of each rank of a machine, "gpu" or "cpu". seen: for each rank, the GPUs that it sees."""
+    names, taken = [], set()
+    for gpus in seen:
+        free = [gpu for gpu in gpus if gpu not in taken]
+        taken.update(free[:1])
+        names.append("gpu" if free else "cpu")
+    return names
+
+
+def ranks_on_cpus(comm):
+    """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
+
+    What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
+    `nn.device.is_cpu` is about one rank alone.
+    """
+    return [rank for rank, is_cpu in enumerate(comm.allgather(device.is_cpu())) if is_cpu]

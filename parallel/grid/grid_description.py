@@ -29,6 +29,8 @@ class GridDescription:
     share a node; by default all do.
     """
 
+    on_cpus = True  # the cost model predicts no others
+
     def __init__(self, sizes, coordinates=None, ranks_per_node=None):
         self.sizes = {axis: sizes.get(axis, 1) for axis in AXES}
         self.coordinates = dict.fromkeys(AXES, 0) | (coordinates or {})

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.staging import staging
+from parallel.grid.staging import Staging, staging
 from parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
@@ -24,9 +24,10 @@ class Group:
     comm: their communicator. tally: where calls are counted. size, rank: those of the communicator.
 
     All methods that take a `layer` are collective over the group; `layer` is the name under which the tally counts the call.
-    Arrays must be contiguous. Those of the blocking methods may be on the host or on the device; those of the `start_...`
-    methods, which return a Transfer at once, must be on the host unless stated otherwise, and must not be read or written until
-    the Transfer is complete. `counts` are numbers of elements, one for each rank, and may differ and be 0.
+    Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
+    others on the other. Those of the `start_...` methods, which return a Transfer at once, must not be read or written until
+    the Transfer is complete. Of these, sums of arrays on the device always go through the host, because few MPI libraries can
+    sum in a GPU's memory without blocking. `counts` are numbers of elements, one for each rank, and may differ and be 0.
     """
 
     def __init__(self, comm, tally):
@@ -54,12 +55,15 @@ class Group:
             staging.arrived(reached, flat)
 
     def start_all_reduce(self, array, layer):
-        """Begin `all_reduce` of a host array; return a Transfer."""
+        """Begin `all_reduce`; return a Transfer."""
         if self.size == 1:
             return CompletedTransfer()
 
         def steps():
-            yield self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
+            stage = Staging(direct=False)
+            reached = stage.outgoing(array)
+            yield self.comm.Iallreduce(MPI.IN_PLACE, reached, MPI.SUM)
+            stage.arrived(reached, array)
 
         return Transfer(self, layer, "all-reduce", self.bytes_of("all-reduce", array), steps())
 
@@ -95,15 +99,17 @@ class Group:
             staging.arrived(received, out)
 
     def start_reduce_scatter(self, array, counts, space, layer):
-        """Begin a reduce-scatter of a host array that ends with this rank's block of the sum at its place in `array`: a
-        Transfer.
+        """Begin a reduce-scatter that ends with this rank's block of the sum at its place in `array`; return a Transfer.
 
-        array: sum(counts) elements. space: a scratch array of counts[self.rank] elements, into which MPI writes the sum.
+        array: sum(counts) elements. space: a scratch array of counts[self.rank] elements for the sum.
         """
         start = sum(counts[: self.rank])
 
         def steps():
-            yield self.comm.Ireduce_scatter(array, space, counts, MPI.SUM)
+            stage = Staging(direct=False)
+            received = stage.incoming(space)
+            yield self.comm.Ireduce_scatter(stage.outgoing(array), received, counts, MPI.SUM)
+            stage.arrived(received, space)
             array[start : start + space.size] = space
 
         return Transfer(self, layer, "reduce-scatter", self.bytes_of("reduce-scatter", array, space.size), steps())
@@ -147,10 +153,13 @@ class Group:
         return self._tag
 
     def start_all_gather_in_place(self, array, counts, layer):
-        """Begin `all_gather_in_place` on a host array; return a Transfer."""
+        """Begin `all_gather_in_place`; return a Transfer."""
 
         def steps():
-            yield self.comm.Iallgatherv(MPI.IN_PLACE, [array, counts])
+            stage = Staging()
+            reached = stage.outgoing(array)
+            yield self.comm.Iallgatherv(MPI.IN_PLACE, [reached, counts])
+            stage.arrived(reached, array)
 
         sent = self.bytes_of("all-gather", self.own_block(array, counts))
         return Transfer(self, layer, "all-gather", sent, steps())
@@ -171,15 +180,16 @@ class Group:
             staging.arrived(received, out)
 
     def start_exchange(self, blocks, counts, out, out_counts, layer):
-        """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer. Counted as "exchange".
+        """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer.
 
-        The arrays may be on the device. Then no other collective of arrays on the device may begin until it is complete.
+        It is counted as "exchange".
         """
 
         def steps():
-            received = staging.incoming(out)
-            yield self.comm.Ialltoallv([staging.outgoing(blocks), counts], [received, out_counts])
-            staging.arrived(received, out)
+            stage = Staging()
+            received = stage.incoming(out)
+            yield self.comm.Ialltoallv([stage.outgoing(blocks), counts], [received, out_counts])
+            stage.arrived(received, out)
 
         return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, counts[self.rank]), steps())
 

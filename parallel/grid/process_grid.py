@@ -8,6 +8,7 @@ from math import prod
 from mpi4py import MPI
 
 from nn.arguments import whole_number
+from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.group import Group
 from parallel.grid.same_kernels import agree_on_kernels
 from parallel.grid.tally import Tally
@@ -88,10 +89,11 @@ class ProcessGrid:
 
     comm: an MPI communicator. sizes: the number of ranks along each axis; axes left out have size 1.
     Raises ValueError for an unknown axis, if the product of the sizes is not the size of `comm`, or if GRIDGRAD_KERNELS names
-    no table of kernels; otherwise all ranks compute with the table of rank 0.
+    no table of kernels; otherwise all ranks on CPUs compute with the table of the first of them.
     Once a grid was made, an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
 
     sizes: {axis: number of ranks}. coordinates: {axis: coordinate} of this rank. tally: counts this rank's communication.
+    on_cpus: whether all ranks compute on CPUs, in NumPy.
     A grid is a context manager that frees its communicators at the end: see `free`.
     """
 
@@ -101,7 +103,9 @@ class ProcessGrid:
             raise ValueError(f"grid: unknown axes {', '.join(sorted(unknown))}; the axes are {', '.join(AXES)}")
         self.sizes = {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
         check_places(self, self.sizes, comm.size)
-        agree_on_kernels(comm)
+        cpus = ranks_on_cpus(comm)
+        self.on_cpus = len(cpus) == comm.size
+        agree_on_kernels(comm, cpus[0] if cpus else 0)
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))

@@ -6,26 +6,27 @@ from nn.kernels import PRESET, kernels, store, stored, use
 from nn.measure_kernels import announce, measured
 
 
-def agree_on_kernels(comm):
-    """Make all ranks of `comm` use the table of rank 0. Collective.
+def agree_on_kernels(comm, first):
+    """Make all ranks of `comm` use the table of the rank `first`, the first one on a CPU: GPUs need none. Collective.
 
-    If rank 0 has none, all ranks measure at the same time, because they share the memory's bandwidth when they compute, too.
-    Raises ValueError, on all ranks, if rank 0's GRIDGRAD_KERNELS names no table or any rank's GRIDGRAD_BLAS no library.
+    If that rank has none, all ranks on CPUs measure at the same time, because they share the memory's bandwidth when they
+    compute, too.
+    Raises ValueError, on all ranks, if its GRIDGRAD_KERNELS names no table or any rank's GRIDGRAD_BLAS no library.
     """
-    table, own = _table_of_rank_0() if comm.rank == 0 else (None, _problem_of_library())
+    table, own = _own_table() if comm.rank == first else (None, _problem_of_library())
     for problem in filter(None, comm.allgather(own)):
         raise ValueError(problem)
-    table = comm.bcast(table)
+    table = comm.bcast(table, first)
     if table is None:
-        if comm.rank == 0:
+        if comm.rank == first:
             announce()
-        table = comm.bcast(measured())
-        if comm.rank == 0:
+        table = comm.bcast(measured() if is_cpu() else None, first)
+        if comm.rank == first:
             store(table)
     use(table)
 
 
-def _table_of_rank_0():
+def _own_table():
     """(table, problem): this rank's table, None if it must be measured; what is wrong with the variables that say which."""
     try:
         table = kernels()

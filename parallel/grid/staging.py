@@ -31,12 +31,15 @@ def is_cuda_aware(environ=os.environ):
 class Staging:
     """Host buffers for arrays that MPI can not access. Arrays in the host's memory are passed on as they are, without a copy.
 
+    direct: whether arrays in a GPU's memory are passed on, too, if the MPI library accepts them.
+
     A collective sends what `outgoing` returns and receives into what `incoming` returns. Afterwards `arrived` copies what was
     received to the array, possibly asynchronously. That is safe although the buffers are reused: each collective begins by
     synchronising the device.
     """
 
-    def __init__(self):
+    def __init__(self, direct=True):
+        self.direct = direct
         self._buffers = {}  # direction: pinned bytes, which grow when needed and never shrink
 
     def outgoing(self, array):
@@ -58,7 +61,7 @@ class Staging:
 
     @cached_property
     def _direct(self):
-        return is_cuda_aware()
+        return self.direct and is_cuda_aware()
 
     def _passes(self, array):
         return array is None or isinstance(array, np.ndarray) or self._direct
@@ -70,4 +73,4 @@ class Staging:
         return flat[: array.nbytes].view(array.dtype).reshape(array.shape)
 
 
-staging = Staging()  # one for the process: only one collective runs at a time, so all groups share its buffers
+staging = Staging()  # for blocking collectives: only one of them runs at a time, so all groups share its buffers

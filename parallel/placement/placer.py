@@ -5,7 +5,6 @@ from functools import lru_cache, partial
 
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
 from nn.activations import Activation
-from nn.device import is_cpu
 from nn.pool import Pool2d
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
@@ -171,7 +170,7 @@ class Placer:
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
-        if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not is_cpu():
+        if not gathers or block.kind != "linear" or not before.source.partition.is_contiguous or not self.grid.on_cpus:
             return False
         return self.grid.spans_nodes(*(axis for axis in self.at if self.grid.group(axis) is before.group))
 

@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from parallel.grid.staging import Staging
 from parallel.grid.transfer import Transfer
 from parallel.placement.partition import Partition, size
 
@@ -25,34 +26,43 @@ LARGEST = 15  # the scaled numbers are below 2^15; the largest float16 number is
 
 
 def start_float16_all_reduce(group, array, layer):
-    """Begin to sum a host array over the group, in place; return a Transfer. Collective.
+    """Begin to sum an array over the group, in place; return a Transfer. Collective.
 
     All ranks get the same result, bit by bit. layer: the name under which the tally counts it.
     """
     parts, tags = Partition.even(array.size, group.size).parts, (group.next_tag(), group.next_tag())
 
     def steps():
-        yield from _reduce_scatter(group, array, parts, tags[0])
+        stage = Staging(direct=False)
+        on_host = stage.outgoing(array)
+        yield from _reduce_scatter(group, on_host, parts, tags[0])
         records = [_record(part) for part in parts]
         mine = records[group.rank]
-        _encode(array[parts[group.rank]], mine)
+        _encode(on_host[parts[group.rank]], mine)
         yield group.point_to_point([mine] * group.size, records, tags[1])
         for part, record in zip(parts, records):  # this rank's own part too, so that all ranks have the same rounded sums
-            array[part] = _decode(record)
+            on_host[part] = _decode(record)
+        stage.arrived(on_host, array)
 
     others = size(parts[group.rank]) * (group.size - 1)
     return Transfer(group, layer, "all-reduce", _sent(group, parts) + 2 * others, steps())
 
 
 def start_float16_reduce_scatter(group, array, layer):
-    """Begin a reduce-scatter of a host array over the group; return a Transfer. Collective.
+    """Begin a reduce-scatter over the group; return a Transfer. Collective.
 
     Afterwards this rank's part of `array`, in an even partition, holds the sum; the other parts are unchanged.
     layer: the name under which the tally counts it.
     """
-    parts = Partition.even(array.size, group.size).parts
-    steps = _reduce_scatter(group, array, parts, group.next_tag())
-    return Transfer(group, layer, "reduce-scatter", _sent(group, parts), steps)
+    parts, tag = Partition.even(array.size, group.size).parts, group.next_tag()
+
+    def steps():
+        stage = Staging(direct=False)
+        on_host = stage.outgoing(array)
+        yield from _reduce_scatter(group, on_host, parts, tag)
+        stage.arrived(on_host, array)
+
+    return Transfer(group, layer, "reduce-scatter", _sent(group, parts), steps())
 
 
 def _sent(group, parts):
@@ -61,7 +71,7 @@ def _sent(group, parts):
 
 
 def _reduce_scatter(group, array, parts, tag):
-    """The steps of a reduce-scatter, for a Transfer."""
+    """The steps of a reduce-scatter of a host array, for a Transfer."""
     mine = parts[group.rank]
     outgoing, incoming = [_record(part) for part in parts], [_record(mine) for _ in parts]
     for rank, part in enumerate(parts):

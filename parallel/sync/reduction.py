@@ -16,7 +16,7 @@ from collections import defaultdict
 from functools import cached_property
 from itertools import groupby
 
-from nn.device import empty, is_cpu, xp
+from nn.device import empty, xp
 from nn.observer import Observer
 from parallel.grid.group import MAX_ELEMENTS
 from parallel.placement.partition import Partition, common, size, within
@@ -33,7 +33,7 @@ class Reduction:
     gradients and `changed` after it wrote the parameters; at the end `updated`. All are collective over the grid.
 
     net: a ParallelSequential. sharded: whether each rank updates only its shard of the parameters. float16_gradients: whether
-    gradients are sent in float16; ValueError if arrays are on a GPU.
+    gradients are sent in float16.
     sharers: the number of ranks that use one copy of the parameters together, in shared memory.
     accumulated: the sum of the gradients of earlier micro-batches of this step, shaped as `net.grads`; None before the first.
     """
@@ -43,8 +43,6 @@ class Reduction:
     def __init__(self, net, sharded=False, float16_gradients=False):
         self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
         self.accumulated = None
-        if float16_gradients and not is_cpu():
-            raise ValueError("gradients on a GPU can not be sent in float16: use --device cpu, or no --reduce-dtype float16")
 
     def allocate(self, size):
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""

@@ -8,6 +8,7 @@ import numpy as np
 from nn import LOSSES, Context
 from nn.device import to_device
 from parallel import parallelize
+from parallel.grid.devices import ranks_on_cpus
 from parallel.placement.partition import Partition, size
 from parallel.training.steps import accumulated_step
 
@@ -19,6 +20,11 @@ def grids(ranks, axes=("batch", "model")):
     """All grids of `ranks` places over the axes."""
     sizes = product(range(1, ranks + 1), repeat=len(axes))
     return [dict(zip(axes, places, strict=True)) for places in sizes if prod(places) == ranks]
+
+
+def on_cpus(comm):
+    """Whether all ranks compute on CPUs. Collective."""
+    return len(ranks_on_cpus(comm)) == comm.size
 
 
 def serial(net, optimizer, loss, batches, micro_batches=1):

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from nn import Conv2d, Flatten, Linear, Sequential, gemm, kernels
-from nn.device import is_cpu
 from nn.kernel_table import to_json
 from nn.shipped_kernels import SHIPPED
 from parallel import ProcessGrid, parallelize
 from parallel.grid import same_kernels
+from parallel.grid.devices import use_device
 from tests.mpi import mpi
+from tests.parallel.equality import on_cpus
 
 TABLES = [SHIPPED["Skylake-X"], kernels.PLAIN, SHIPPED["Zen 4"], SHIPPED["Sapphire Rapids"]]
 
@@ -47,7 +48,7 @@ def test_tables_that_were_in_use_before(comm):
 
 @mpi(1, 2, 3)
 def test_measurements_that_differ_by_rank(comm, monkeypatch):
-    if not is_cpu():
+    if not on_cpus(comm):
         return
     stored, measured = [], []
 
@@ -69,6 +70,21 @@ def test_measurements_that_differ_by_rank(comm, monkeypatch):
     with ProcessGrid(comm, batch=comm.size):
         check_all_equal(comm, TABLES[2])
     assert len(measured) == 1
+
+
+@mpi(3)
+def test_the_table_of_the_first_cpu_counts(comm, monkeypatch):
+    """Ranks on a device measure nothing."""
+    measured = []
+    monkeypatch.setattr(same_kernels, "measured", lambda: measured.append(comm.rank) or TABLES[comm.rank])
+    monkeypatch.setattr(same_kernels, "stored", lambda: None)
+    monkeypatch.setattr(same_kernels, "store", lambda table: None)
+    monkeypatch.setattr(same_kernels, "announce", lambda: None)
+    use_device(comm, "stand-in,cpu,cpu")
+    kernels.use(kernels.PRESET)
+    with ProcessGrid(comm, batch=comm.size):
+        check_all_equal(comm, TABLES[1])
+    assert measured == [comm.rank] * (comm.rank > 0)
 
 
 @mpi(1, 2)

@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 
 from nn import SGD, Linear, ReLU, Sequential
-from nn.device import is_cpu
 from parallel import ProcessGrid
 from parallel.calibration.measure import trials
 from parallel.grid.collectives import COLLECTIVES
@@ -14,7 +13,7 @@ from parallel.observe.timeline import last_needed
 from parallel.performance.cost import Cost
 from parallel.placement.plans import CHOICES
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, parallel, serial
+from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
 from tests.parallel.performance.test_cost import compare, dense, images
 from tests.parallel.performance.test_simulation import MACHINE, step_seconds, wide
 from tests.parallel.placement import ring_layer
@@ -54,7 +53,7 @@ def test_its_bytes_are_those_that_are_priced(comm, monkeypatch):
 
 @mpi(2, 3, 4)
 def test_its_virtual_time_is_its_price(comm, monkeypatch):
-    if not is_cpu():
+    if not on_cpus(comm):
         return  # simulations compute on the host
     know(monkeypatch)
     with ProcessGrid(comm, model=comm.size) as grid:

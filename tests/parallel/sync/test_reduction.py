@@ -7,10 +7,9 @@ import pytest
 
 from experiments.benchmarks import bench_sums
 from nn import LOSSES, SGD, Adam, BatchNorm, Context, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
-from nn.device import is_cpu
 from nn.kernels import kernels
 from parallel import ProcessGrid, parallelize, train_step
-from parallel.auto import reductions
+from parallel.grid.devices import use_device
 from parallel.grid.transfer import Transfer
 from parallel.placement import volume
 from parallel.placement.partition import Partition
@@ -69,9 +68,9 @@ def image_net(dtype=np.float64):
 def check(comm, net, shape, axes, plans, optimizer, micro_batches=1):
     expected = serial(net(), optimizer, "mse", batches(shape), micro_batches)
     for sizes, plan, (name, options) in product(grids(comm.size, axes), plans, REDUCTIONS.items()):
-        if not is_cpu() and not name.startswith("plain"):
-            continue  # the others need memory that MPI reaches: refused, see below
         with ProcessGrid(comm, **sizes) as grid:
+            if name.startswith("shared") and not grid.on_cpus:
+                continue  # refused, see below
             found = parallel(net(), grid, plan, optimizer, "mse", batches(shape), micro_batches, **options)
         assert_same(found, expected, 1e-10, f"{name} {sizes} {plan}")
 
@@ -235,13 +234,17 @@ def test_no_room_in_memory_is_said_by_all(comm):
 
 
 @mpi(2)
-def test_on_a_device_all_but_plain_is_refused(comm, monkeypatch):
-    monkeypatch.setattr(reductions, "is_cpu", lambda: False)
+def test_one_gpu_is_enough_to_refuse_shared_memory(comm):
+    """All ranks agree, though only one of them is on a device."""
+    use_device(comm, "cpu,stand-in")
     with ProcessGrid(comm, batch=2) as grid:
+        assert not grid.on_cpus
         assert str(parallelize(mlp_net(), grid, reduction="auto").reduction) == "plain"
-        for name in ("overlap", "overlap:4", "shared"):
-            with pytest.raises(ValueError, match=f"--reduction {name} can not sum arrays on a GPU"):
-                parallelize(mlp_net(), grid, reduction=name)
+        with pytest.raises(ValueError, match="--reduction shared needs all ranks on CPUs: use plain or overlap"):
+            parallelize(mlp_net(), grid, reduction="shared")
+        for options in ({"grid": "auto"}, {"grid": grid, "plan": "auto"}):
+            with pytest.raises(ValueError, match="the planner can not predict GPUs"):
+                parallelize(mlp_net(), **options)
 
 
 @mpi(2)

@@ -3,14 +3,14 @@
 import numpy as np
 
 from nn import LOSSES, BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
-from nn.device import is_cpu, to_device, to_host
+from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.placer import GlobalBatchNorm
 from parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, block, grids
+from tests.parallel.equality import RANKS, block, grids, on_cpus
 
 PARTS = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
 SCHEDULES = [  # F: forward, B: backward, I: the input's gradients alone, W: the parameters' alone; the last B or W is marked
@@ -99,8 +99,6 @@ def test_gradients_do_not_depend_on_the_order(comm):
 
 @mpi(2, 3, 5, 8)
 def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(comm):
-    if not is_cpu():
-        return  # refused there
     with ProcessGrid(comm, batch=comm.size) as grid:
         expected, *_ = gradients(grid, dense, (7,), IN_TURN)
         for schedule in (IN_TURN, *SCHEDULES):
@@ -110,7 +108,7 @@ def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(co
 
 @mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
 def test_gathers_behind_products_are_kept_apart(comm, monkeypatch):
-    if not is_cpu():
+    if not on_cpus(comm):
         return  # there are none
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "1")
     with ProcessGrid(comm, model=comm.size) as grid:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from nn import LOSSES, SGD, BatchNorm, Linear, Sequential, Tanh
-from nn.device import is_cpu, to_device, to_host
+from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.placement.partition import Partition
 from parallel.sync.shared_memory import SharedMemoryReduction
 from parallel.training.local_sgd import Replicas
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, block, error, grids
+from tests.parallel.equality import RANKS, block, error, grids, on_cpus
 
 SIZES = 7, 11, 31
 
@@ -77,7 +77,7 @@ def test_a_replica_may_itself_be_spread(comm):
         across = {"batch": sizes["batch"], "height": sizes["model"]}
         assert error(*trained(comm, sizes, count, 2, 2)) < 1e-12, sizes
         assert error(*trained(comm, sizes, count, 4, 2, norm=True)) < 1e-12, sizes
-        if is_cpu():
+        if on_cpus(comm):
             assert error(*trained(comm, across, count, 3, 2, reduction=SharedMemoryReduction)) < 1e-12, across
 
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from nn import LOSSES, OPTIMIZERS, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
-from nn.device import is_cpu
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, assert_same, grids, parallel, serial
+from tests.parallel.equality import RANKS, assert_same, grids, on_cpus, parallel, serial
 
 STEPS = 10
 
@@ -77,7 +76,7 @@ def test_ten_steps_equal_serial(comm):
 def test_every_optimizer_equals_serial(comm):
     """Also where each rank updates its shard alone."""
     case = wide, "mse", np.float64, (13, 5, 1)
-    ways = [{}, {"sharded": True}, *([{"reduction": "shared"}] if is_cpu() else [])]
+    ways = [{}, {"sharded": True}, *([{"reduction": "shared"}] if on_cpus(comm) else [])]
     for name, plan in product(OPTIMIZERS, ("fewest-bytes", "replicate")):
         optimizer = partial(OPTIMIZERS[name], lr=0.05, l2=1e-3)
         expected = on_one_rank(*case, optimizer)
