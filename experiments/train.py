@@ -177,7 +177,9 @@ def main():
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
     if args.shares == "auto":
         say("\n".join(balance.lines()))
-    memory = report.memory(net, optimizer)
+    memory, devices = report.memory(net, optimizer), report.devices(grid)
+    if comm.rank == 0 and set(devices) != {"cpu"}:
+        say("devices:", ", ".join(f"{name} on {devices.count(name)} of {comm.size} ranks" for name in dict.fromkeys(devices)))
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
     if model:
@@ -213,7 +215,7 @@ def main():
         say(f"back to the weights of epoch {validation.early.best_epoch}, validation {validation.early.best:.6f}")
     hidden = report.overlap(net)
     measured = report.time_and_bytes(grid, timer.seconds, reader.seconds)
-    measured = measured and measured | {"memory": memory, "overlap": hidden}
+    measured = measured and measured | {"device": devices, "memory": memory, "overlap": hidden}
     if profile:
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}

@@ -1,6 +1,7 @@
 """One module decides which array library is in use; what runs on the stand-in for CuPy runs with host and device apart."""
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from nn import device
 from nn.device import to_device, to_host, xp
 from parallel.grid.staging import Staging, is_cuda_aware, staging
+from parallel.job.launch import mpiexec
 from tests import standin
 from tests.mpi import mpi
 
@@ -50,7 +52,7 @@ def test_a_missing_cupy_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed: pip install .*, or use --device cpu$"):
         device.use("gpu")
-    assert device.gpus() == 0
+    assert device.gpus() == []
     device.use("auto", tf32=True)
     assert device.describe() == "cpu" and xp.add is np.add
 
@@ -62,7 +64,7 @@ def test_a_missing_gpu_is_said_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupyx", MagicMock())
     with pytest.raises(ValueError, match=r"^--device gpu: CuPy can not use .*NoDevice: no CUDA.*: use --device cpu$"):
         device.use("gpu")
-    assert device.gpus() == 0
+    assert device.gpus() == []
 
 
 @pytest.mark.parametrize("tf32", [False, True])
@@ -104,16 +106,73 @@ def test_every_rank_gets_a_device(comm):
     assert device._device.local_rank == comm.rank and device._device.tf32
     use_device(comm, "auto")
     assert device.describe() == ("cpu" if not device.gpus() else device.describe())
-    with pytest.raises(ValueError, match="unknown device"):
-        use_device(comm, "tpu")
+    for wrong in ("tpu", "cpu,tpu", "cpu,auto", "hybrid,cpu", "", "cpu,"):
+        with pytest.raises(ValueError, match="unknown device '(tpu|auto|hybrid|)' in --device"):
+            use_device(comm, wrong)
+    with pytest.raises(ValueError, match="--device cpu,cpu,stand-in lists 3 devices, but the number of ranks is 2"):
+        use_device(comm, "cpu,cpu,stand-in")
 
 
-@pytest.mark.skipif(device.gpus() > 0, reason="there is a GPU")
-def test_a_program_without_its_gpu_ends_with_one_line():
-    arguments = [sys.executable, "-m", "experiments.benchmarks.step_time", "--device", "gpu"]
-    finished = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert finished.returncode == 2 and not finished.stdout
+@mpi(3)
+def test_a_list_names_the_devices_by_rank(comm):
+    """It is repeated. The ranks on devices take those of their machine in turn, and rounding factors is for them alone."""
+    from parallel.grid.devices import ranks_on_cpus, use_device
+
+    use_device(comm, "stand-in,cpu", tf32=True)
+    assert comm.allgather(device.describe()) == ["stand-in", "cpu", "stand-in"] and ranks_on_cpus(comm) == [1]
+    assert device.is_cpu() or (device._device.local_rank, device._device.tf32) == (comm.rank // 2, True)
+    use_device(comm, "cpu")
+    assert ranks_on_cpus(comm) == [0, 1, 2]
+
+
+@mpi(3)
+def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
+    from parallel.grid.devices import use_device
+
+    monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
+    cases = [  # (the GPUs that each rank sees, the ranks that get one)
+        ([["a", "b"]] * 3, [0, 1]),
+        ([["a"], ["b"], ["c"]], [0, 1, 2]),
+        ([["a"], ["a"], ["b"]], [0, 2]),
+        ([[], ["a"], ["a"]], [1]),
+        ([[], [], []], []),
+    ]
+    for seen, served in cases:
+        monkeypatch.setattr(device, "gpus", lambda seen=seen: seen[comm.rank])
+        use_device(comm, "hybrid", tf32=True)
+        assert device.is_cpu() == (comm.rank not in served), seen
+
+
+@mpi(3)
+def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
+    from parallel.grid.devices import use_device
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed"):
+        use_device(comm, "cpu,gpu")
+
+
+@pytest.mark.skipif(device.gpus() != [], reason="there is a GPU")
+@pytest.mark.parametrize(("ranks", "name"), [(1, "gpu"), (2, "cpu,gpu")])
+def test_a_program_without_its_gpu_ends_with_one_line(ranks, name):
+    finished = mpiexec(ranks, ["-m", "experiments.benchmarks.step_time", "--device", name], 60)
+    assert finished.status == 2 and not finished.stdout
     assert finished.stderr.startswith("step_time: error: --device gpu: ") and finished.stderr.count("\n") == 1
+
+
+def test_a_hybrid_job_trains_as_one_on_cpus(tmp_path):
+    """The machine has one GPU, which the stand-in plays. The GPU takes most of the work."""
+    reports = {}
+    for name in ("hybrid", "cpu"):
+        options = ["--net", "mlp:11,7,tanh", "--steps", "5", "--dtype", "float64", "--reduction", "overlap:1", "--update",
+                   "sharded", "--shares", "4,1,1", "--device", name, "--report", str(tmp_path / name)]  # fmt: skip
+        finished = mpiexec(3, ["-m", "tests.train_with_one_gpu", *options], 120)
+        assert finished.status == 0, finished.stderr
+        reports[name] = json.loads((tmp_path / name).read_text())
+        assert ("devices: stand-in on 1 of 3 ranks, cpu on 2 of 3 ranks" in finished.stdout) == (name == "hybrid")
+    assert reports["hybrid"]["device"] == ["stand-in", "cpu", "cpu"] and reports["cpu"]["device"] == ["cpu"] * 3
+    assert np.allclose(reports["hybrid"]["loss"], reports["cpu"]["loss"], rtol=1e-10)
+    assert reports["hybrid"]["bytes"] == reports["cpu"]["bytes"] != {}
 
 
 # ----- the stand-in
@@ -279,24 +338,23 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 # ----- everything, on the stand-in
 
 
+MIXED = "random_cases or contexts or minibatch or local_sgd or every_reduction or float16 or two_levels"
 PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd"
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
 @pytest.mark.parametrize(
-    "tests",
+    ("devices", "tests"),
     [
-        ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18)"],
-        [
-            "tests/parallel",
-            "-k",
-            f"({PLACED}) and 3",
-        ],
+        ("stand-in", ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18)"]),
+        ("stand-in", ["tests/parallel", "-k", f"({PLACED}) and 3"]),
+        ("stand-in,cpu,cpu", ["tests/parallel/training", "tests/parallel/sync", "-k", f"({MIXED}) and (2 or 3 or 4)"]),
     ],
-    ids=lambda tests: Path(tests[0]).stem,
+    ids=["nn", "parallel", "hybrid"],
 )
-def test_the_suite_passes_on_the_stand_in(tests):
-    environment = os.environ | {"GRIDGRAD_TEST_DEVICE": "stand-in"}
+def test_the_suite_passes_on_the_stand_in(devices, tests):
+    """In the hybrid jobs, of 2 to 4 ranks, every axis has ranks on different devices."""
+    environment = os.environ | {"GRIDGRAD_TEST_DEVICE": devices}
     arguments = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     finished = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-1000:]

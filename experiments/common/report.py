@@ -19,7 +19,7 @@ from parallel.job.run import library_name
 
 
 def versions():
-    """Python, NumPy, BLAS with its threads, the table of kernels, MPI library, machine, device."""
+    """Python, NumPy, BLAS with its threads, the table of kernels, MPI library, machine, device: those of this rank."""
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -31,6 +31,11 @@ def versions():
         "processor": processor().name,
         "device": device.describe(),
     }
+
+
+def devices(grid):
+    """The device of each rank, in rank order: a list on rank 0, None elsewhere. Collective."""
+    return grid.gather(device.describe())
 
 
 def blas_threads():

@@ -19,7 +19,7 @@ from parallel.sync.reduction import seconds_of_union
 from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
 from parallel.training.steps import Diverged, accumulated_step
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, assert_same, block, error, grids, parallel, serial
+from tests.parallel.equality import RANKS, assert_same, block, error, grids, on_cpus, parallel, serial
 
 STEPS = 4
 REDUCTIONS = {
@@ -31,6 +31,12 @@ REDUCTIONS = {
     "shared": {"reduction": "shared"},
     "shared, whole": {"reduction": "shared", "sharded": False},
 }
+
+
+def reductions(comm):
+    """Those of REDUCTIONS that are possible on the devices of the ranks. Collective."""
+    all_on_cpus = on_cpus(comm)
+    return {name: options for name, options in REDUCTIONS.items() if all_on_cpus or options.get("reduction") != "shared"}
 
 
 def mlp():
@@ -67,10 +73,8 @@ def image_net(dtype=np.float64):
 
 def check(comm, net, shape, axes, plans, optimizer, micro_batches=1):
     expected = serial(net(), optimizer, "mse", batches(shape), micro_batches)
-    for sizes, plan, (name, options) in product(grids(comm.size, axes), plans, REDUCTIONS.items()):
+    for sizes, plan, (name, options) in product(grids(comm.size, axes), plans, reductions(comm).items()):
         with ProcessGrid(comm, **sizes) as grid:
-            if name.startswith("shared") and not grid.on_cpus:
-                continue  # refused, see below
             found = parallel(net(), grid, plan, optimizer, "mse", batches(shape), micro_batches, **options)
         assert_same(found, expected, 1e-10, f"{name} {sizes} {plan}")
 
@@ -106,10 +110,11 @@ def test_micro_batches_add_up(comm):
 def test_every_reduction_repeats_bit_by_bit(comm):
     narrow = {
         "float16, overlap": {"reduction": "overlap:1", "float16_gradients": True},
+        "float16, sharded": {"sharded": True, "float16_gradients": True},
         "plain, micro-batches": {"micro_batches": 3},
     }
     more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
-    for sizes, (name, options) in product(grids(comm.size), (REDUCTIONS | narrow | more).items()):
+    for sizes, (name, options) in product(grids(comm.size), (reductions(comm) | narrow | more).items()):
         runs = []
         for _ in range(2):
             with ProcessGrid(comm, **sizes) as grid:
@@ -305,7 +310,7 @@ def test_products_in_pieces_equal_serial(comm, monkeypatch):
 def test_divergence_ends_every_reduction_in_the_same_words(comm):
     """Also in the first micro-batch, when nothing is under way yet; and what was kept of it is forgotten."""
     x, y = np.full((6, 7), np.nan), np.ones((6, 2))
-    for options in REDUCTIONS.values():
+    for options in reductions(comm).values():
         with ProcessGrid(comm, batch=comm.size) as grid, np.errstate(all="ignore"):
             net = parallelize(mlp_net(), grid, **options)
             optimizer = sgd(net)
