@@ -338,7 +338,7 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 # ----- everything, on the stand-in
 
 
-MIXED = "random_cases or contexts or minibatch or local_sgd or every_reduction or float16 or two_levels"
+MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16"
 PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd"
 
 

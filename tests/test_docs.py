@@ -84,6 +84,7 @@ SMALL = {
     "--shares 3,2,1.5,1": STEPS,
     ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
     "--shares model=3:2,batch=2:1": STEPS,
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --grid batch=4 --device hybrid --shares 20,1,1,1": STEPS,
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
     ".venv/bin/python -m experiments.launch 32 experiments.train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
     "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
