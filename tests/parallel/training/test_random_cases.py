@@ -92,7 +92,7 @@ def shares_of(rng, ranks):
 class Case:
     """All that follows from a seed, the number of ranks and whether all of these compute on CPUs."""
 
-    def __init__(self, seed, ranks, on_cpus):
+    def __init__(self, seed, ranks, on_cpus=True):
         rng = self.rng = np.random.default_rng([seed, ranks])
         self.make = images if seed % 2 else dense
         self.layers_seed = int(rng.integers(1 << 30))
