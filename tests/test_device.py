@@ -338,8 +338,9 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 # ----- everything, on the stand-in
 
 
-MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16"
-PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd"
+MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
+MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
+PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd or balance"
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")
@@ -348,7 +349,7 @@ PLACED = "redistribute or halo or network or images or minibatch or contexts or 
     [
         ("stand-in", ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18)"]),
         ("stand-in", ["tests/parallel", "-k", f"({PLACED}) and 3"]),
-        ("stand-in,cpu,cpu", ["tests/parallel/training", "tests/parallel/sync", "-k", f"({MIXED}) and (2 or 3 or 4)"]),
+        ("stand-in,cpu,cpu", [*MIXED_FOLDERS, "-k", f"({MIXED}) and (2 or 3 or 4)"]),
     ],
     ids=["nn", "parallel", "hybrid"],
 )
