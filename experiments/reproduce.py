@@ -2,6 +2,7 @@
 
     python -m experiments.reproduce laugier2018
     python -m experiments.reproduce grabaskas2018
+    python -m experiments.reproduce hegde2016
 
 Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
 an earlier run left in tables.json, and computes everything else again.
@@ -12,10 +13,10 @@ from pathlib import Path
 
 from experiments.common.options import Parser, check_writable, user_input, whole_list
 from experiments.common.report import write_text
-from experiments.papers import grabaskas2018, laugier2018
+from experiments.papers import grabaskas2018, hegde2016, laugier2018
 from parallel.job.run import UserError, run_launcher
 
-PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018}
+PAPERS = {"laugier2018": laugier2018, "grabaskas2018": grabaskas2018, "hegde2016": hegde2016}
 
 
 def main():
@@ -29,7 +30,9 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="also write the tables to this file")
     parser.add_argument("--out", metavar="DIR", help="folder for tables and figures; default results/PAPER")
     parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
-    parser.add_argument("--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on")
+    parser.add_argument(
+        "--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on; hegde2016 has none"
+    )
     parser.add_argument("--full", action="store_true", help="grabaskas2018: run every line in full, which takes hours")
     args = parser.parse_args()
     if 1 not in args.ranks:

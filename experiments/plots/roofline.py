@@ -8,15 +8,15 @@ from experiments.plots.figures import plt, save
 
 MARKS = {
     "forward": ("o", "forward"),
-    "gradients": ("^", "gradient of the kernel"),
+    "gradients": ("^", "gradient of the weights"),
     "input_gradient": ("v", "gradient of the input"),
 }
 LINES = "-", "--", "-.", ":"  # of memory and of the caches, the farthest first
 NOTE = (
-    "Intensity: the operations of the direct algorithm over the bytes of all arrays, each read or written once. The three "
-    "passes of a layer have the same. Roofs are measured: large matrix products, and reading or copying arrays, whichever moves "
-    "more. Hollow points may lie above the roof, because Winograd's algorithm computes fewer operations than are counted. Layers "
-    "whose arrays stay in a cache from one call to the next may lie above the roof of memory."
+    "Intensity: the operations of the direct algorithm over the bytes of all arrays, each read or written once; the three "
+    "passes of a layer have the same. Roofs are measured: large matrix products, and reading or copying arrays, whichever "
+    "moves more. Hollow points may lie above the roof, because Winograd's algorithm computes fewer operations than are "
+    "counted. Layers whose arrays stay in a cache from one call to the next may lie above the roof of memory."
 )
 
 

@@ -1,0 +1,207 @@
+"""Hegde, Usmani: Parallel and distributed deep learning (2016), section 3: times of layers on a CPU and on a GPU.
+
+Figure 1: the forward pass of a convolution, 96 kernels of 11x11 with stride 4 on greyscale images of 224x224, by batch size;
+here also on images of 3 channels. Figure 3: that of a fully connected layer of n inputs and n outputs by n, for one sample
+(matrix by vector, as the text of the paper says) and for 64 (matrix by matrix, as the caption says). Figures 2 and 4: the
+ratios of devices.
+
+Here the devices are the CPU with several numbers of BLAS threads and, where CuPy finds one, a GPU. Each has processes of its
+own (`hegde2016_times.py`), because the number of threads is fixed when NumPy is imported. They run in turns, so that a drift of
+the machine's speed affects all alike. Speedups are over one CPU thread.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from statistics import mean, median
+
+from experiments.common import fits, markdown, report
+from experiments.common.progress import progress
+from experiments.papers import hegde2016_claims as claims
+from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE
+from experiments.plots import hegde2016 as figures
+from nn import device
+from parallel.job.launch import cores
+from parallel.job.run import UserError
+
+CHANNELS = 1, 3
+BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256
+SAMPLES = 1, 64
+SIZES = 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096
+LARGE = 1024  # from here on a matrix, of 4 MiB, is larger than the second cache of most processors
+ROUNDS = 5  # processes of each device, with two timings of each layer: ten, as in the paper
+TIMEOUT = 600  # seconds of a process
+BUSY = 0.2  # cores that others keep busy, from which on it is said
+OUTPUTS = (SIZE - KERNEL) // STRIDE + 1  # 54 rows and columns
+
+
+def experiments(out, ranks, data_dir, full=False):
+    """Measure each device and draw the figures to `out`: what `tables` takes. The other arguments are those of other papers."""
+    measured = {"busy_cores": report.busy_cores(), "versions": {}, "convolution": [], "dense": []}
+    sides = [("cpu", threads) for threads in thread_counts(len(cores()))] + [("gpu", 1)] * bool(device.gpus())
+    for kind, threads in progress(sides * ROUNDS, "processes"):
+        found = times(kind, threads)
+        name = f"{threads} CPU thread{'s' * (threads > 1)}" if kind == "cpu" else f"GPU {found['versions']['device']}"
+        measured["versions"][name] = found["versions"]
+        for layer in ("convolution", "dense"):
+            measured[layer] += [{"device": name} | row for row in found[layer]]
+    for layer in ("convolution", "dense"):
+        measured[layer] = joined(measured[layer])
+    figures.draw(tables(measured), out)
+    return measured
+
+
+def thread_counts(most):
+    """1, 2, 4, .. and `most`."""
+    return sorted({2**k for k in range(most.bit_length())} | {most})
+
+
+def times(kind, threads):
+    """What a process of `hegde2016_times` prints. kind: "cpu" or "gpu". Raises UserError if it fails, or has other threads."""
+    options = {"channels": CHANNELS, "batch-sizes": BATCH_SIZES, "samples": SAMPLES, "sizes": SIZES}
+    words = [word for name, numbers in options.items() for word in (f"--{name}", ",".join(map(str, numbers)))]
+    command = [sys.executable, "-m", "experiments.papers.hegde2016_times", "--device", kind, *words]
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    try:
+        finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"hegde2016_times did not end within {TIMEOUT} seconds: is the machine busy?") from None
+    if finished.returncode:
+        raise UserError("hegde2016_times failed, see above")
+    found = json.loads(finished.stdout)
+    if kind == "cpu" and found["versions"]["threads"] != threads:
+        took = found["versions"]["threads"]
+        raise UserError(f"BLAS has {took} threads where {threads} were asked for: unset what fixes them, OPENBLAS_NUM_THREADS")
+    return found
+
+
+def joined(rows):
+    """Rows that differ in "seconds" alone as one, with all their seconds."""
+    found = {}
+    for row in rows:
+        settings = tuple((name, value) for name, value in row.items() if name != "seconds")
+        found.setdefault(settings, []).extend(row["seconds"])
+    return [dict(settings) | {"seconds": seconds} for settings, seconds in found.items()]
+
+
+def tables(measured=None):
+    """{name: rows} of all tables, and the measurement itself, where there is one."""
+    if not measured:
+        return {"convolution_slopes": published_slopes()}
+    measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")}
+    found = {
+        "convolution_slopes": convolution_slopes(measured["convolution"]) + published_slopes(),
+        "dense_fits": dense_fits(measured["dense"]),
+        "convolution_times": [timing(row, "batch", row["batch"]) for row in measured["convolution"]],
+        "dense_times": [timing(row, "n", row["n"] ** 2) for row in measured["dense"]],
+        "convolution_speedups": speedups(measured["convolution"]),
+        "dense_speedups": speedups(measured["dense"]),
+    }
+    return {"claims": claims.rows(found)} | found | measured
+
+
+def timing(row, size, work):
+    """The mean, median and spread of a row in ms, and the median for an image or for an element of a matrix.
+
+    size: the column that says how large the layer is. work: how many images or elements there are.
+    """
+    ms = [1e3 * seconds for seconds in row["seconds"]]
+    unit, many = {"batch": ("ms_an_image", 1), "n": ("ns_an_element", 1e6)}[size]
+    about = {name: value for name, value in row.items() if name != "seconds"}
+    spread = {"mean_ms": mean(ms), "median_ms": median(ms), "min_ms": min(ms), "max_ms": max(ms)}
+    return about | spread | {unit: many * median(ms) / work}
+
+
+def groups(rows, *names):
+    """{values of these columns: rows}."""
+    found = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
+
+
+def flops_of_image(channels):
+    """The operations of the convolution of an image."""
+    return 2 * KERNEL**2 * channels * KERNELS * OUTPUTS**2
+
+
+def slope_row(name, channels, slope, intercept=None, r2=None):
+    rate = flops_of_image(channels) / slope / 1e6
+    return {"device": name, "channels": channels, "ms_an_image": slope, "intercept_ms": intercept, "R2": r2, "GFLOP/s": rate}
+
+
+def convolution_slopes(rows):
+    """Lines through the median times of the convolution over the batch size."""
+    found = []
+    for (name, channels), mine in groups(rows, "device", "channels").items():
+        line = fits.line([row["batch"] for row in mine], [1e3 * median(row["seconds"]) for row in mine])
+        found.append(slope_row(name, channels, line.slope, line.intercept, line.r2))
+    return found
+
+
+def published_slopes():
+    return [slope_row(name, 1, slope) for name, slope in claims.PUBLISHED_SLOPES.items()]
+
+
+def dense_fits(rows):
+    """Powers of n through the median times of the fully connected layers: of all n, and of the large ones."""
+    found = []
+    for (name, batch), mine in groups(rows, "device", "batch").items():
+        for what, some in (("all n", mine), (f"n >= {LARGE}", [row for row in mine if row["n"] >= LARGE])):
+            if len(some) < 2:
+                continue
+            n, ms = [row["n"] for row in some], [1e3 * median(row["seconds"]) for row in some]
+            power, square = fits.power(n, ms), fits.power_of(2, n, ms)
+            found.append({
+                "device": name, "batch": batch, "n": what, "exponent": power.exponent, "factor_ms": power.factor,
+                "R2": power.r2, "ns_an_element": 1e6 * square, "GFLOP/s": 2 * batch / square / 1e6,
+            })  # fmt: skip
+    return found
+
+
+def speedups(rows):
+    """How many times as fast each device is as the first, one CPU thread: medians and range of the ratios of timings."""
+    base = {settings(row): row["seconds"] for row in rows if row["device"] == rows[0]["device"]}
+    found = []
+    for row in rows:
+        if row["device"] != rows[0]["device"]:
+            ratios = [ours / theirs for ours, theirs in zip(base[settings(row)], row["seconds"])]
+            about = {name: value for name, value in row.items() if name != "seconds"}
+            found.append(about | {"speedup": median(ratios), "min": min(ratios), "max": max(ratios)})
+    return found
+
+
+def settings(row):
+    """What a layer is, whatever device runs it."""
+    return tuple(value for name, value in row.items() if name not in ("device", "seconds"))
+
+
+TITLES = {
+    "claims": claims.TITLE,
+    "convolution_slopes": f"Figure 1: lines of least squares through the medians, time = intercept + slope x batch; {KERNELS} "
+    f"kernels of {KERNEL}x{KERNEL}, stride {STRIDE}, on {SIZE}x{SIZE}. The paper does not name the unit of its slopes. It is "
+    "likely ms an image: the GFLOP/s that follow from it are those of such devices",
+    "dense_fits": "Figure 3: powers of n through the medians, time = factor x n^exponent; ns_an_element: the constant of n^2, "
+    "were the exponent 2. A batch takes 2 n^2 operations a sample: matrix by matrix is n^2 times the batch",
+    "convolution_speedups": "Figure 2: how many times as fast as one CPU thread (median and range of ten ratios)",
+    "dense_speedups": "Figure 4: how many times as fast as one CPU thread (median and range of ten ratios)",
+    "convolution_times": "Figure 1: times of ten forward passes of the convolution",
+    "dense_times": "Figure 3: times of ten forward passes of fully connected layers of n inputs and n outputs",
+}
+
+
+def as_markdown(tables):
+    """All tables as Markdown."""
+    text = f"# Hegde and Usmani 2016, section 3\n\n{measured_on(tables)}\n"
+    return text + "".join(markdown.table(title, tables.get(name, [])) for name, title in TITLES.items())
+
+
+def measured_on(tables):
+    """Where the tables were measured, in words."""
+    if "versions" not in tables:
+        return "Nothing measured yet: `python -m experiments.reproduce hegde2016`."
+    versions, busy = tables["versions"], tables["busy_cores"] or 0
+    first = next(iter(versions.values()))
+    text = f"Measured on {first['processor']}, {first['blas']}: {', '.join(versions)}. {figures.remark(versions)}"
+    return f"{text} Other programs kept {busy:.1f} cores busy." if busy > BUSY else text
