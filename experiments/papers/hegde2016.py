@@ -6,7 +6,7 @@ here also on images of 3 channels. Figure 3: that of a fully connected layer of 
 ratios of devices.
 
 Here the devices are the CPU with several numbers of BLAS threads and, where CuPy finds one, a GPU. Each has processes of its
-own (`hegde2016_times.py`), because the number of threads is fixed when NumPy is imported. They run in turns, so that a drift of
+own (`hegde2016_job.py`), because the number of threads is fixed when NumPy is imported. They run in turns, so that a drift of
 the machine's speed affects all alike. Speedups are over one CPU thread.
 """
 
@@ -19,7 +19,7 @@ from statistics import mean, median
 from experiments.common import fits, markdown, report
 from experiments.common.progress import progress
 from experiments.papers import hegde2016_claims as claims
-from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE
+from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
 from experiments.plots import hegde2016 as figures
 from nn import device
 from parallel.job.launch import cores
@@ -33,7 +33,6 @@ LARGE = 1024  # from here on a matrix, of 4 MiB, is larger than the second cache
 ROUNDS = 5  # processes of each device, with two timings of each layer: ten, as in the paper
 TIMEOUT = 600  # seconds of a process
 BUSY = 0.2  # cores that others keep busy, from which on it is said
-OUTPUTS = (SIZE - KERNEL) // STRIDE + 1  # 54 rows and columns
 
 
 def experiments(out, ranks, data_dir, full=False):
@@ -58,17 +57,17 @@ def thread_counts(most):
 
 
 def times(kind, threads):
-    """What a process of `hegde2016_times` prints. kind: "cpu" or "gpu". Raises UserError if it fails, or has other threads."""
+    """What a process of `hegde2016_job` prints. kind: "cpu" or "gpu". Raises UserError if it fails, or has other threads."""
     options = {"channels": CHANNELS, "batch-sizes": BATCH_SIZES, "samples": SAMPLES, "sizes": SIZES}
     words = [word for name, numbers in options.items() for word in (f"--{name}", ",".join(map(str, numbers)))]
-    command = [sys.executable, "-m", "experiments.papers.hegde2016_times", "--device", kind, *words]
+    command = [sys.executable, "-m", "experiments.papers.hegde2016_job", "--device", kind, *words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     try:
         finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        raise UserError(f"hegde2016_times did not end within {TIMEOUT} seconds: is the machine busy?") from None
+        raise UserError(f"hegde2016_job did not end within {TIMEOUT} seconds: is the machine busy?") from None
     if finished.returncode:
-        raise UserError("hegde2016_times failed, see above")
+        raise UserError("hegde2016_job failed, see above")
     found = json.loads(finished.stdout)
     if kind == "cpu" and found["versions"]["threads"] != threads:
         took = found["versions"]["threads"]
@@ -119,11 +118,6 @@ def groups(rows, *names):
     for row in rows:
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     return found
-
-
-def flops_of_image(channels):
-    """The operations of the convolution of an image."""
-    return 2 * KERNEL**2 * channels * KERNELS * OUTPUTS**2
 
 
 def slope_row(name, channels, slope, intercept=None, r2=None):

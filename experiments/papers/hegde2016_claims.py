@@ -42,26 +42,32 @@ def published_slopes(slopes):
     words = "; ".join(f"{row['device']}: {row['ms_an_image']:.3g} ms an image" for row in slopes)
     published = " and ".join(map(str, PUBLISHED_SLOPES.values()))
     yield claim("convolution: slopes of CPU and GPU", f"{published}, without a unit", words)
-    what, ratio = "convolution: how many times as fast as the CPU the GPU is", f"about {PUBLISHED_RATIO}"
-    gpus = [row["ms_an_image"] for row in slopes if row["device"].startswith("GPU")]
+    yield gpu_ratio("convolution: how many times as fast the GPU is", slopes, "ms_an_image")
+
+
+def gpu_ratio(what, rows, column):
+    """How many times less of this column the GPU needs than one CPU thread, which is the first row."""
+    gpus = [row[column] for row in rows if row["device"].startswith("GPU")]
     if not gpus:
-        yield claim(what, ratio, "no GPU here")
-        return
-    measured = slopes[0]["ms_an_image"] / gpus[0]
-    holds = 1 / FACTOR <= measured / PUBLISHED_RATIO <= FACTOR
-    yield claim(what, ratio, f"{measured:.3g} times as fast as one thread", holds)
+        return claim(what, f"about {PUBLISHED_RATIO}", "no GPU here")
+    ratio = rows[0][column] / gpus[0]
+    holds = 1 / FACTOR <= ratio / PUBLISHED_RATIO <= FACTOR
+    return claim(what, f"about {PUBLISHED_RATIO}", f"{ratio:.3g}, over one CPU thread", holds)
 
 
 def quadratic(fits):
-    """One claim for each number of samples."""
+    """Exponents for each number of samples, and the ratio of the constants of one sample."""
     for batch in dict.fromkeys(row["batch"] for row in fits):
         parts = {}
         for row in fits:
             if row["batch"] == batch:
                 parts.setdefault(row["n"], []).append(row["exponent"])
         words = "; ".join(f"exponent {min(found):.2f} to {max(found):.2f} ({what})" for what, found in parts.items())
-        holds = all(abs(exponent - 2) <= NEAR for exponent in list(parts.values())[-1])
+        *_, large = parts.values()  # the last fit is of the large n
+        holds = all(abs(exponent - 2) <= NEAR for exponent in large)
         yield claim(f"fully connected, batch {batch}: O(n^2)", BOTH, words, holds)
+    vectors = [row for row in fits if (row["batch"], row["n"]) == (fits[0]["batch"], fits[-1]["n"])]
+    yield gpu_ratio("fully connected: how many times as large the constant of n^2 is on the CPU", vectors, "ns_an_element")
 
 
 def growths(what, speedups, layer, size):

@@ -8,7 +8,7 @@ from matplotlib.ticker import NullFormatter
 from experiments.common.fits import Line, Power
 from experiments.plots.figures import plt, save
 
-NO_GPU = "No GPU was measured: CuPy finds none here. Speedups are those of several CPU threads over one."
+NO_GPU = "No GPU was measured, as CuPy finds none here: speedups are those of several CPU threads over one."
 MS = "time (ms; median and range of ten)"
 SPEEDUP = "times as fast as one CPU thread\n(median and range of ten ratios)"
 
@@ -49,7 +49,7 @@ def draw_figure(tables, name, column, draw_panel, title, path):
     versions = tables["versions"]
     first = next(iter(versions.values()))
     where = f"{first['processor']}, {first['blas']}. {remark(versions)}"
-    figure.suptitle(f"{title}\n{fill(where, 70 * len(kinds))}", fontsize=10)
+    figure.suptitle(f"{title}\n{fill(where, 85 * len(kinds))}", fontsize=10)
     save(figure, path)
 
 

@@ -1,0 +1,145 @@
+"""`reproduce hegde2016`: fits, tables and claims of made-up times, and the processes that measure, small."""
+
+import json
+import os
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+
+from experiments.common import fits, timing
+from experiments.papers import hegde2016
+from experiments.plots import hegde2016 as figures
+from parallel.job.run import UserError
+from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
+
+VERSIONS = {"processor": "a processor", "blas": "a library"}
+FACTORS = {"1 CPU thread": 1.0, "2 CPU threads": 0.5, "GPU A": 0.025}
+
+
+def made_up(devices):
+    """A measurement in which all devices follow the paper: 6.45 ms an image, c n^2."""
+    rounds = (1.0, 0.9, 1.2)
+    times = {name: [FACTORS[name] * r for r in rounds] for name in devices}
+    seconds = lambda name, work: [work * r for r in times[name]]  # noqa: E731
+    return {
+        "busy_cores": 0.0,
+        "versions": {name: VERSIONS for name in devices},
+        "convolution": [
+            {"device": name, "channels": c, "batch": b, "seconds": seconds(name, c * (1e-3 + 6.45e-3 * b))}
+            for name in devices for c in (1, 3) for b in (1, 2, 4, 8, 16)
+        ],
+        "dense": [
+            {"device": name, "batch": b, "n": n, "seconds": seconds(name, 2e-9 * b * n**2)}
+            for name in devices for b in (1, 64) for n in (256, 512, 1024, 2048)
+        ],
+    }  # fmt: skip
+
+
+def test_fits():
+    assert astuple(fits.line([1, 2, 4], [5, 7, 11])) == pytest.approx((2, 3, 1))
+    assert fits.line([0, 1, 2], [0, 1, 0]).r2 == pytest.approx(0)
+    assert fits.line([1, 2], [4, 4])(np.array([7])) == pytest.approx([4])
+    power = fits.power([1, 2, 4], [3, 12, 48])
+    assert astuple(power) == pytest.approx((3, 2, 1)) and power(3) == pytest.approx(27)
+    assert fits.power_of(2, [1, 2], [3, 48]) == pytest.approx(6)  # the geometric mean of 3 and 12
+
+
+def test_quick_functions_are_timed_in_a_row(monkeypatch):
+    calls = []
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: 2.0 * len(calls))  # each call takes 2 seconds
+    actions = {name: lambda name=name: calls.append(name) for name in "ab"}
+    assert timing.times_in_turns(actions, 2, least=5.0) == {"a": [2.0, 2.0], "b": [2.0, 2.0]}
+    assert "".join(calls) == "aabb" + 2 * "aaabbb"
+
+
+def test_tables_and_claims_of_devices_that_follow_the_paper():
+    tables = hegde2016.tables(made_up(FACTORS))
+    slopes = {(row["device"], row["channels"]): row for row in tables["convolution_slopes"]}
+    assert slopes["1 CPU thread", 1]["ms_an_image"] == pytest.approx(6.45)
+    assert slopes["1 CPU thread", 1]["intercept_ms"] == pytest.approx(1)
+    assert slopes["1 CPU thread", 1]["R2"] == pytest.approx(1)
+    assert slopes["1 CPU thread", 3]["GFLOP/s"] == pytest.approx(2 * 121 * 96 * 54 * 54 / 6.45e-3 / 1e9)
+    assert slopes["published: a CPU (Xeon E5-2670)", 1]["GFLOP/s"] == pytest.approx(slopes["1 CPU thread", 1]["GFLOP/s"])
+    for row in tables["dense_fits"]:
+        assert row["exponent"] == pytest.approx(2) and row["n"] in ("all n", "n >= 1024")
+        assert row["ns_an_element"] == pytest.approx(2 * row["batch"] * FACTORS[row["device"]])
+    assert {round(row["speedup"], 6) for row in tables["convolution_speedups"]} == {2.0, 40.0}
+    row = tables["convolution_times"][1]
+    assert [row[name] for name in ("mean_ms", "median_ms", "min_ms", "max_ms")] == pytest.approx(
+        [13.9 * factor for factor in (3.1 / 3, 1, 0.9, 1.2)]
+    )
+    claims = {row["claim"]: row["holds"] for row in tables["claims"]}
+    assert claims["convolution: linear in the batch"] is True
+    assert claims["convolution: how many times as fast the GPU is"] is True
+    assert [holds for claim, holds in claims.items() if "O(n^2)" in claim] == [True, True]
+    assert [holds for claim, holds in claims.items() if "grows" in claim] == [False] * 8  # the same at all sizes
+    assert "Speedups are over one CPU thread." in hegde2016.as_markdown(tables)
+
+
+def test_what_was_not_measured_is_said():
+    tables = hegde2016.tables(made_up(["1 CPU thread", "2 CPU threads"]))
+    unmeasured = [row for row in tables["claims"] if row["measured"] == "no GPU here"]
+    assert len(unmeasured) == 2 and all(row["holds"] is None for row in unmeasured)
+    assert figures.NO_GPU in hegde2016.as_markdown(tables)
+    alone = hegde2016.tables(made_up(["1 CPU thread"]))
+    assert alone["dense_speedups"] == [] and "Figure 4" not in hegde2016.as_markdown(alone)
+
+
+def test_other_times_break_the_claims():
+    measured = made_up(["1 CPU thread", "2 CPU threads"])
+    for row in measured["dense"] + measured["convolution"]:
+        size = row.get("n") or row["batch"] ** 2
+        row["seconds"] = [s * (size if row["device"] == "1 CPU thread" else 1) for s in row["seconds"]]
+    claims = {row["claim"]: row["holds"] for row in hegde2016.tables(measured)["claims"]}
+    assert claims["convolution: linear in the batch"] is False and claims["fully connected, batch 1: O(n^2)"] is False
+    assert all(holds for claim, holds in claims.items() if "grows" in claim)
+
+
+def test_tables_follow_from_what_is_kept():
+    tables = hegde2016.tables(made_up(FACTORS))
+    assert hegde2016.tables(json.loads(json.dumps(tables))) == tables
+
+
+@pytest.mark.parametrize("devices", [["1 CPU thread"], list(FACTORS)])
+def test_the_figures(devices, tmp_path):
+    figures.draw(hegde2016.tables(made_up(devices)), tmp_path / "f")
+    drawn = sorted(path.stem for path in (tmp_path / "f").glob("*.png") if is_figure(path))
+    assert drawn == (["figure1", "figure3"] if len(devices) == 1 else ["figure1", "figure2", "figure3", "figure4"])
+
+
+def test_numbers_of_threads():
+    assert [hegde2016.thread_counts(cores) for cores in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for name, values in {"CHANNELS": (1,), "BATCH_SIZES": (1, 2), "SAMPLES": (1,), "SIZES": (16, 32), "LARGE": 16}.items():
+        monkeypatch.setattr(hegde2016, name, values)
+    monkeypatch.setattr(hegde2016, "ROUNDS", 2)
+    monkeypatch.setattr(hegde2016, "cores", lambda: {0})
+    monkeypatch.setattr(hegde2016.device, "gpus", lambda: 0)
+
+
+def test_a_small_measurement(small, tmp_path):
+    measured = hegde2016.experiments(tmp_path, [1], None)
+    assert [(row["channels"], row["batch"], len(row["seconds"])) for row in measured["convolution"]] == [(1, 1, 4), (1, 2, 4)]
+    assert [(row["batch"], row["n"], len(row["seconds"])) for row in measured["dense"]] == [(1, 16, 4), (1, 32, 4)]
+    assert measured["versions"]["1 CPU thread"]["threads"] == 1 and is_figure(tmp_path / "figure1.png")
+    json.dumps(hegde2016.tables(measured), allow_nan=False)
+
+
+def test_threads_that_were_not_asked_for_are_refused(small, monkeypatch):
+    monkeypatch.setitem(os.environ, "OPENBLAS_NUM_THREADS", "1")
+    with pytest.raises(UserError, match="BLAS has 1 threads where 2 were asked for"):
+        hegde2016.times("cpu", 2)
+
+
+def test_without_a_measurement_there_is_what_was_published(tmp_path):
+    finished = program(
+        "experiments.reproduce", "hegde2016", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
+    )
+    assert finished.returncode == 0 and "Nothing measured yet" in finished.stdout, finished.stderr
+    tables = json.loads((tmp_path / "t.json").read_text())
+    assert [row["ms_an_image"] for row in tables["convolution_slopes"]] == [6.45, 0.16]
