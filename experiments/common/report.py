@@ -17,6 +17,8 @@ from nn.kernels import kernels
 from nn.processor import blas, processor
 from parallel.job.run import library_name
 
+BUSY = 0.2  # busy cores from which on tables and figures mention them
+
 
 def versions():
     """Python, NumPy, BLAS with its threads, the table of kernels, MPI library, machine, device: those of this rank."""
@@ -56,6 +58,11 @@ def busy_cores(seconds=2.0):
         return None
     busy, total = (b - a for a, b in zip(before, after))
     return busy / total * (os.cpu_count() or 1)
+
+
+def busy_words(busy):
+    """A sentence about what `busy_cores` found, with a space before it; empty where hardly anything was busy."""
+    return f" Other programs kept {busy:.1f} cores busy." if busy and busy > BUSY else ""
 
 
 def _core_times():

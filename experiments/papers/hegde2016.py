@@ -32,7 +32,6 @@ SIZES = 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096
 LARGE = 1024  # from here on a matrix, of 4 MiB, is larger than the second cache of most processors
 ROUNDS = 5  # processes of each device, with two timings of each layer: ten, as in the paper
 TIMEOUT = 600  # seconds of a process
-BUSY = 0.2  # cores that others keep busy, from which on it is said
 
 
 def experiments(out, ranks, data_dir, full=False):
@@ -107,7 +106,7 @@ def timing(row, size, work):
     """
     ms = [1e3 * seconds for seconds in row["seconds"]]
     unit, many = {"batch": ("ms_an_image", 1), "n": ("ns_an_element", 1e6)}[size]
-    about = {name: value for name, value in row.items() if name != "seconds"}
+    about = {name: value for name, value in row.items() if name != "seconds"} | {"timings": len(ms)}
     spread = {"mean_ms": mean(ms), "median_ms": median(ms), "min_ms": min(ms), "max_ms": max(ms)}
     return about | spread | {unit: many * median(ms) / work}
 
@@ -178,10 +177,10 @@ TITLES = {
     "likely ms an image: the GFLOP/s that follow from it are those of such devices",
     "dense_fits": "Figure 3: powers of n through the medians, time = factor x n^exponent; ns_an_element: the constant of n^2, "
     "were the exponent 2. A batch takes 2 n^2 operations a sample: matrix by matrix is n^2 times the batch",
-    "convolution_speedups": "Figure 2: how many times as fast as one CPU thread (median and range of ten ratios)",
-    "dense_speedups": "Figure 4: how many times as fast as one CPU thread (median and range of ten ratios)",
-    "convolution_times": "Figure 1: times of ten forward passes of the convolution",
-    "dense_times": "Figure 3: times of ten forward passes of fully connected layers of n inputs and n outputs",
+    "convolution_speedups": "Figure 2: how many times as fast as one CPU thread (median and range of the ratios)",
+    "dense_speedups": "Figure 4: how many times as fast as one CPU thread (median and range of the ratios)",
+    "convolution_times": "Figure 1: times of forward passes of the convolution",
+    "dense_times": "Figure 3: times of forward passes of fully connected layers of n inputs and n outputs",
 }
 
 
@@ -195,7 +194,7 @@ def measured_on(tables):
     """Where the tables were measured, in words."""
     if "versions" not in tables:
         return "Nothing measured yet: `python -m experiments.reproduce hegde2016`."
-    versions, busy = tables["versions"], tables["busy_cores"] or 0
+    versions = tables["versions"]
     first = next(iter(versions.values()))
     text = f"Measured on {first['processor']}, {first['blas']}: {', '.join(versions)}. {figures.remark(versions)}"
-    return f"{text} Other programs kept {busy:.1f} cores busy." if busy > BUSY else text
+    return text + report.busy_words(tables["busy_cores"])

@@ -6,11 +6,12 @@ import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from experiments.common.fits import Line, Power
+from experiments.common.report import busy_words
 from experiments.plots.figures import plt, save
 
 NO_GPU = "No GPU was measured, as CuPy finds none here: speedups are those of several CPU threads over one."
-MS = "time (ms; median and range of ten)"
-SPEEDUP = "times as fast as one CPU thread\n(median and range of ten ratios)"
+MS = "time (ms; median and range of the timings)"
+SPEEDUP = "times as fast as one CPU thread\n(median and range of the ratios)"
 
 
 def remark(versions):
@@ -48,7 +49,7 @@ def draw_figure(tables, name, column, draw_panel, title, path):
         panel.legend(fontsize=8)
     versions = tables["versions"]
     first = next(iter(versions.values()))
-    where = f"{first['processor']}, {first['blas']}. {remark(versions)}"
+    where = f"{first['processor']}, {first['blas']}. {remark(versions)}{busy_words(tables['busy_cores'])}"
     figure.suptitle(f"{title}\n{fill(where, 85 * len(kinds))}", fontsize=10)
     save(figure, path)
 

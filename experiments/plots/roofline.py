@@ -4,6 +4,7 @@ from textwrap import fill
 
 import numpy as np
 
+from experiments.common.report import busy_words
 from experiments.plots.figures import plt, save
 
 MARKS = {
@@ -53,7 +54,8 @@ def draw(result, out):
     panel.set_axisbelow(True)
     legend(figure, panel, colours)
     versions = result["versions"]
-    panel.set_title(f"Roofline of one core: {versions['processor']}, {versions['blas']}, float32", fontsize=11)
+    title = f"Roofline of one core: {versions['processor']}, {versions['blas']}, float32."
+    panel.set_title(title + busy_words(result["busy_cores"]), fontsize=10)
     figure.supxlabel(fill(NOTE, 175), fontsize=8, x=0.01, ha="left")
     save(figure, out)
 

@@ -80,7 +80,7 @@ def test_the_figure_of_all_kinds_of_points(tmp_path):
         for number, (pass_, kind) in enumerate(zip(roofline.PASSES, ("patches", "Winograd", "matrix product"), strict=True))
     ]
     levels = [{"name": name, "bytes_per_second": rate} for name, rate in (("L1 cache", 2e11), ("memory", 2e10))]
-    result = {"versions": versions, "flops_per_second": 1e11, "bandwidths": levels, "points": points}
+    result = {"versions": versions, "busy_cores": 2.5, "flops_per_second": 1e11, "bandwidths": levels, "points": points}
     draw(result, tmp_path / "r.png")
     assert is_figure(tmp_path / "r.png")
 
