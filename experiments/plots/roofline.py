@@ -55,7 +55,7 @@ def draw(result, out):
     legend(figure, panel, colours)
     versions = result["versions"]
     title = f"Roofline of one core: {versions['processor']}, {versions['blas']}, float32."
-    panel.set_title(title + busy_words(result["busy_cores"]), fontsize=10)
+    panel.set_title(fill(title + busy_words(result["busy_cores"]), 100), fontsize=10)
     figure.supxlabel(fill(NOTE, 175), fontsize=8, x=0.01, ha="left")
     save(figure, out)
 
