@@ -25,12 +25,14 @@ class Collective:
     `place` can leave it.
     trial(group, length): returns a function that runs the collective once with `length` float32 numbers, for the calibration.
     None if the kind is not calibrated.
+    through_first: whether all messages begin or end at the first rank, so that it sends or receives all bytes of the group.
     """
 
     sent: Callable
     rounds: Callable
     needs: Callable
     trial: Callable | None = None
+    through_first: bool = False
 
 
 def all_reduce_elements(elements, ranks, rank):
@@ -42,6 +44,11 @@ def all_reduce_elements(elements, ranks, rank):
 def rounded_up_log2(ranks):
     """The logarithm of base 2 of a number of ranks, rounded up."""
     return (ranks - 1).bit_length()
+
+
+def one_after_another(ranks):
+    """One message to, or from, each other rank."""
+    return ranks - 1
 
 
 def everyone(place):
@@ -126,8 +133,12 @@ COLLECTIVES = {
     "exchange": Collective(all_but_own, lambda ranks: min(2, ranks - 1), neighbours, try_exchange),
     "broadcast": Collective(
         lambda group, elements, own: 0 if group.rank else elements * (group.size - 1), rounded_up_log2, first),
-    "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first),
-    "gather": Collective(lambda group, elements, own: elements if group.rank else 0, rounded_up_log2, only_the_first_waits),
+    "scatter": Collective(lambda group, elements, own: 0 if group.rank else elements - own, rounded_up_log2, first,
+        through_first=True),
+    "gather": Collective(lambda group, elements, own: elements if group.rank else 0, rounded_up_log2, only_the_first_waits,
+        through_first=True),
+    "hand out": Collective(all_but_own, one_after_another, first, through_first=True),
+    "hand in": Collective(all_but_own, one_after_another, only_the_first_waits, through_first=True),
     "shared sum": Collective(lambda group, elements, own: elements - own, rounded_up_log2, everyone),
     "barrier": Collective(lambda group, elements, own: 0, rounded_up_log2, everyone),
 }  # fmt: skip

@@ -124,8 +124,8 @@ class Group:
     def start_point_to_point(self, outgoing, incoming, layer, kind):
         """Begin to send `outgoing[r]` to each other rank r and to receive `incoming[r]` from it; return a Transfer.
 
-        outgoing, incoming: a host array for each rank; those at this rank's own position are not used. kind: the name under
-        which the call is counted.
+        outgoing, incoming: a host array for each rank; those at this rank's own position are not used, and for empty ones there
+        is no message. kind: the name under which the call is counted.
         """
         sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
         tag = self.next_tag()
@@ -141,8 +141,8 @@ class Group:
         tag: a result of `next_tag`. Unlike MPI's collectives, several of these need not begin in the same order on all ranks.
         """
         others = [rank for rank in range(self.size) if rank != self.rank]
-        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others]
-        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others])
+        requests = [self.comm.Irecv(incoming[rank], rank, tag) for rank in others if incoming[rank].size]
+        return RequestSet(requests + [self.comm.Isend(outgoing[rank], rank, tag) for rank in others if outgoing[rank].size])
 
     def next_tag(self):
         """A message tag that no transfer under way uses.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from parallel.grid.process_grid import AXES
-from parallel.performance.cost import Cost
+from parallel.performance.cost import Cost, busiest
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.place_network import checked
@@ -153,7 +153,8 @@ class Planner:
     def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
         words = self.plan or search.plan(price)
-        return Cost(self.net, search.grid, words, self.batch_size, self.machine, self.shares)
+        grid = busiest(search.sizes, self.machine.node["ranks"], self.shares, words)
+        return Cost(self.net, grid, words, self.batch_size, self.machine, self.shares)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""

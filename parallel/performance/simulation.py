@@ -17,6 +17,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.observer import Observer
+from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.grid_description import GroupDescription
 from parallel.performance.cost import local_shape
 from parallel.performance.workload import Workload
@@ -127,9 +128,10 @@ class VirtualTime(Observer):
 
         begun: when this rank arrived at it. sent: bytes that this rank sends.
         """
-        latest = np.array([begun, sent], np.float64)
+        latest, most = np.array([begun]), np.array([sent], np.float64)
         group.comm.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
-        begun, sent = latest.tolist()
+        group.comm.Allreduce(MPI.IN_PLACE, most, MPI.SUM if COLLECTIVES[kind].through_first else MPI.MAX)
+        begun, sent = float(latest[0]), float(most[0])
         return begun + self.machine.collective_seconds(kind, self._ranks(group), self.net.grid.size, sent)
 
     def _ranks(self, group):

@@ -24,6 +24,7 @@ from parallel.grid.group import MAX_ELEMENTS
 from parallel.grid.process_grid import AXES
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
+from parallel.placement.marques import AddBias, HandedConv2d, Idle
 from parallel.placement.partition import size
 from parallel.placement.redistribute import Redistribute
 
@@ -254,18 +255,19 @@ class Workload:
         if not self.first:
             self.moved("backward", move, self.shape)
 
-    def moved(self, direction, move, shape=None):
+    def moved(self, direction, move, shape=None, phase=None):
         """Add one direction of a Redistribute; returns the shape of the block after it.
 
-        shape: of the block before it, by default the current one.
+        shape: of the block before it, by default the current one. phase: of its Works, by default the direction.
         """
+        phase = phase or direction
         step = move.step(direction, self.shape if shape is None else shape, self.batch_size)
         if step is None:
             return self.shape if shape is None else shape
         if step.kind:
-            self.communicate(direction, step.kind, move.group, step.sent, most=step.most)
+            self.communicate(phase, step.kind, move.group, step.sent, most=step.most)
         for elements, run in step.copies:
-            self.pack(direction, elements, run)
+            self.pack(phase, elements, run)
         return step.there
 
     def halo_convolution(self, layer):
@@ -297,6 +299,18 @@ class Workload:
         self.communicate("forward", forward.kind, layer.group, forward.sent)
         self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
 
+    def handed_convolution(self, layer):
+        """A HandedConv2d: its kernels come from the master, and their gradients return to it."""
+        held = self.moved("forward", layer.kernels, layer.weight.block_shape)
+        self.convolution(layer.conv)
+        self.moved("backward", layer.kernels, held, "gradients")
+
+    def add_bias(self, layer):
+        self.both("add", prod(self.shape))
+
+    def idle(self, layer):
+        self.shape = 0, *layer.after
+
 
 RULES = {
     Linear: Workload.linear,
@@ -312,6 +326,9 @@ RULES = {
     Redistribute: Workload.redistribute,
     HaloConv2d: Workload.halo_convolution,
     GatheredLinear: Workload.gathered,
+    HandedConv2d: Workload.handed_convolution,
+    AddBias: Workload.add_bias,
+    Idle: Workload.idle,
 }
 
 

@@ -6,7 +6,9 @@ from numbers import Real
 
 import numpy as np
 
+from nn.device import is_cpu
 from parallel.placement.layout import Layout
+from parallel.placement.marques import WORD
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, choices, feature_sizes, parse_plan, weighted
@@ -43,11 +45,21 @@ def place(net, grid, plan, shares=None, owners=None):
             raise ValueError(f"plan '{plan}': the axis {axis} splits the images already: leave {axis} out of one of the two")
     if "laugier" in words and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
         raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
+    if WORD in words:
+        check_masters(plan, grid)
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), checked_owners(owners, layers, grid))
     input = placer.layout
     placer.place(net.layers)
     placer.finish()
     return Placed(placer.layers, words, placer.splits, input, placer.layout)
+
+
+def check_masters(plan, grid):
+    """ValueError for a grid, or a device, on which there can be no masters and slaves."""
+    if grid.sizes["height"] > 1:
+        raise ValueError(f"plan '{plan}' has no rule for the axis height: use the axes batch and model")
+    if not is_cpu():
+        raise ValueError(f"plan '{plan}' sends arrays of the host only: use --device cpu, or another plan")
 
 
 def splits(sizes, shares=None):

@@ -10,6 +10,7 @@ from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
+from parallel.placement.marques import MASTER, WORD, Idle, at_master, handed_convolution
 from parallel.placement.partition import EMPTY, Partition, size
 from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
 from parallel.placement.plans import CHOICES, OUTPUTS
@@ -29,6 +30,7 @@ class Placer:
 
     def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
         self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
+        self.with_masters = [axis for axis, found in choices.items() if WORD in found.values() and grid.sizes[axis] > 1]
         self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
         self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []
@@ -48,8 +50,10 @@ class Placer:
         return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
 
     def shard(self, axis, dim):
-        """The Shard of a dimension along an axis, divided by the Split of that axis."""
+        """The Shard of a dimension along an axis, divided by the Split of that axis; the samples of a master are at it."""
         split = self.splits[axis]
+        if dim == N and axis in self.with_masters:
+            split = at_master(split.ranks)
         return Shard(dim, split if dim == N else split.of_length(self.shape[dim - 1 if dim > 0 else dim]))
 
     @property
@@ -121,6 +125,8 @@ class Placer:
     def weights(self, layer):
         """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
         choices = {axis: self.choices[axis][layer] for axis in self.at}
+        if self.with_masters:
+            return self._weights_at_master(layer)
         for axis, choice in choices.items():
             self.move(axis, self._wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
         whole = [axis for axis, choice in choices.items() if choice == "laugier"]
@@ -141,6 +147,33 @@ class Placer:
             self._append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
             outputs[axis] = Replicate()
         self.at |= outputs
+
+    def _weights_at_master(self, layer):
+        """A Linear or Conv2d in the plan "marques": the master holds the weights, and hands out the kernels of a Conv2d."""
+        (axis,) = self.with_masters
+        weight, bias = (Layout(p.shape, self.grid.sizes, self._at_master(p)) for p in (layer.weight, layer.bias))
+        (*_, rows, columns), (biases,) = (layout.block(self.grid.coordinates) for layout in (weight, bias))
+        block = layer.block(rows, columns, biases)
+        block.weight.layout, block.bias.layout = weight, bias
+        if layer.kind != "conv":
+            self._append_at_master(block, layer)
+            return
+        shares = self.owners.get(layer.name) or self.splits[axis].of_length(layer.outputs)
+        rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
+        after = layer.output_shape(self.shape)
+        for new in handed_convolution(block, self.grid.group(axis), shares, self.shape, after, rows):
+            self._append(new, layer.name)
+
+    def _at_master(self, parameter):
+        """{axis: placement} of a parameter of which each master holds all, by its last dimension."""
+        length = parameter.shape[-1]
+        return {axis: Shard(-1, Partition.at_rank(length, self.grid.sizes[axis], MASTER)) for axis in self.with_masters}
+
+    def _append_at_master(self, block, layer):
+        """Append a layer with parameters that runs on the masters alone. block: what this rank holds of it."""
+        if any(self.grid.coordinates[axis] != MASTER for axis in self.with_masters):
+            block = Idle(block, self.shape, layer.output_shape(self.shape))
+        self._append(block, layer.name)
 
     def _block(self, layer, choices):
         """(the block of a Linear or Conv2d that this rank holds, the placements of its output by axis).
@@ -220,14 +253,14 @@ class Placer:
     def batch_norm(self, layer):
         """A BatchNorm: each rank holds its channels; statistics are summed over the axes that shard samples or pixels."""
         self.whole_values(layer.name)
-        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C)]
-        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
+        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
+        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C} | self._at_master(layer.gamma)
         layout = Layout((layer.channels,), self.grid.sizes, channels)
         (held,) = layout.block(self.grid.coordinates)
         new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum, held)
         for array in (*new.parameters, *new.buffers):
             array.layout = layout
-        self._append(new, layer.name)
+        self._append_at_master(new, layer)
 
     def response_norm(self, layer):
         """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""

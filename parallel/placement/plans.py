@@ -8,12 +8,14 @@
 | "height"    | `Replicate`                    | `Shard(H)`         | `Shard(H)`            |
 | "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
+| "marques"   | at the first rank              | at the first rank  | at the first rank     |
 
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
 axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
 the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
 all-gathered to every rank, and backward slices the gradient of the output and all-reduces that of the input. It is here for
-comparison with the other plans.
+comparison with the other plans. So is "marques", the algorithm of Marques 2016: the first rank holds everything, and hands out
+the input and the kernels of each convolution (`parallel/placement/marques.py`).
 
 Along the axis `height`, convolutions always have "height" and Linear layers "replicate".
 """
@@ -52,13 +54,15 @@ CHOICES = {
     "height": Choice(H, H),
     "width": Choice(W, W),
     "laugier": Choice(Replicate(), Replicate(), OUTPUTS),
+    "marques": Choice(N, N, OUTPUTS),
 }
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # axes with only one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
+WHOLE = "laugier", "marques"  # choices that are the same for all layers
 FEWEST = ("out", "in")  # the choices among which "fewest-bytes" chooses
 HELP = (
-    "fewest-bytes, laugier, or out, in, replicate, height or width: one word for all layers with weights, or one for each "
-    "layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
+    "fewest-bytes, laugier, marques, or out, in, replicate, height or width: one word for all layers with weights, or one for "
+    "each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
 )
 
 
@@ -162,6 +166,7 @@ def parse_plan(text, layers, sizes, ranks):
     text: as the option --plan takes it, see `HELP`. layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
     """
     words = words_of(text, layers)
-    if "laugier" in words and len(set(words)) > 1:
-        raise ValueError(f"plan '{text}': laugier is a whole algorithm and does not mix with other choices")
+    for word in WHOLE:
+        if word in words and len(set(words)) > 1:
+            raise ValueError(f"plan '{text}': {word} is a whole algorithm and does not mix with other choices")
     return fewest_bytes(sizes, ranks, [FEWEST if word == "fewest-bytes" else (word,) for word in words])

@@ -17,8 +17,17 @@ where P ranks share a minibatch of B samples, W_l is the weight of layer l, d_l 
   weights of one model block (section 7 uses this without a formula).
 
 The sums over the ranks are the same for even, uneven and empty blocks.
+
+Marques 2016 gives what a master and its slaves send each other for the convolutions of a minibatch (equation 5.1), in elements:
+
+    upload = sum_i (in_i^2 inCh_i batch + k_i^2 numK_i inCh_i + out_i^2 numK_i batch)
+
+This is what one slave receives and sends in the forward pass, where numK_i is the number of *its* kernels. With several slaves
+the first term counts once for each slave that has kernels. A training step sends it twice, because the backward pass is the
+adjoint of the forward pass, but for the gradient of the first layer's input, which nobody needs.
 """
 
+from dataclasses import dataclass
 from math import prod
 
 from parallel.placement.moves import elements_sent
@@ -86,3 +95,34 @@ def gradients(widths, batch, model, itemsize=4):
     """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis."""
     parameters = sum(inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:]))
     return itemsize * all_reduce(parameters, batch)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution in the plan "marques". before, after: the shapes of an input and of an output sample, (rows, columns,
+    channels). window: the rows and columns of a kernel. kernels: how many each rank has, the master's first."""
+
+    before: tuple
+    after: tuple
+    window: tuple
+    kernels: tuple
+
+    def inputs(self, batch_size):
+        """Elements of the input that the master sends."""
+        return sum(n > 0 for n in self.kernels[1:]) * batch_size * prod(self.before)
+
+    def upload(self, batch_size, masters=1):
+        """Equation 5.1 for this layer, the sum over the slaves. masters: how many share the minibatch, each with its slaves."""
+        kernels, pixels = prod(self.window) * self.before[-1], prod(self.after[:-1])
+        return self.inputs(batch_size) + sum(self.kernels[1:]) * (masters * kernels + batch_size * pixels)
+
+
+def marques_forward(batch_size, convolutions, masters=1, itemsize=4):
+    """Bytes that all ranks together send for the Convolutions of a network in a forward pass: equation 5.1 for all slaves."""
+    return itemsize * sum(layer.upload(batch_size, masters) for layer in convolutions)
+
+
+def marques_step(batch_size, convolutions, masters=1, itemsize=4):
+    """The same in a training step, if the first Convolution is the first layer with parameters."""
+    unneeded = itemsize * convolutions[0].inputs(batch_size)
+    return 2 * marques_forward(batch_size, convolutions, masters, itemsize) - unneeded

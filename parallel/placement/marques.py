@@ -1,0 +1,256 @@
+"""The master/slave algorithm of Marques 2016 (Algorithms 4.1 and 4.2): the plan "marques".
+
+The first rank along the axis, the master, holds all activations and all parameters; the others, its slaves, hold nothing
+between two convolutions. For each convolution the master hands out the whole input, and to each rank its share of the kernels;
+every rank computes the output maps of its kernels, and the slaves hand them in. All other layers run on the master alone.
+
+| array                    | at the master         | while the ranks convolve                 |
+|--------------------------|-----------------------|------------------------------------------|
+| input                    | `Shard(N, AT_MASTER)` | `Shard(N, Copies)`: whole, where needed  |
+| kernels (a parameter)    | `Shard(-1, at rank 0)`| `Shard(-1, shares)`                      |
+| output                   | `Shard(N, AT_MASTER)` | `Shard(C, shares)`                       |
+
+Each change of placement is a `ThroughMaster`, whose backward is its adjoint: the gradient of the output is handed out, those of
+the kernels are handed in, and the partial sums of the input's gradient are handed in and added. Biases are not sent (equation
+5.1 of the paper has none): the master adds them. A rank without kernels, which may be the master, is sent nothing and sends
+nothing.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from nn.conv import Conv2d
+from nn.device import xp
+from nn.gemm import column_sums
+from nn.layer import Layer
+from nn.patches import add_bias
+from parallel.placement.moves import Move, place_of
+from parallel.placement.partition import EMPTY, Partition, Split, resized, size
+from parallel.placement.placements import C, N, Shard
+from parallel.placement.redistribute import Redistribute
+
+MASTER = 0
+WORD = "marques"
+KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
+
+
+def at_master(ranks):
+    """The Split of a dimension that the master holds whole."""
+    return Split(ranks, tuple(float(rank == MASTER) for rank in range(ranks)))
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Like a Split, but every rank for which `working` is true holds the whole dimension, and the others nothing of it."""
+
+    working: tuple
+
+    def of_length(self, length):
+        """The Partition of so many indices."""
+        return Partition.of(length, tuple(slice(0, length) if works else EMPTY for works in self.working))
+
+
+class HandOut(Move):
+    """The master, which has the whole array, sends each rank its part of the target. No rank sends anything else."""
+
+    kind = "hand out"
+
+    def run(self, step, x, space, layer):
+        group, dim, parts = step.group, step.target.dim, step.incoming.parts
+        if group.rank != MASTER:
+            out = space("out", step.there, x.dtype)
+            group.start_point_to_point(empties(x, group), [out, *empties(x, group)[1:]], layer, self.kind).wait()
+            return out
+        blocks = [x if size(part) == x.shape[dim] else x[place_of(dim, part)] for part in parts]
+        sent = [block if block is x else self._packed(block, space, f"to {rank}") for rank, block in enumerate(blocks)]
+        group.start_point_to_point(sent, empties(x, group), layer, self.kind).wait()
+        return sent[MASTER]
+
+    @staticmethod
+    def _packed(block, space, name):
+        packed = space(name, block.shape, block.dtype)
+        packed[...] = block
+        return packed
+
+    def buffer(self, step):
+        return self.most(step) if step.group.rank == MASTER else 0, 0
+
+    def most(self, step):
+        return through_master(step, step.incoming, step.target.dim)
+
+
+class HandIn(Move):
+    """Each rank sends its part of the source to the master, which joins them, or adds them where they overlap."""
+
+    kind = "hand in"
+
+    def run(self, step, x, space, layer):
+        group, dim, parts = step.group, step.source.dim, step.outgoing.parts
+        out = space("out", step.there, x.dtype)
+        if group.rank != MASTER:
+            group.start_point_to_point([x, *empties(x, group)[1:]], empties(x, group), layer, self.kind).wait()
+            return out
+        shapes = [resized(step.there, dim, size(part)) for part in parts]
+        blocks = [x, *(space(f"of {rank}", shape, x.dtype) for rank, shape in enumerate(shapes) if rank != MASTER)]
+        group.start_point_to_point(empties(x, group), blocks, layer, self.kind).wait()
+        if step.adds:
+            out.fill(0)
+        for part, block in zip(parts, blocks, strict=True):
+            if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
+                continue
+            where = place_of(dim, part)
+            if step.adds:
+                out[where] += block
+            else:
+                out[where] = block
+        return out
+
+    def buffer(self, step):
+        rank = step.group.rank
+        return 0 if rank == MASTER else elements(step, step.source.dim) * step.outgoing.size(rank), 0
+
+    def most(self, step):
+        return through_master(step, step.outgoing, step.source.dim)
+
+
+def empties(x, group):
+    """An empty array for each rank: nothing is sent there, or received from there."""
+    return [x.reshape(-1)[:0]] * group.size
+
+
+def elements(step, dim):
+    """How many elements the whole array of a Step has for one index of a dimension."""
+    whole = resized(resized(step.here, step.source.dim, step.outgoing.length), step.target.dim, step.incoming.length)
+    return prod(resized(whole, dim, 1))
+
+
+def through_master(step, parts, dim):
+    """Elements that the master sends or receives if the other ranks hold `parts`, a Partition of the dimension `dim`."""
+    return elements(step, dim) * (sum(parts.sizes) - parts.size(MASTER))
+
+
+HAND_OUT, HAND_IN = HandOut(), HandIn()
+
+
+class ThroughMaster(Redistribute):
+    """A Redistribute of an array that the master holds whole on one side, `whole`, which is the source or the target."""
+
+    def __init__(self, group, source, target, shape, whole, rows=None):
+        super().__init__(group, source, target, shape, rows)
+        self.whole = whole
+
+    def move_of(self, source, target):
+        return HAND_OUT if source == self.whole else HAND_IN
+
+    def __repr__(self):
+        name = "HandOut" if self.source == self.whole else "HandIn"
+        return f"{name}({'x'.join(map(str, self.shape))}, {self.group.size} ranks)"
+
+
+class HandedConv2d(Layer):
+    """A convolution with this rank's share of the kernels, which the master hands out. It has no bias, see `AddBias`.
+
+    weight: the Parameter, whole on the master and empty elsewhere. conv: a Conv2d of this rank's kernels, which are in no flat
+    buffer but belong to the context. kernels: the ThroughMaster that brings them.
+    Input (n, H, W, inputs), output (n, P, Q, kernels of this rank). Passes are collective over the group, but for the gradient
+    of the input.
+    """
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+    has_fused_backward = True
+
+    def __init__(self, weight, conv, kernels):
+        self.weight, self.conv, self.kernels, self.parameters = weight, conv, kernels, (weight,)
+
+    def give_name(self, name):
+        self.name = self.conv.name = self.kernels.name = name
+
+    def forward(self, x, context):
+        context[self].kernels = self.kernels.forward(self.weight.value, context)
+        return self._conv(context).forward(x, context)
+
+    def gradients(self, dy, context):
+        self._conv(context).gradients(dy, context)
+        self._hand_in(context)
+
+    def input_gradient(self, dy, context):
+        return self._conv(context).input_gradient(dy, context)
+
+    def backward(self, dy, context):
+        dx = self._conv(context).backward(dy, context)
+        self._hand_in(context)
+        context.written(self)
+        return dx
+
+    def _conv(self, context):
+        """The Conv2d with the kernels that this context holds."""
+        kept, weight = context[self], self.conv.weight
+        weight.value = kept.kernels
+        weight.grad = kept.workspace("gradient", weight.block_shape, kept.kernels.dtype)
+        return self.conv
+
+    def _hand_in(self, context):
+        """Send the gradients of this rank's kernels to the master, where they become the gradient of the parameter."""
+        xp.copyto(self.weight.grad, self.kernels.input_gradient(self.conv.weight.grad, context))
+
+    def __repr__(self):
+        return f"HandedConv2d({self.conv!r}, {self.kernels.group.size} ranks)"
+
+
+class AddBias(Layer):
+    """Adds the bias of a convolution to its output, on the master; elsewhere there is neither. bias: its Parameter."""
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+
+    def __init__(self, bias):
+        self.bias, self.parameters = bias, (bias,)
+
+    def forward(self, x, context):
+        if self.bias.size:
+            add_bias(x, self.bias.value)
+        return x
+
+    def gradients(self, dy, context):
+        if self.bias.size:
+            column_sums(dy.reshape(-1, self.bias.size), self.bias.grad)
+
+    def input_gradient(self, dy, context):
+        return dy
+
+
+class Idle(Layer):
+    """What a slave has in place of a layer with parameters, which runs on the master alone: it passes on empty arrays.
+
+    layer: with an empty block of the parameters. before, after: the shapes of an input and of an output sample.
+    """
+
+    def __init__(self, layer, before, after):
+        self.before, self.after = before, after
+        self.parameters, self.buffers = layer.parameters, layer.buffers
+
+    def forward(self, x, context):
+        return xp.empty((0, *self.after), x.dtype)
+
+    def input_gradient(self, dy, context):
+        return xp.empty((0, *self.before), dy.dtype)
+
+
+def handed_convolution(block, group, columns, before, after, rows):
+    """The layers that take the place of a Conv2d: the input is handed out, the outputs are handed in.
+
+    block: the Conv2d with the parameters at the master, elsewhere empty. group: of the axis. columns: the Partition of the
+    kernels. before, after: the shapes of an input and of an output sample. rows: see `Redistribute`.
+    """
+    window, ranks = block.window, group.size
+    held, whole = Shard(N, at_master(ranks)), Shard(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
+    copies, shares = Shard(N, Copies(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
+    conv = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False,
+                  columns=columns.part(group.rank))  # fmt: skip
+    kernels = ThroughMaster(group, whole, shares, block.weight.shape, whole)
+    yield ThroughMaster(group, held, copies, before, held, rows)
+    yield HandedConv2d(block.weight, conv, kernels)
+    yield ThroughMaster(group, Shard(C, columns), held, after, held, rows)
+    if block.has_bias:
+        yield AddBias(block.bias)

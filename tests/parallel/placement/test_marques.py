@@ -1,0 +1,254 @@
+"""The plan "marques": a master and its slaves compute what one rank does, and send what equation 5.1 says."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nn import (
+    SGD,
+    BatchNorm,
+    Context,
+    Conv2d,
+    Flatten,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+)
+from nn.sequence import shapes
+from parallel import ProcessGrid, parallelize, train_step
+from parallel.grid.grid_description import GridDescription
+from parallel.performance.cost import Cost, busiest
+from parallel.performance.machine import read
+from parallel.performance.simulation import VirtualTime
+from parallel.placement import volume
+from parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
+from parallel.placement.partition import Partition
+from parallel.placement.placements import C, N, Shard
+from tests.mpi import mpi
+from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
+
+CORI = read("cori-haswell")
+
+
+def published():
+    """The layers of the paper's networks, with sizes that nothing divides."""
+    return [Conv2d(3, 7, 5), LocalResponseNorm(5), MaxPool2d(2), Conv2d(7, 11, 3), LocalResponseNorm(3), MaxPool2d(2),
+            Flatten(), Linear(11, 5)]  # fmt: skip
+
+
+def branching():
+    """Containers, batch normalisation, strides, convolutions without biases, and several layers at the master."""
+    return [Conv2d(3, 5, 3, stride=2, padding=1, bias=False), BatchNorm(5), ReLU(),
+            Residual([Conv2d(5, 4, 3, padding=1), ReLU(), Conv2d(4, 5, 1)]), ReLU(), MaxPool2d(2), Flatten(),
+            Linear(45, 9), BatchNorm(9), ReLU(), Linear(9, 5)]  # fmt: skip
+
+
+NETS = {published: (13, 12, 3), branching: (13, 12, 3)}
+UNEVEN = [3, 2, 1.5, 1, 1, 2, 0.5, 1]
+
+
+def shares_of(ranks):
+    """Even shares, uneven ones, some that are 0, and all kernels at one rank: the master, or a slave."""
+    zeros = [0 if rank % 2 else 1 for rank in range(ranks)]
+    without_master = [0, *UNEVEN[1:ranks]]
+    found = [None, UNEVEN[:ranks], zeros, without_master, [1] + [0] * (ranks - 1), [0] * (ranks - 1) + [1]]
+    return [{"model": tuple(weights)} if weights else None for weights in found if weights is None or any(weights)]
+
+
+def net_of(layers, dtype=np.float64):
+    return Sequential(layers(), seed=3, dtype=dtype, input_shape=NETS[layers])
+
+
+def batches(layers, samples, steps=10, dtype=np.float64):
+    for step in range(steps):
+        rng = np.random.default_rng(step)
+        yield rng.standard_normal((samples, *NETS[layers])).astype(dtype), rng.integers(0, 5, samples)
+
+
+sgd = partial(SGD, lr=0.02, momentum=0.9)
+
+
+def trained(layers, grid, samples=5, **options):
+    return parallel(net_of(layers), grid, "marques", sgd, "cross-entropy", batches(layers, samples), **options)
+
+
+@mpi(*RANKS, long=(5, 6, 7), timeout=300)
+def test_ten_steps_equal_serial(comm):
+    for layers in NETS:
+        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 5))
+        for shares in shares_of(comm.size):
+            with ProcessGrid(comm, model=comm.size) as grid:
+                found = trained(layers, grid, shares=shares)
+            assert_same(found, expected, 1e-10, f"{layers.__name__} {shares}")
+
+
+@mpi(2, 4, 6, 8, long=(6, 8), timeout=300)
+def test_several_masters_share_the_minibatch(comm):
+    for layers in NETS:
+        expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 3))
+        for sizes in grids(comm.size):
+            with ProcessGrid(comm, **sizes) as grid:
+                shares = {"model": UNEVEN[: sizes["model"]]}
+                assert_same(trained(layers, grid, 3, shares=shares), expected, 1e-10, f"{layers.__name__} {sizes}")
+
+
+@mpi(3, 4)
+def test_the_same_grid_twice_is_bitwise_equal(comm):
+    for shares in shares_of(comm.size):
+        with ProcessGrid(comm, model=comm.size) as grid:
+            (losses, one), (again, two) = (trained(published, grid, shares=shares) for _ in range(2))
+        assert losses == again and all((one[name] == two[name]).all() for name in one)
+
+
+@mpi(4, timeout=300)
+def test_owners_micro_batches_and_all_reductions_equal_serial(comm):
+    expected = serial(net_of(published), sgd, "cross-entropy", batches(published, 5))
+    owners = {"0": [3, 0, 2, 0, 3, 2, 2], "3": [1] * 6 + [0] * 5}
+    for options in ({"owners": owners}, {"reduction": "overlap:1"}, {"reduction": "shared"}):
+        for sizes in ({"model": 4}, {"batch": 2, "model": 2}):
+            if "owners" in options and sizes["model"] < 4:
+                continue
+            with ProcessGrid(comm, **sizes) as grid:
+                assert_same(trained(published, grid, **options), expected, 1e-10, f"{options} {sizes}")
+    expected = serial(net_of(published), sgd, "cross-entropy", batches(published, 5), 2)
+    with ProcessGrid(comm, model=4) as grid:
+        assert_same(trained(published, grid, micro_batches=2), expected, 1e-10, "micro-batches")
+
+
+@mpi(3)
+def test_the_halves_of_backward_and_the_gradient_of_the_input_equal_serial(comm):
+    x, _ = next(batches(published, 4))
+    alone, context = net_of(published), Context()
+    dy = np.ones_like(alone.forward(x, context))
+    expected = alone.backward(dy.copy(), context, input_gradient=True).copy()
+    with ProcessGrid(comm, model=3) as grid:
+        net, context = parallelize(net_of(published), grid, "marques"), Context()
+        rows = net.input_block(4)
+        y = net.forward(np.ascontiguousarray(x[rows]), context, 4)
+        dx = net.input_gradients(np.ones_like(y), context, input_gradient=True).copy()
+        net.parameter_gradients(context)
+        net.synchronise()
+        np.testing.assert_allclose(dx, expected[rows], rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(net.grads, alone.grads[: net.size], rtol=1e-10, atol=1e-12)
+        assert net.size == (alone.size if comm.rank == MASTER else 0)
+
+
+@mpi(*RANKS[1:], long=(5, 6, 7))
+def test_what_is_handed_out_is_handed_in(comm):
+    """The adjoint identity <F x, y> = <x, F* y> of all three arrays of a convolution."""
+    rng = np.random.default_rng(0)
+    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), Shard(N, at_master(comm.size))
+    copies = Shard(N, Copies(tuple(n > 0 for n in kernels.sizes)))
+    whole, shares = Shard(KERNELS, Partition.at_rank(11, comm.size, MASTER)), Shard(KERNELS, kernels)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        group = grid.group("model")
+        for source, target, shape, at in (
+            (held, copies, (7, 5, 3), held), (whole, shares, (3, 3, 11), whole), (Shard(C, kernels), held, (7, 5, 11), held),
+        ):  # fmt: skip
+            move = ThroughMaster(group, source, target, shape, at)
+            move.give_name("0")
+            whole_shape = (4, *shape)
+            x, y = (rng.standard_normal(local(whole_shape, placement, comm.rank)) for placement in (source, target))
+            context = Context(batch_size=4)
+            there, back = move.forward(x, context).copy(), move.input_gradient(y, context).copy()
+            assert there.shape == y.shape and back.shape == x.shape
+            one, other = (comm.allreduce(float((a * b).sum())) for a, b in ((there, y), (x, back)))
+            assert abs(one - other) < 1e-12 * abs(one)
+
+
+def local(shape, shard, rank):
+    shape = list(shape)
+    shape[shard.dim] = shard.partition_of(shape[shard.dim]).size(rank)
+    return shape
+
+
+def convolutions(net, splits, ranks):
+    """What equation 5.1 asks for."""
+    return [
+        volume.Convolution(before, after, layer.window.kernel, tuple(splits.of_length(layer.outputs).sizes))
+        for layer, before, after in shapes(net.layers, net.input_shape) if layer.kind == "conv"
+    ]  # fmt: skip
+
+
+@mpi(*RANKS)
+def test_a_step_sends_what_equation_5_1_says(comm):
+    for layers in NETS:
+        for sizes in grids(comm.size):
+            for shares in shares_of(sizes["model"]):
+                with ProcessGrid(comm, **sizes) as grid:
+                    net = parallelize(net_of(layers, np.float32), grid, "marques", shares=shares)
+                    expected = convolutions(net_of(layers), net.splits["model"], sizes["model"])
+                    x, y = next(batches(layers, 6, dtype=np.float32))
+                    grid.tally.clear()
+                    net.forward(block(net, x, y)[0], batch_size=6)
+                    sent = comm.allreduce(sum(bytes_by_rank(grid)))
+                    assert sent == volume.marques_forward(6, expected, sizes["batch"]), (sizes, shares)
+                    grid.tally.clear()
+                    train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 6)
+                    mine = sum(bytes_by_rank(grid))
+                    assert comm.allreduce(mine) == volume.marques_step(6, expected, sizes["batch"]), (sizes, shares)
+                    if grid.coordinates["model"] and shares and not shares["model"][grid.coordinates["model"]]:
+                        assert mine == 0
+
+
+def bytes_by_rank(grid):
+    return [record.bytes for (_, kind), record in grid.tally.records.items() if kind.startswith("hand")]
+
+
+def test_equation_5_1_as_printed():
+    """One slave with all kernels of the first layer, in the paper's own letters."""
+    layer = volume.Convolution((32, 32, 3), (28, 28, 50), (5, 5), (0, 50))
+    assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
+
+
+@mpi(2, 3, 4, 6)
+def test_the_cost_model_counts_what_is_sent(comm):
+    for layers in NETS:
+        for sizes in grids(comm.size):
+            for shares in shares_of(sizes["model"]):
+                with ProcessGrid(comm, **sizes) as grid:
+                    net = parallelize(net_of(layers, np.float32), grid, "marques", shares=shares)
+                    x, y = next(batches(layers, 12, dtype=np.float32))
+                    train_step(net, SoftmaxCrossEntropy(), SGD(net, 0.1), *block(net, x, y), 12)
+                    mine = {key: record.bytes for key, record in grid.tally.records.items() if record.bytes}
+                    here = GridDescription(sizes, grid.coordinates)
+                    cost = Cost(net_of(layers, np.float32), here, "marques", 12, CORI, shares)
+                    found = {}
+                    for work in cost.works:
+                        if work.group is not None and work.nbytes:
+                            found[work.layer, work.name] = found.get((work.layer, work.name), 0) + work.nbytes
+                    assert found == mine, (sizes, shares)
+
+
+@mpi(1, 2, 3, 4)
+def test_a_simulated_step_takes_what_the_model_says(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        layers = [Conv2d(3, 12, 3), ReLU(), Conv2d(12, 24, 3), Flatten(), Linear(1536, 5)]
+        serial_net = Sequential(layers, input_shape=(12, 12, 3))
+        net = parallelize(serial_net, grid, "marques")
+        virtual, optimizer = VirtualTime(net, CORI), SGD(net, 0.01, 0.9)
+        x, y = np.ones((8, 12, 12, 3), np.float32), np.zeros(8, int)
+        for _ in range(2):
+            start = virtual.time
+            train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 8)
+        cost = Cost(serial_net, busiest({"model": comm.size}, plan="marques"), "marques", 8, CORI)
+        assert comm.bcast(virtual.time - start) == pytest.approx(cost.seconds, rel=0.02)
+
+
+def test_the_rank_with_the_most_work_is_the_master():
+    assert busiest({"model": 3}, shares={"model": (1, 2, 3)}).coordinates["model"] == 2
+    assert busiest({"model": 3}, shares={"model": (1, 2, 3)}, plan="marques").coordinates["model"] == MASTER
+
+
+@mpi(2, 4)
+def test_what_does_not_fit_is_refused(comm):
+    cases = (({"height": 2, "model": comm.size // 2}, "marques", "no rule for the axis height"),
+             ({"model": comm.size}, "conv=marques,linear=out", "marques is a whole algorithm"))  # fmt: skip
+    for sizes, plan, words in cases:
+        with ProcessGrid(comm, **sizes) as grid, pytest.raises(ValueError, match=words):
+            parallelize(net_of(published), grid, plan)
