@@ -1,0 +1,105 @@
+"""The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master."""
+
+import json
+import os
+from dataclasses import dataclass
+from statistics import median
+
+from tqdm import tqdm
+
+from experiments.common.jobs import check_ended
+from parallel.job.launch import mpiexec, slots
+from parallel.job.run import UserError
+
+NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
+BATCH_SIZES = (64, 128, 256, 512, 1024)
+SHAPE = (32, 32, 3)
+MASTER, MASTERLESS = "master/slave", "masterless"
+PLANS = {MASTER: "marques", MASTERLESS: "out"}
+PARTS = ("communication", "convolution", "computation")
+ROUNDS, MANY_ROUNDS = 3, 7
+TIMEOUT = 3600
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS."""
+
+    network: str
+    batch_size: int
+    ranks: int = 1
+    form: str = ""
+    shape: tuple = SHAPE
+
+    @property
+    def net(self):
+        """The network's name in the zoo."""
+        return "marques-" + self.network.replace(":", "-")
+
+    @property
+    def key(self):
+        """The name of the run in the JSON of a measurement."""
+        return f"{self.network} batch={self.batch_size} ranks={self.ranks}" + (f" {self.form}" if self.form else "")
+
+    def start(self, seconds):
+        """Start the job and return what it printed. seconds: about how long it times steps."""
+        arguments = ["-m", "experiments.papers.marques2016_job", "--net", self.net, "--batch-size", self.batch_size]
+        arguments += ["--shape", ",".join(map(str, self.shape)), "--seconds", seconds, "--grid", f"model={self.ranks}"]
+        arguments += ["--plan", PLANS[self.form]] if self.form else []
+        job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
+        check_ended(job, f"the run {self.key}")
+        return json.loads(job.stdout.splitlines()[-1])
+
+
+def runs(network, batch_size, ranks, shape=SHAPE):
+    """All Runs of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
+    several = [Run(network, batch_size, p, form, shape) for p in ranks if p > 1 for form in PLANS]
+    return [Run(network, batch_size, shape=shape), *several]
+
+
+def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, shape=SHAPE, seconds=3.0):
+    """Start all runs: {"runs": {key: [what each round printed]}, "machine": words}.
+
+    The runs of one network and batch size take turns, so that a machine whose speed drifts drifts for all alike. Each is
+    noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. UserError for runs there
+    of another machine. ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run.
+    """
+    ranks = [p for p in ranks if p <= slots()]
+    found = {}
+    for line in out.read_text().splitlines() if out.exists() else ():
+        run = json.loads(line)
+        found.setdefault(run.pop("key"), []).append(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    cases = [(net, size) for net in networks for size in batch_sizes]
+    with tqdm(total=rounds * sum(len(runs(*case, ranks)) for case in cases), unit=" runs", disable=None) as bar:
+        for case in cases:
+            for number in range(rounds):
+                for run in runs(*case, ranks, shape):
+                    bar.update()
+                    if len(found.get(run.key, ())) > number:
+                        continue
+                    result = run.start(seconds)
+                    found.setdefault(run.key, []).append(result)
+                    with out.open("a") as file:
+                        file.write(json.dumps({"key": run.key} | result) + "\n")
+    return {"runs": found, "machine": machine_of(found, out)}
+
+
+def machine_of(found, out):
+    """Where the runs were measured, in words. UserError if they are of several machines. out: the file that they are in."""
+    versions = [result["versions"] for results in found.values() for result in results]
+    machines = {f"{v['processor']}, {v['mpi']}, {v['threads']} BLAS thread a rank" for v in versions}
+    if len(machines) != 1:
+        raise UserError(f"{out} has runs of {' and of '.join(sorted(machines))}: remove it to measure again")
+    launcher = os.environ.get("MPIEXEC", "")
+    return machines.pop() + (f", started by `{launcher}`" if launcher else "")
+
+
+def parts(results):
+    """{part: [median, least, most]} of seconds a step, and the same of the whole "step", over the steps of all rounds.
+
+    results: what a run printed in each round.
+    """
+    steps = {name: [value for result in results for value in result[name]] for name in PARTS}
+    steps["step"] = [sum(values) for values in zip(*steps.values())]
+    return {name: [median(values), min(values), max(values)] for name, values in steps.items()}
