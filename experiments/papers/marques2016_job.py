@@ -5,7 +5,7 @@
 
 Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step:
 the time that the slowest rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of
-the step, which is communication and waiting. "bytes" is what all ranks together send in a step, "oversubscribed" whether ranks
+the step, which is communication, copies for it, and waiting. "bytes" is what all ranks together send in a step, "oversubscribed" whether ranks
 share cores.
 """
 
@@ -25,20 +25,26 @@ from parallel.job.run import run
 from parallel.observe.span_observer import SpanObserver
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"
+MOVES = "Redistribute", "ThroughMaster"  # what they do beside the communication itself, they do for it: copies into messages
 LEARNING_RATE = 1e-6  # so small that the network stays as it is, and all steps do the same work
 
 
-class Convolutions(SpanObserver):
-    """Adds up, while it is open, the seconds that this rank spends in convolutions, without communication."""
+class Parts(SpanObserver):
+    """Adds up, while it is open, the seconds that this rank spends in convolutions, and in copies for messages.
+
+    Neither holds the communication itself, which the tally measures.
+    """
 
     def __init__(self, net):
         super().__init__(net)
-        self.seconds = 0.0
+        self.convolution = self.copies = 0.0
 
     def record(self, span):
         (_, kind, _), start, stop, inner, _ = span
         if kind in CONVOLUTIONS:
-            self.seconds += stop - start - inner
+            self.convolution += stop - start - inner
+        elif kind in MOVES:
+            self.copies += stop - start - inner
 
 
 def main():
@@ -62,7 +68,12 @@ def main():
     if comm.rank == 0:
         names = "convolution", "computation", "communication"
         parts = {name: [float(parts[i]) for (_, *parts), _ in found] for i, name in enumerate(names)}
-        about = {"bytes": found[-1][1], "versions": report.versions(), "oversubscribed": comm.size > slots()}
+        about = {
+            "batch_size": args.batch_size,
+            "bytes": found[-1][1],
+            "versions": report.versions(),
+            "oversubscribed": comm.size > slots(),
+        }
         print(json.dumps(parts | about))
     grid.free()
 
@@ -79,11 +90,11 @@ def timed_step(net, x, y, batch_size):
         net.grid.tally.clear()
         comm.Barrier()
         start = time.perf_counter()
-        with Convolutions(net) as convolutions:
+        with Parts(net) as parts:
             train_step(net, loss, optimizer, x, y, batch_size)
         seconds = time.perf_counter() - start
-        other = seconds - convolutions.seconds - net.grid.tally.seconds
-        most = np.array([seconds, convolutions.seconds, other])
+        other = seconds - parts.convolution - parts.copies - net.grid.tally.seconds
+        most = np.array([seconds, parts.convolution, other])
         comm.Allreduce(MPI.IN_PLACE, most, MPI.MAX)
         sent = comm.allreduce(sum(record.bytes for record in net.grid.tally.records.values()))
         whole, convolution, other = most.tolist()

@@ -13,7 +13,6 @@ from parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
 BATCH_SIZES = (64, 128, 256, 512, 1024)
-SHAPE = (32, 32, 3)
 MASTER, MASTERLESS = "master/slave", "masterless"
 PLANS = {MASTER: "marques", MASTERLESS: "out"}
 PARTS = ("communication", "convolution", "computation")
@@ -23,13 +22,12 @@ TIMEOUT = 3600
 
 @dataclass(frozen=True)
 class Run:
-    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS."""
+    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty."""
 
     network: str
     batch_size: int
     ranks: int = 1
     form: str = ""
-    shape: tuple = SHAPE
 
     @property
     def net(self):
@@ -44,25 +42,26 @@ class Run:
     def start(self, seconds):
         """Start the job and return what it printed. seconds: about how long it times steps."""
         arguments = ["-m", "experiments.papers.marques2016_job", "--net", self.net, "--batch-size", self.batch_size]
-        arguments += ["--shape", ",".join(map(str, self.shape)), "--seconds", seconds, "--grid", f"model={self.ranks}"]
+        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
         arguments += ["--plan", PLANS[self.form]] if self.form else []
         job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
         check_ended(job, f"the run {self.key}")
         return json.loads(job.stdout.splitlines()[-1])
 
 
-def runs(network, batch_size, ranks, shape=SHAPE):
+def runs(network, batch_size, ranks):
     """All Runs of a network and batch size: on one rank, and in each form on every other number of `ranks`."""
-    several = [Run(network, batch_size, p, form, shape) for p in ranks if p > 1 for form in PLANS]
-    return [Run(network, batch_size, shape=shape), *several]
+    several = [Run(network, batch_size, p, form) for p in ranks if p > 1 for form in PLANS]
+    return [Run(network, batch_size), *several]
 
 
-def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, shape=SHAPE, seconds=3.0):
+def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seconds=3.0):
     """Start all runs: {"runs": {key: [what each round printed]}, "machine": words}.
 
     The runs of one network and batch size take turns, so that a machine whose speed drifts drifts for all alike. Each is
     noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. UserError for runs there
-    of another machine. ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run.
+    of another machine. ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run. seconds: for
+    about how long each run times steps.
     """
     ranks = [p for p in ranks if p <= slots()]
     found = {}
@@ -74,7 +73,7 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, shap
     with tqdm(total=rounds * sum(len(runs(*case, ranks)) for case in cases), unit=" runs", disable=None) as bar:
         for case in cases:
             for number in range(rounds):
-                for run in runs(*case, ranks, shape):
+                for run in runs(*case, ranks):
                     bar.update()
                     if len(found.get(run.key, ())) > number:
                         continue

@@ -1,0 +1,236 @@
+"""Marques: A new methodology for distributed training of convolutional neural networks (2016), chapters 4 and 5.
+
+Tables: where the time of a training step goes (Figures 5.1 to 5.10), the speedups of Tables 5.1 to 5.3, the scalability of
+section 5.4 (Figures 5.11 to 5.15), and the claims of the text one by one. The master/slave algorithm is the plan "marques"
+(`parallel/placement/marques.py`); beside it stands the form without a master, the plan "out" on the same ranks.
+
+What runs is in `marques2016_runs.py`. Only numbers from runs are called measured. On ranks that were not measured, a part of
+the step is predicted: the part that was measured on two, in the proportion that the cost model has for it.
+"""
+
+from functools import lru_cache
+from statistics import median
+
+from experiments.common import markdown
+from experiments.common.published_networks import published
+from experiments.papers import marques2016_scaling as scaling
+from experiments.papers.marques2016_claims import claims
+from experiments.papers.marques2016_runs import (
+    MANY_ROUNDS,
+    MASTER,
+    MASTERLESS,
+    NETWORKS,
+    PARTS,
+    PLANS,
+    ROUNDS,
+    Run,
+    measure,
+    parts,
+)
+from experiments.plots import marques2016 as figures
+from parallel.grid.grid_description import GridDescription
+from parallel.performance.cost import Cost
+from parallel.performance.machine import read
+from parallel.placement import volume
+
+MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's laptops and network
+RANKS = 2, 3, 4
+CPUS = {  # Table 5.1: best speedups by network and number of CPUs
+    "50:500": (1.40, 1.51, 1.56), "150:800": (1.68, 1.93, 2.10), "300:1000": (1.69, 2.15, 2.33), "500:1500": (1.98, 2.74, 3.28),
+}  # fmt: skip
+GPUS = {  # Table 5.2: the same of GPUs
+    "50:500": (1.96, 2.45), "150:800": (1.89, 2.23), "300:1000": (1.78, 2.09), "500:1500": (1.66, 2.00),
+}  # fmt: skip
+GPU_OVER_CPU = {  # Table 5.3: by the number of devices
+    "50:500": (1.22, 1.28, 1.28), "150:800": (1.94, 1.67, 1.62), "300:1000": (2.35, 1.92, 1.67), "500:1500": (2.96, 2.41, 2.01),
+}  # fmt: skip
+TITLES = {
+    "split": "Figures 5.1 to 5.5: seconds of a training step, [step.png](step.png). Convolution is that of the slowest rank, "
+    "computation all else that a rank computes, communication the rest of the step, waiting included. Measured: the median of "
+    "the steps of all rounds; of the step, and of the speedup by rounds, also the least and the most. MB are those of a step, "
+    "equation 5.1 its formula for both passes. Figures 5.6 to 5.10 are of GPUs: none was measured",
+    "5.1": "Table 5.1: best speedups by network and number of CPUs, over all batch sizes. Published: four laptops, the first "
+    "and slowest of which is the reference. Here all ranks are cores of one machine. At 5 MB/s: the parts of the step as here, "
+    "and the paper's network",
+    "5.2": "Table 5.2: best speedups by network and number of GPUs. No GPU was measured. Predicted: equation 5.1 with the "
+    "constants of the text, for the one case that it describes, 500:1500 at batch 1024",
+    "5.3": "Table 5.3: speedups of GPUs over as many CPUs. No GPU was measured. Computed: the ratio of one device, times "
+    "Table 5.2, over Table 5.1",
+    "claims": "What the text says, and what we find",
+    "constants": "Section 5.4: constants that the text implies, with equation 5.1 as it is printed, which counts the input of "
+    "a layer once, and for each slave, as Algorithm 4.1 sends it. All predicted: `experiments/papers/marques2016_scaling.py` "
+    "says how they follow",
+    "scaling": "Figures 5.11 and 5.12: a step on many nodes, with the constants above. Further nodes have the mean of the "
+    "slowest and the fastest speed (assumed; the paper says between them). All predicted, [scaling.png](scaling.png)",
+    "here": "The same with the seconds measured on one rank here, in float32, both passes, for as many equal nodes; at 5 MB/s "
+    "and at the rate at which two ranks here communicate. All predicted",
+    "rates": "Figures 5.13 to 5.15: speedups of 500:1500 at batch 1024 at other rates, over the master alone. Assumed, where "
+    "the text has no numbers: the rates, high-end nodes 5 times as fast as the fastest one behind the same master, GPUs of the "
+    "speeds 1, 1 and 1.5, mobile GPUs of a tenth behind a desktop GPU. All predicted, [rates.png](rates.png)",
+}
+FIGURES = {"split": "step.png", "scaling": "scaling.png", "rates": "rates.png"}
+
+
+def experiments(out, ranks, data_dir, full=False, **small):
+    """Measure: what `tables` takes. full: more rounds. small: other arguments of `marques2016_runs.measure`."""
+    return measure(out / "runs.jsonl", ranks, MANY_ROUNDS if full else ROUNDS, **small)
+
+
+def tables(measured=None):
+    """{name: rows} of all tables; "runs" and "machine" of the measurement, where there is one."""
+    runs = (measured or {}).get("runs", {})
+    rows = split(runs)
+    found = {
+        "split": rows, "5.1": table_5_1(rows), "5.2": table_5_2(), "5.3": table_5_3(),
+        "claims": claims(rows), "constants": scaling.constants(),
+        "scaling": [row for way in (scaling.PRINTED, scaling.SUMMED) for row in scaling.rows(scaling.derived(way))],
+        "here": scaling.rows(clusters_here(rows)), "rates": scaling.rate_rows(),
+    }  # fmt: skip
+    return found | {key: measured[key] for key in ("machine", "runs") if runs}
+
+
+def split(runs):
+    """A row for each network, batch size, form and number of ranks: measured, or predicted where others were."""
+    found, sizes = [], sorted({results[0]["batch_size"] for results in runs.values()})
+    for network in NETWORKS:
+        for batch_size in sizes:
+            alone = runs.get(Run(network, batch_size).key)
+            if not alone:
+                continue
+            found.append(measured_row(network, batch_size, 1, "one rank", alone, alone))
+            two = {form: runs.get(Run(network, batch_size, 2, form).key) for form in PLANS}
+            for ranks in RANKS:
+                for form in PLANS:
+                    results = runs.get(Run(network, batch_size, ranks, form).key)
+                    if results:
+                        found.append(measured_row(network, batch_size, ranks, form, results, alone))
+                    elif two[form]:
+                        found.append(predicted_row(network, batch_size, ranks, form, alone, two[form]))
+    return found
+
+
+def measured_row(network, batch_size, ranks, form, results, alone):
+    """A row of `split` from what the runs printed. alone: those on one rank."""
+    seconds = parts(results)
+    step, least, most = seconds["step"]
+    by_rounds = [parts([one])["step"][0] / parts([other])["step"][0] for one, other in zip(alone, results)]
+    master = form == MASTER
+    return {
+        "network": network, "batch": batch_size, "ranks": ranks, "form": form,
+        "how": "measured" + (", oversubscribed" if results[0]["oversubscribed"] else ""),
+        **{f"{name}, s": seconds[name][0] for name in PARTS}, "step, s": step, "step, least": least, "step, most": most,
+        "speedup": median(by_rounds), "speedup, least": min(by_rounds), "speedup, most": max(by_rounds),
+        "MB": results[0]["bytes"] / 1e6, "equation 5.1, MB": equation(network, batch_size, ranks) if master else None,
+    }  # fmt: skip
+
+
+def equation(network, batch_size, ranks):
+    """MB that a master and its slaves send in a training step in float32, with even shares."""
+    return volume.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / 1e6
+
+
+def predicted_row(network, batch_size, ranks, form, alone, two):
+    """A row of `split` for ranks that were not measured. two: what the runs on two ranks printed."""
+    of_two, both, here = parts(two), *(model(network, batch_size, p, form) for p in (2, ranks))
+    seconds = {name: of_two[name][0] * here[name] / both[name] for name in PARTS}
+    step = sum(seconds.values())
+    return {
+        "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": "predicted",
+        **{f"{name}, s": seconds[name] for name in PARTS}, "step, s": step, "step, least": None, "step, most": None,
+        "speedup": parts(alone)["step"][0] / step, "speedup, least": None, "speedup, most": None, "MB": None,
+        "equation 5.1, MB": equation(network, batch_size, ranks) if form == MASTER else None,
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def model(network, batch_size, ranks, form):
+    """{part: seconds} of a step by the cost model for the paper's machines, on the rank with the most work."""
+    net = published(Run(network, batch_size).net)
+    cost = Cost(net, GridDescription({"model": ranks}, ranks_per_node=1), PLANS[form], batch_size, read(MACHINE))
+    found = dict.fromkeys(PARTS, 0.0)
+    for work in cost.works:
+        part = "communication" if work.group else "convolution" if work.name.startswith("conv") else "computation"
+        found[part] += cost.seconds_of(work)
+    return found
+
+
+def table_5_1(rows):
+    """Rows: published, measured and predicted best speedups. rows: of `split`."""
+    found = []
+    for network, speedups in CPUS.items():
+        for ranks, value in zip(RANKS, speedups):
+            row = {"network": network, "CPUs": ranks, "published": value}
+            for form in PLANS:
+                for how in ("measured", "predicted"):
+                    mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
+                    row[f"{form}, {how}"] = max((r["speedup"] for r in mine if r["how"] == how), default=None)
+                row[f"{form} at 5 MB/s, predicted"] = max(
+                    (slow_speedup(network, r["batch"], ranks, form, rows) for r in rows if r["network"] == network),
+                    default=None,
+                )
+            found.append(row)
+    return found
+
+
+def slow_speedup(network, batch_size, ranks, form, rows):
+    """The speedup with the computing times of one rank here and the network of the paper."""
+    alone = next(r for r in rows if (r["network"], r["batch"], r["ranks"]) == (network, batch_size, 1))
+    one, several = (model(network, batch_size, p, form) for p in (1, ranks))
+    computed = sum(alone[f"{name}, s"] * several[name] / one[name] for name in ("convolution", "computation"))
+    return alone["step, s"] / (computed + several["communication"])
+
+
+def table_5_2():
+    cluster = scaling.derived(scaling.PRINTED)["GPUs, largest network"]
+    return [
+        {"network": network, "GPUs": count, "published": value, "measured": None,
+         "predicted": cluster.speedup(count) if network == cluster.network else None}
+        for network, speedups in GPUS.items() for count, value in zip(RANKS, speedups)
+    ]  # fmt: skip
+
+
+def table_5_3():
+    found = []
+    for network, speedups in GPU_OVER_CPU.items():
+        of_several = [speedups[0] * gpu / cpu for gpu, cpu in zip(GPUS[network], CPUS[network])]
+        for count, value, computed in zip((1, 2, 3), speedups, (None, *of_several)):
+            row = {"network": network, "devices": count, "published": value, "measured": None}
+            found.append(row | {"computed from 5.1 and 5.2": computed})
+    return found
+
+
+def clusters_here(rows):
+    """{name: Cluster} of nodes like the one that was measured, for the paper's smallest and largest case. rows: of `split`."""
+    found = {}
+    for network, batch_size in (scaling.SMALLEST, scaling.LARGEST):
+        mine = {(r["ranks"], r["form"]): r for r in rows if (r["network"], r["batch"]) == (network, batch_size)}
+        both = mine.get((2, MASTER))
+        if both is None:
+            continue
+        alone = {part: mine[1, "one rank"][f"{part}, s"] for part in PARTS}
+        rates = {"at 5 MB/s": scaling.RATE, "in memory": 1e6 * both["MB"] / both["communication, s"]}
+        for words, rate in rates.items():
+            found[f"here, {network}, {words}"] = scaling.here(network, batch_size, alone, rate)
+    return found
+
+
+def draw(tables, out):
+    """Write the figures into the folder `out`."""
+    if tables["split"]:
+        figures.draw_steps(tables["split"], tables["machine"], out / FIGURES["split"])
+    by_way = {way: scaling.derived(way) for way in (scaling.PRINTED, scaling.SUMMED)}
+    figures.draw_scaling(by_way, clusters_here(tables["split"]), out / FIGURES["scaling"])
+    figures.draw_rates(scaling.of_rates(), out / FIGURES["rates"])
+
+
+def as_markdown(tables):
+    """All tables as Markdown."""
+    where = "Nothing measured yet: `python -m experiments.reproduce marques2016`."
+    if "machine" in tables:
+        rounds = min(map(len, tables["runs"].values()))
+        where = (
+            f"Measured on {tables['machine']}, float32, SGD with momentum on images of random numbers, {rounds} rounds or more "
+            f'in which the forms take turns. "{MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
+        )
+    text = f"# Marques 2016\n\n{where} `-`: not there.\n"
+    return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)

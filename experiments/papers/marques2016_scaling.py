@@ -1,0 +1,198 @@
+"""Section 5.4 of Marques 2016: how the master/slave algorithm scales by equation 5.1. All of it is predicted.
+
+A step on n nodes takes the computation of the master, which nothing makes shorter; the convolutions of one node divided by the
+speeds of all nodes together, since each gets kernels in proportion to its speed (section 4.1.2); and the bytes of equation 5.1
+divided by the rate of the master's connection.
+
+The figures of the paper are pictures whose numbers are lost. So the constants are derived from what its text states:
+
+- communication of 500:1500 at batch 64 on 4 CPUs is 19 % of a step that is 2.27 times as fast as on one CPU. With the bytes of
+  equation 5.1 at 5 MB/s that is the time of a step in seconds;
+- computation is 25 % of the step on one CPU at batch 64, 1/7.76 at batch 1024; convolutions take 16 times as long there;
+- 1.98, 2.74 and 3.28 times the speed on 2, 3 and 4 CPUs at batch 1024 give the speeds of the four CPUs;
+- 50:500 at batch 64 on 4 CPUs: communication is 47 % of the step, and 4.51 times the convolutions;
+- one GPU takes 1/2.96 of one CPU's time for 500:1500 at batch 1024 (Table 5.3), of which computation is 1/2.15.
+
+Equation 5.1 as it is printed counts the input of a layer once, however many slaves there are. By Algorithm 4.1 the master
+writes it to each slave. Both ways are computed.
+"""
+
+from dataclasses import dataclass, replace
+
+from parallel.placement import volume
+from parallel.placement.partition import Partition
+
+MB = 2**20  # bytes, as in section 5.4
+RATE = 5 * MB  # bytes a second
+NUMBER = 8  # bytes: all values are doubles
+PRINTED, SUMMED = "5.1 as printed", "5.1 for each slave"
+NODES = (1, 2, 3, 4, 8, 16, 32)
+RATES = (1, 5, 25, 125, 1250)  # MB/s: section 5.5 names no numbers; 125 and 1250 are 1 and 10 Gbit/s
+FASTER = 5  # a high-end node convolves so many times as fast as the fastest node of the paper: an assumption
+GPUS = (1.0, 1.0, 1.5)  # GeForce 840M, 940M, 950M by the peaks that their vendor states, about 0.8, 0.8 and 1.2 TFLOP/s
+MOBILE = 0.1  # of the speed of a GPU, section 5.5.1
+SMALLEST, LARGEST = ("50:500", 64), ("500:1500", 1024)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One network and batch size on nodes around a master.
+
+    network: kernels, such as "50:500". computation, convolution: seconds of a step on the master alone. speeds: of convolution,
+    of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. way: PRINTED or SUMMED. number:
+    bytes of a value. both: whether the backward pass is sent as well.
+    """
+
+    network: str
+    batch_size: int
+    computation: float
+    convolution: float
+    speeds: tuple
+    added: float
+    rate: float = RATE
+    way: str = PRINTED
+    number: int = NUMBER
+    both: bool = False
+
+    def speeds_of(self, nodes):
+        """The speed of each of so many nodes."""
+        return (*self.speeds, *[self.added] * nodes)[:nodes]
+
+    def bytes(self, nodes):
+        """Bytes that the master and its slaves send each other in a step."""
+        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.way, self.number, self.both)
+
+    def seconds(self, nodes):
+        """{part: seconds} of a step."""
+        convolution = self.convolution / sum(self.speeds_of(nodes))
+        return {
+            "communication": self.bytes(nodes) / self.rate, "convolution": convolution, "computation": self.computation,
+        }  # fmt: skip
+
+    def speedup(self, nodes):
+        """How many times as fast as the master alone."""
+        return sum(self.seconds(1).values()) / sum(self.seconds(nodes).values())
+
+    @property
+    def limit(self):
+        """The speedup if neither convolution nor communication took any time."""
+        return (self.computation + self.convolution) / self.computation
+
+
+def convolutions(network, speeds):
+    """The Convolutions of a network on 32x32x3, kernels in proportion to the speeds of the nodes."""
+    first, second = map(int, network.split(":"))
+    kernels = lambda count: tuple(Partition.weighted(count, tuple(speeds)).sizes)  # noqa: E731
+    return [
+        volume.Convolution((32, 32, 3), (28, 28, first), (5, 5), kernels(first)),
+        volume.Convolution((14, 14, first), (10, 10, second), (5, 5), kernels(second)),
+    ]
+
+
+def sent(network, batch_size, speeds, way, number=NUMBER, both=False):
+    """Bytes of a step by equation 5.1, see `Cluster`."""
+    if len(speeds) == 1:
+        return 0
+    layers = convolutions(network, speeds)
+    whole = (volume.marques_step if both else volume.marques_forward)(batch_size, layers, itemsize=number)
+    if way == SUMMED:
+        return whole
+    copies = [layer.inputs(batch_size) * number for layer in layers]
+    again = sum(copies) + both * sum(copies[1:])
+    return whole - again + again // max(1, sum(n > 0 for n in layers[1].kernels[1:]))
+
+
+def derived(way):
+    """{name: Cluster} with the constants that the text of the paper implies, see the module's text."""
+    speeds = (1.0, 1.6, 2.4, 3.6)
+    for _ in range(60):  # the shares of the kernels depend on the speeds, which the iteration finds
+        step = 2.27 * sent("500:1500", 64, speeds, way) / RATE / 0.19
+        convolution = 16 * 0.75 * step
+        computation = convolution / (7.76 - 1)
+        whole, sums = convolution + computation, [1.0]
+        for nodes, speedup in ((2, 1.98), (3, 2.74), (4, 3.28)):
+            left = whole / speedup - computation - sent(*LARGEST, speeds[:nodes], way) / RATE
+            sums.append(convolution / left)
+        found = (1.0, *(b - a for a, b in zip(sums, sums[1:])))
+        speeds = tuple((a + b) / 2 for a, b in zip(speeds, found))
+    added = (min(speeds) + max(speeds)) / 2
+    communication = sent(*SMALLEST, speeds, way) / RATE
+    small = communication * (1 / 0.47 - 1 - 1 / 4.51), communication / 4.51 * sum(speeds)
+    gpu, kind = whole / 2.96, {"way": way}
+    return {
+        "CPUs, smallest network": Cluster(*SMALLEST, *small, speeds, added, **kind),
+        "CPUs, largest network": Cluster(*LARGEST, computation, convolution, speeds, added, **kind),
+        "GPUs, largest network": Cluster(*LARGEST, gpu / 2.15, gpu - gpu / 2.15, GPUS, (min(GPUS) + max(GPUS)) / 2, **kind),
+    }
+
+
+def high_end(cluster):
+    """The same master with nodes that are FASTER times as fast as the fastest one."""
+    fast = FASTER * max(cluster.speeds)
+    return replace(cluster, speeds=(1.0,), added=fast)
+
+
+def mobile(cluster):
+    """The same master, a desktop GPU, with mobile GPUs."""
+    return replace(cluster, speeds=(1.0,), added=MOBILE)
+
+
+def here(network, batch_size, alone, rate):
+    """A Cluster of nodes like the one that was measured, which trains in float32, forward and backward.
+
+    alone: {part: seconds} of a step on one rank. rate: bytes a second.
+    """
+    return Cluster(
+        network, batch_size, alone["computation"], alone["convolution"], (1.0,), 1.0, rate, SUMMED, number=4, both=True
+    )
+
+
+def rows(clusters, nodes=NODES):
+    """A row for each Cluster and number of nodes. clusters: {name: Cluster}."""
+    found = []
+    for name, cluster in clusters.items():
+        for count in nodes:
+            parts = cluster.seconds(count)
+            about = {"cluster": name, "network": cluster.network, "batch": cluster.batch_size, "equation": cluster.way}
+            about |= {"MB/s": round(cluster.rate / MB, 1), "nodes": count}
+            about |= {f"{part}, s": value for part, value in parts.items()}
+            about |= {"step, s": sum(parts.values()), "speedup": cluster.speedup(count), "limit": cluster.limit}
+            found.append(about)
+    return found
+
+
+def of_rates():
+    """Figures 5.13 to 5.15: the speedup at other transmission rates."""
+    found = derived(PRINTED)
+    cpus, gpus = found["CPUs, largest network"], found["GPUs, largest network"]
+    kinds = {
+        "5.13a low and mid range CPUs": (cpus, 32), "5.13b high-end CPUs": (high_end(cpus), 32),
+        "5.14a low and mid range GPUs": (gpus, 32), "5.14b high-end GPUs": (high_end(gpus), 32),
+        "5.15 mobile GPUs": (mobile(gpus), 128),
+    }  # fmt: skip
+    return {name: ({rate: replace(cluster, rate=rate * MB) for rate in RATES}, most) for name, (cluster, most) in kinds.items()}
+
+
+def rate_rows():
+    """The same as a table."""
+    found = []
+    for name, (by_rate, most) in of_rates().items():
+        for nodes in (4, 8, 32, *((128,) if most > 32 else ())):
+            speedups = {f"{rate} MB/s": cluster.speedup(nodes) for rate, cluster in by_rate.items()}
+            limit = next(iter(by_rate.values())).limit
+            found.append({"figure": name, "nodes": nodes} | speedups | {"limit": limit})
+    return found
+
+
+def constants():
+    """What `derived` finds, as rows."""
+    found = []
+    for way in (PRINTED, SUMMED):
+        for name, cluster in derived(way).items():
+            speeds = ", ".join(f"{speed:.2f}" for speed in cluster.speeds)
+            found.append({
+                "equation": way, "cluster": name, "network": cluster.network, "batch": cluster.batch_size,
+                "computation, s": cluster.computation, "convolution on the master, s": cluster.convolution,
+                "speeds of the nodes": speeds, "of further ones": cluster.added, "limit": cluster.limit,
+            })  # fmt: skip
+    return found

@@ -1,0 +1,118 @@
+"""The figures of `reproduce marques2016`: where the time of a step goes, and how the master/slave algorithm scales."""
+
+import textwrap
+
+from experiments.plots.figures import colours_of, plt, save
+
+PARTS = {"convolution": "#31688e", "computation": "#7fc8a0", "communication": "#e08214"}
+SHORT = {"master/slave": "M", "masterless": "-"}
+NODES = tuple(range(1, 33))
+
+
+def draw_steps(rows, machine, out):
+    """Stacked bars of the parts of a step: a column of panels for each network, a row for each batch size.
+
+    rows: of the table "split". machine: where they were measured, in words.
+    """
+    networks, sizes = (list(dict.fromkeys(row[name] for row in rows)) for name in ("network", "batch"))
+    figure, panels = plt.subplots(len(sizes), len(networks), figsize=(1.5 + 3.1 * len(networks), 1.8 + 2.0 * len(sizes)),
+                                  layout="constrained", squeeze=False)  # fmt: skip
+    for line, size in zip(panels, sizes):
+        for panel, network in zip(line, networks):
+            mine = [row for row in rows if (row["network"], row["batch"]) == (network, size)]
+            draw_bars(panel, mine)
+            panel.set_title(f"{network}, batch {size}", fontsize=9)
+        line[0].set_ylabel("seconds a step")
+    for panel in panels[-1]:
+        panel.set_xlabel("ranks; M: master/slave, -: masterless")
+    handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PARTS.values()]
+    handles += [plt.Rectangle((0, 0), 1, 1, facecolor="white", edgecolor="black", hatch=hatch) for hatch in ("", "////")]
+    names = [*PARTS, "filled: measured", "hatched: predicted"]
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9)
+    title = (
+        "Time of a training step, speedup over one rank above each bar (Marques 2016, Figures 5.1 to 5.5; its GPUs, Figures "
+    )
+    title += f"5.6 to 5.10, were not measured). {machine}"
+    figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize=10)
+    save(figure, out)
+
+
+def draw_bars(panel, rows):
+    """The bars of one network and batch size."""
+    for place, row in enumerate(rows):
+        bottom = 0.0
+        for part, colour in PARTS.items():
+            seconds, predicted = row[f"{part}, s"], row["how"] == "predicted"
+            fill = {"facecolor": "white", "hatch": "////"} if predicted else {"facecolor": colour}
+            panel.bar(place, seconds, 0.7, bottom, edgecolor=colour, linewidth=0.8, **fill)
+            bottom += seconds
+        panel.text(place, bottom, f"{row['speedup']:.2f}", ha="center", va="bottom", fontsize=7)
+    labels = [f"{row['ranks']}{SHORT.get(row['form'], '')}" for row in rows]
+    panel.set_xticks(range(len(rows)), labels, fontsize=8)
+    panel.tick_params(axis="y", labelsize=8)
+    panel.set_ylim(0, 1.15 * max(row["step, s"] for row in rows))
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+
+
+def draw_scaling(by_way, here, out):
+    """Figures 5.11 and 5.12: seconds of a step above, the speedup below, against the number of nodes.
+
+    by_way: {equation: {name: Cluster}}, the first equation for the seconds. here: {name: Cluster} of this machine.
+    """
+    ways = list(by_way)
+    columns = {name: {way: by_way[way][name] for way in ways} for name in by_way[ways[0]]}
+    columns |= {name: {cluster.way: cluster} for name, cluster in here.items()}
+    figure, panels = plt.subplots(2, len(columns), figsize=(1.2 + 3.2 * len(columns), 7), layout="constrained", squeeze=False)
+    styles = dict(zip(ways, ("-", "--")))
+    for (above, below), (name, clusters) in zip(panels.T, columns.items()):
+        first = next(iter(clusters.values()))
+        parts = [first.seconds(nodes) for nodes in NODES]
+        above.stackplot(NODES, [[step[part] for step in parts] for part in PARTS], colors=PARTS.values(), labels=PARTS)
+        about = "" if name.startswith("here") else f"\n{first.network}, batch {first.batch_size}, {first.rate / 2**20:.0f} MB/s"
+        above.set_title(name + about + f"\nequation {first.way}", fontsize=9)
+        below.axhline(first.limit, color="grey", ls=":", lw=1, label="only computation is left")
+        for way, cluster in clusters.items():
+            below.plot(
+                NODES, [cluster.speedup(nodes) for nodes in NODES], styles[way], color="#31688e", label=f"equation {way}"
+            )
+        below.set_ylim(0, 1.1 * first.limit)
+        for panel in (above, below):
+            panel.set_xscale("log", base=2)
+            panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            panel.set_xlim(1, NODES[-1])
+            panel.grid(alpha=0.3)
+        below.set_xlabel("nodes")
+    panels[0, 0].set_ylabel("seconds a step, predicted")
+    panels[1, 0].set_ylabel("speedup over 1 node, predicted")
+    found = {name: handle for panel in panels[:, 0] for handle, name in zip(*panel.get_legend_handles_labels())}
+    figure.legend(found.values(), found, loc="outside lower center", ncols=len(found), fontsize=9)
+    figure.suptitle("Master and slaves on many nodes (Marques 2016, Figures 5.11 and 5.12): all predicted", fontsize=11)
+    save(figure, out)
+
+
+def draw_rates(kinds, out):
+    """Figures 5.13 to 5.15: the speedup against the number of nodes, a line for each transmission rate.
+
+    kinds: {name: ({MB/s: Cluster}, the most nodes)}.
+    """
+    figure, panels = plt.subplots(1, len(kinds), figsize=(1 + 3 * len(kinds), 4.2), layout="constrained", squeeze=False)
+    for panel, (name, (by_rate, most)) in zip(panels[0], kinds.items()):
+        for (rate, cluster), colour in zip(by_rate.items(), colours_of(by_rate).values()):
+            nodes = range(1, most + 1)
+            panel.plot(nodes, [cluster.speedup(count) for count in nodes], color=colour, label=f"{rate} MB/s")
+        panel.axhline(cluster.limit, color="grey", ls=":", lw=1, label="only computation is left")
+        panel.axhline(1, color="black", lw=0.5)
+        panel.set_xscale("log", base=2)
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        panel.set_xlim(1, most)
+        panel.set_ylim(0, 1.1 * cluster.limit)
+        panel.set_title(name, fontsize=10)
+        panel.set_xlabel("nodes")
+        panel.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("speedup over the master alone, predicted")
+    handles, names = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9)
+    figure.suptitle("500:1500 at batch 1024 by the rate of transmission (Marques 2016, Figures 5.13 to 5.15): all predicted by "
+                    "equation 5.1 as printed", fontsize=11)  # fmt: skip
+    save(figure, out)
