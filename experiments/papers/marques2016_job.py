@@ -3,10 +3,10 @@
     mpiexec -n 1 python -m experiments.papers.marques2016_job --net marques-50-500 --batch-size 64
     mpiexec -n 2 python -m experiments.papers.marques2016_job --net marques-50-500 --batch-size 64 --grid model=2 --plan marques
 
-Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step:
-the time that the slowest rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of
-the step, which is communication, copies for it, and waiting. "bytes" is what all ranks together send in a step, "oversubscribed" whether ranks
-share cores.
+Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step: the time that
+the slowest rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of the step,
+which is communication, copies for it, and waiting. "bytes" is what all ranks together send in a step, "oversubscribed" whether
+ranks share cores.
 """
 
 import json

@@ -26,9 +26,11 @@ def draw_steps(rows, machine, out):
     for panel in panels[-1]:
         panel.set_xlabel("ranks; M: master/slave, -: masterless")
     handles = [plt.Rectangle((0, 0), 1, 1, color=colour) for colour in PARTS.values()]
-    handles += [plt.Rectangle((0, 0), 1, 1, facecolor="white", edgecolor="black", hatch=hatch) for hatch in ("", "////")]
+    handles += [plt.Rectangle((0, 0), 1, 1, color="grey"),
+                plt.Rectangle((0, 0), 1, 1, facecolor="white", edgecolor="grey", hatch="////")]  # fmt: skip
     names = [*PARTS, "filled: measured", "hatched: predicted"]
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9)
+    columns = len(names) if len(networks) > 2 else len(PARTS)
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, fontsize=9)
     title = (
         "Time of a training step, speedup over one rank above each bar (Marques 2016, Figures 5.1 to 5.5; its GPUs, Figures "
     )

@@ -1,0 +1,125 @@
+"""`reproduce marques2016`: what follows from the text of the paper, the job that splits a step, and a small measurement."""
+
+import json
+
+import pytest
+
+from experiments.papers import marques2016, marques2016_scaling
+from experiments.papers.marques2016_claims import claims
+from experiments.papers.marques2016_runs import MASTER, MASTERLESS, PARTS, Run, measure, parts, runs
+from experiments.papers.marques2016_scaling import PRINTED, RATE, SUMMED, derived, here, sent
+from parallel.job.launch import mpiexec
+from parallel.job.run import UserError
+from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
+
+LARGEST = "CPUs, largest network"
+
+
+def printed(seconds, sent=0, batch_size=64):
+    """What the job prints of one step."""
+    versions = {"processor": "a machine", "mpi": "an MPI", "threads": 1}
+    about = {"batch_size": batch_size, "bytes": sent, "versions": versions, "oversubscribed": False}
+    return {name: [value] for name, value in zip(PARTS, seconds, strict=True)} | about
+
+
+def measured():
+    """A measurement in which a rank more halves the convolutions."""
+    found = {}
+    for network, size in (("50:500", 64), ("500:1500", 64), ("50:500", 1024), ("500:1500", 1024)):
+        found[Run(network, size).key] = [printed((0.0, 8.0, 2.0), 0, size)] * 2
+        found[Run(network, size, 2, MASTER).key] = [printed((1.0, 4.0, 2.0), int(1e6), size)] * 2
+        found[Run(network, size, 2, MASTERLESS).key] = [printed((0.5, 4.0, 1.0), int(1e6), size)] * 2
+    return {"runs": found, "machine": "a machine"}
+
+
+@pytest.mark.parametrize("way", [PRINTED, SUMMED])
+def test_the_constants_say_what_the_text_says(way):
+    cluster = derived(way)[LARGEST]
+    assert [cluster.speedup(nodes) for nodes in (2, 3, 4)] == pytest.approx([1.98, 2.74, 3.28], rel=1e-6)
+    assert cluster.limit == pytest.approx(7.76)
+    assert 1 < cluster.speeds[1] < cluster.speeds[2] < cluster.speeds[3] < 5  # an i5 and three i7, the last one the newest
+    small = derived(way)["CPUs, smallest network"].seconds(4)
+    assert small["communication"] == pytest.approx(0.47 * sum(small.values()))
+    assert small["communication"] == pytest.approx(4.51 * small["convolution"])
+    assert derived(way)["GPUs, largest network"].limit == pytest.approx(2.15)
+
+
+def test_equation_5_1_is_as_printed_for_one_slave():
+    layers = 32**2 * 3 * 64 + 5**2 * 25 * 3 + 28**2 * 25 * 64 + 14**2 * 50 * 64 + 5**2 * 250 * 50 + 10**2 * 250 * 64
+    assert sent("50:500", 64, (1, 1), PRINTED) == sent("50:500", 64, (1, 1), SUMMED) == 8 * layers
+    inputs = 8 * 64 * (32**2 * 3 + 14**2 * 50)
+    assert sent("50:500", 64, (1,) * 4, SUMMED) - sent("50:500", 64, (1,) * 4, PRINTED) == 2 * inputs
+    assert sent("50:500", 64, (1,), SUMMED) == 0
+    both = here("50:500", 64, {"computation": 1.0, "convolution": 1.0}, RATE)
+    assert both.bytes(2) == 4 * (2 * layers - 64 * 32**2 * 3)  # nobody needs the gradient of the images
+
+
+def test_many_nodes_lose_where_each_is_sent_the_input():
+    printed, summed = (derived(way)[LARGEST] for way in (PRINTED, SUMMED))
+    assert printed.speedup(32) > printed.speedup(8) > printed.speedup(4)
+    assert summed.speedup(32) < summed.speedup(8)
+    slow, *_, fast = (row for row in marques2016_scaling.rate_rows() if row["nodes"] == 32)
+    assert slow["1 MB/s"] < slow["1250 MB/s"] < slow["limit"] and fast["limit"] == pytest.approx(2.15)
+
+
+def test_tables_of_a_measurement():
+    tables = marques2016.tables(measured())
+    rows = {(r["network"], r["batch"], r["ranks"], r["form"]): r for r in tables["split"]}
+    assert len(rows) == 4 * 7
+    two = rows["50:500", 64, 2, MASTER]
+    assert (two["how"], two["speedup"], two["step, s"]) == ("measured", pytest.approx(10 / 7), pytest.approx(7))
+    four = rows["50:500", 64, 4, MASTER]
+    assert four["how"] == "predicted" and four["convolution, s"] == pytest.approx(2, rel=0.05)
+    assert four["computation, s"] == pytest.approx(2, rel=0.05)  # on the master alone, however many ranks there are
+    assert four["communication, s"] > two["communication, s"]
+    assert rows["50:500", 64, 4, MASTERLESS]["computation, s"] < 0.75
+    best = tables["5.1"][0]
+    assert best["published"] == 1.40 and best[f"{MASTER}, measured"] == pytest.approx(10 / 7)
+    assert best[f"{MASTER} at 5 MB/s, predicted"] < best[f"{MASTERLESS} at 5 MB/s, predicted"]
+    claimed = {row["claim"]: row for row in tables["claims"]}
+    assert any("speedup for every network" in claim and row["holds"] for claim, row in claimed.items())
+    assert len(claims([])) < len(claims(tables["split"]))
+    text = marques2016.as_markdown(tables)
+    assert "a machine" in text and all(title in text for title in ("Table 5.1", "Table 5.3", "Figures 5.13 to 5.15"))
+
+
+def test_tables_and_figures_from_an_earlier_run(tmp_path):
+    (tmp_path / "tables.json").write_text(json.dumps(measured()))
+    finished = program(
+        "experiments.reproduce", "marques2016", "--tables-only", "--out", tmp_path, "--json", tmp_path / "t.json"
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert json.loads((tmp_path / "tables.json").read_text())["runs"] == json.loads(json.dumps(measured()["runs"]))
+    assert all(is_figure(tmp_path / name) for name in marques2016.FIGURES.values())
+    assert json.loads((tmp_path / "t.json").read_text())["5.1"][0]["published"] == 1.4
+
+
+def test_tables_without_a_measurement(tmp_path):
+    finished = program("experiments.reproduce", "marques2016", "--tables-only", "--out", tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert "Nothing measured yet" in finished.stdout and not (tmp_path / "tables.md").exists()
+
+
+def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.papers.marques2016_runs.slots", lambda: 2)
+    file = tmp_path / "runs.jsonl"
+    found = measure(file, [1, 2, 4], 1, ("50:500",), (4,), seconds=0.0)
+    assert list(found["runs"]) == [run.key for run in runs("50:500", 4, [1, 2])]
+    for ranks, form in ((1, ""), (2, MASTER), (2, MASTERLESS)):
+        (result,) = found["runs"][Run("50:500", 4, ranks, form).key]
+        seconds = parts([result])
+        assert min(seconds["convolution"]) > 0 and min(seconds["computation"]) > 0 and result["batch_size"] == 4
+    row = next(row for row in marques2016.tables(found)["split"] if row["form"] == MASTER)
+    assert row["MB"] == pytest.approx(row["equation 5.1, MB"], abs=1e-4)  # the loss is 16 bytes more
+    monkeypatch.setattr(Run, "start", lambda *_: pytest.fail("it was measured before"))
+    assert measure(file, [1, 2], 1, ("50:500",), (4,))["runs"] == found["runs"]
+    with file.open("a") as lines:
+        lines.write(json.dumps({"key": "another", **printed((0, 1, 1))}) + "\n")
+    with pytest.raises(UserError, match="a machine"):
+        measure(file, [1, 2], 1, ("50:500",), (4,))
+
+
+def test_what_does_not_fit_is_refused():
+    finished = mpiexec(1, ["-m", "experiments.papers.marques2016_job", "--net", "marques-1-2"], 60)
+    assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr
