@@ -48,7 +48,8 @@ TITLES = {
     "split": "Figures 5.1 to 5.5: seconds of a training step, [step.png](step.png). Convolution is that of the slowest rank, "
     "computation all else that a rank computes, communication the rest of the step, waiting included. Measured: the median of "
     "the steps of all rounds; of the step, and of the speedup by rounds, also the least and the most. MB are those of a step, "
-    "equation 5.1 its formula for both passes. Figures 5.6 to 5.10 are of GPUs: none was measured",
+    "equation 5.1 its formula for both passes; memory is that of all ranks together. Figures 5.6 to 5.10 are of GPUs: none was "
+    "measured",
     "5.1": "Table 5.1: best speedups by network and number of CPUs, over all batch sizes. Published: four laptops, the first "
     "and slowest of which is the reference. Here all ranks are cores of one machine. At 5 MB/s: the parts of the step as here, "
     "and the paper's network",
@@ -121,6 +122,7 @@ def measured_row(network, batch_size, ranks, form, results, alone):
         **{f"{name}, s": seconds[name][0] for name in PARTS}, "step, s": step, "step, least": least, "step, most": most,
         "speedup": median(by_rounds), "speedup, least": min(by_rounds), "speedup, most": max(by_rounds),
         "MB": results[0]["bytes"] / 1e6, "equation 5.1, MB": equation(network, batch_size, ranks) if master else None,
+        "memory, GiB": max(result["peak_memory"] for result in results) / 2**30,
     }  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def predicted_row(network, batch_size, ranks, form, alone, two):
         "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": "predicted",
         **{f"{name}, s": seconds[name] for name in PARTS}, "step, s": step, "step, least": None, "step, most": None,
         "speedup": parts(alone)["step"][0] / step, "speedup, least": None, "speedup, most": None, "MB": None,
-        "equation 5.1, MB": equation(network, batch_size, ranks) if form == MASTER else None,
+        "equation 5.1, MB": equation(network, batch_size, ranks) if form == MASTER else None, "memory, GiB": None,
     }  # fmt: skip
 
 

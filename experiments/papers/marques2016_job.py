@@ -6,7 +6,7 @@
 Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step: the time that
 the slowest rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of the step,
 which is communication, copies for it, and waiting. "bytes" is what all ranks together send in a step, "oversubscribed" whether
-ranks share cores.
+ranks share cores, "peak_memory" the most memory that each has used so far, in bytes, added over the ranks.
 """
 
 import json
@@ -65,6 +65,7 @@ def main():
     (first, *_), _ = step()
     steps = comm.bcast(int(max(1, min(args.most, args.seconds / first))))
     found = [step() for _ in range(steps)]
+    memory = comm.allreduce(report.peak_memory())
     if comm.rank == 0:
         names = "convolution", "computation", "communication"
         parts = {name: [float(parts[i]) for (_, *parts), _ in found] for i, name in enumerate(names)}
@@ -73,6 +74,7 @@ def main():
             "bytes": found[-1][1],
             "versions": report.versions(),
             "oversubscribed": comm.size > slots(),
+            "peak_memory": memory,
         }
         print(json.dumps(parts | about))
     grid.free()

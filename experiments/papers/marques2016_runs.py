@@ -59,9 +59,10 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
     """Start all runs: {"runs": {key: [what each round printed]}, "machine": words}.
 
     The runs of one network and batch size take turns, so that a machine whose speed drifts drifts for all alike. Each is
-    noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. UserError for runs there
-    of another machine. ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run. seconds: for
-    about how long each run times steps.
+    noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. A run that fails, such as
+    for lack of memory, is left out, with a message.
+    ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run. seconds: for about how long each
+    run times steps. UserError if all runs fail, and for runs in `out` of another machine.
     """
     ranks = [p for p in ranks if p <= slots()]
     found = {}
@@ -69,7 +70,7 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
         run = json.loads(line)
         found.setdefault(run.pop("key"), []).append(run)
     out.parent.mkdir(parents=True, exist_ok=True)
-    cases = [(net, size) for net in networks for size in batch_sizes]
+    cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
     with tqdm(total=rounds * sum(len(runs(*case, ranks)) for case in cases), unit=" runs", disable=None) as bar:
         for case in cases:
             for number in range(rounds):
@@ -77,7 +78,11 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
                     bar.update()
                     if len(found.get(run.key, ())) > number:
                         continue
-                    result = run.start(seconds)
+                    try:
+                        result = run.start(seconds)
+                    except UserError as error:
+                        bar.write(f"left out: {error}")
+                        continue
                     found.setdefault(run.key, []).append(result)
                     with out.open("a") as file:
                         file.write(json.dumps({"key": run.key} | result) + "\n")
@@ -88,6 +93,8 @@ def machine_of(found, out):
     """Where the runs were measured, in words. UserError if they are of several machines. out: the file that they are in."""
     versions = [result["versions"] for results in found.values() for result in results]
     machines = {f"{v['processor']}, {v['mpi']}, {v['threads']} BLAS thread a rank" for v in versions}
+    if not machines:
+        raise UserError("no run was successful")
     if len(machines) != 1:
         raise UserError(f"{out} has runs of {' and of '.join(sorted(machines))}: remove it to measure again")
     launcher = os.environ.get("MPIEXEC", "")

@@ -21,7 +21,7 @@ from parallel.grid.process_grid import AXES
 from parallel.observe.span_observer import METHODS
 
 PARTS = {"convolution": "#31688e", "other computation": "#7fc8a0", "communication and waiting": "#e08214"}
-CONVOLUTIONS = "Conv2d", "HaloConv2d"
+CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"
 
 
 def parts(report):

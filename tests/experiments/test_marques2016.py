@@ -19,7 +19,7 @@ LARGEST = "CPUs, largest network"
 def printed(seconds, sent=0, batch_size=64):
     """What the job prints of one step."""
     versions = {"processor": "a machine", "mpi": "an MPI", "threads": 1}
-    about = {"batch_size": batch_size, "bytes": sent, "versions": versions, "oversubscribed": False}
+    about = {"batch_size": batch_size, "bytes": sent, "versions": versions, "oversubscribed": False, "peak_memory": 1 << 30}
     return {name: [value] for name, value in zip(PARTS, seconds, strict=True)} | about
 
 

@@ -1,5 +1,6 @@
 """The plan "marques": a master and its slaves compute what one rank does, and send what equation 5.1 says."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from nn import (
     SoftmaxCrossEntropy,
 )
 from nn.sequence import shapes
-from parallel import ProcessGrid, parallelize, train_step
+from parallel import ProcessGrid, Trace, parallelize, train_step
 from parallel.grid.grid_description import GridDescription
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
@@ -238,6 +239,22 @@ def test_a_simulated_step_takes_what_the_model_says(comm):
             train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 8)
         cost = Cost(serial_net, busiest({"model": comm.size}, plan="marques"), "marques", 8, CORI)
         assert comm.bcast(virtual.time - start) == pytest.approx(cost.seconds, rel=0.02)
+
+
+@mpi(3)
+def test_a_trace_shows_what_is_handed_out_and_in(comm):
+    with ProcessGrid(comm, model=3) as grid:
+        net = parallelize(net_of(published, np.float32), grid, "marques", shares={"model": (2, 1, 0)})
+        x, y = next(batches(published, 6, dtype=np.float32))
+        optimizer = SGD(net, 0.1)
+        with Trace(net) as trace:
+            train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 6)
+        found = trace.timeline()
+        if comm.rank == MASTER:
+            json.dumps(found, allow_nan=False)
+            names = [event["name"] for event in found["traceEvents"] if event["ph"] == "X"]
+            assert {kind for kind in ("hand out", "hand in") if any(kind in name for name in names)} == {"hand out", "hand in"}
+            assert any("HandedConv2d" in str(event) for event in found["traceEvents"])
 
 
 def test_the_rank_with_the_most_work_is_the_master():
