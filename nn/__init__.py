@@ -15,6 +15,7 @@ from nn.optimizers import SGD
 from nn.pool import AvgPool2d, MaxPool2d
 from nn.response_norm import LocalResponseNorm
 from nn.sequential import Sequential
+from nn.tied_autoencoder import TiedAutoencoder
 
 __all__ = [
     "Context",
@@ -45,4 +46,5 @@ __all__ = [
     "Sigmoid",
     "SoftmaxCrossEntropy",
     "Tanh",
+    "TiedAutoencoder",
 ]

@@ -98,7 +98,7 @@ class Layer:
     is_monotone = False  # whether this is an elementwise function that never decreases
     is_max_pooling = False
     takes_images = False  # whether the input must be images: (n, height, width, channels)
-    kind = ""  # "linear" or "conv" if there are weights that can be sharded by input or by output; else empty
+    kind = ""  # "linear", "conv" or "autoencoder" if there are weights that can be sharded; else empty
     has_fused_backward = False  # whether `backward` computes both halves at once instead of calling one after the other
 
     def give_name(self, name):

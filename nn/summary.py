@@ -6,6 +6,7 @@ from math import prod
 from nn.conv import Conv2d
 from nn.linear import Linear
 from nn.sequence import shapes
+from nn.tied_autoencoder import TiedAutoencoder
 
 
 @dataclass
@@ -43,6 +44,8 @@ def flops(layer, shape):
     """The multiplications and additions of a layer's matrix products in a forward pass. shape: that of one output sample."""
     if isinstance(layer, Conv2d):
         return 2 * prod(layer.window.kernel) * layer.inputs * prod(shape)
+    if isinstance(layer, TiedAutoencoder):
+        return 4 * layer.inputs * layer.hidden
     return 2 * layer.inputs * layer.outputs if isinstance(layer, Linear) else 0
 
 

@@ -19,7 +19,7 @@ from parallel.performance.cost import busiest, local_shape
 from parallel.performance.workload import Workload
 from parallel.placement.place_network import splits
 from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, FEWEST, choices, weighted, weighted_in
+from parallel.placement.plans import CHOSEN, SHARDED, choices, weighted, weighted_in
 
 
 class Problem:
@@ -137,11 +137,11 @@ class PlanSearch:
         rows. With more ranks the plan would still be valid, but ranks without a row only add collectives.
         """
         model = self.sizes["model"]
-        if model == 1:
-            return FEWEST[:1]
-        convolutions = all(layer.kind == "conv" for layer in weighted_in(segment))
-        by_height = convolutions and self.sizes["height"] == 1 and model <= self.problem.shape[0]
-        return (*FEWEST, "replicate", "height") if by_height else (*FEWEST, "replicate")
+        kinds = {layer.kind for layer in weighted_in(segment)}
+        by_height = kinds == {"conv"} and self.sizes["height"] == 1 and model <= self.problem.shape[0]
+        sharded = sorted(set.intersection(*(set(SHARDED[kind]) for kind in kinds)), reverse=True)  # "out" before "in"
+        words = (*sharded, "replicate", "height") if by_height else (*sharded, "replicate")
+        return words[:1] if model == 1 else words
 
     def _step(self, segment, choice, state):
         """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""

@@ -18,6 +18,7 @@ from parallel.performance.cost import Cost, busiest
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.place_network import checked
+from parallel.placement.plans import OUTPUTS
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -127,7 +128,8 @@ class Planner:
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
         has_images = any(layer.kind == "conv" for layer in self.layers)
-        most = {"batch": self.batch_size, "model": max(self.batch_size, *(layer.outputs for layer in self.layers))}
+        columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
+        most = {"batch": self.batch_size, "model": max(self.batch_size, *columns)}
         if has_images:
             most["height"] = self.shape[0]
         every = list(every_grid(self.ranks, tuple(most)))

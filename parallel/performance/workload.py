@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual
+from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual, TiedAutoencoder
 from nn.activations import Activation
 from nn.convolution import algorithm
 from nn.kernels import kernels
@@ -170,6 +170,25 @@ class Workload:
         self.shape = n, outputs
         return works
 
+    def autoencoder(self, layer):
+        """A TiedAutoencoder: the products of a Linear layer that encodes, and of one that decodes.
+
+        The gradients of the weight are one product over the samples and the gradients of the decoded ones. Passes over the
+        hidden units are those of a Sigmoid.
+        """
+        n, (inputs, hidden) = self.shape[0], layer.weight.block_shape
+        products, traffic = 2 * n * inputs * hidden, n * inputs + inputs * hidden + n * hidden
+        encode, decode, stacked = (n, inputs, hidden), (n, hidden, inputs), (2 * n, inputs, hidden)
+        self.compute("forward", "linear.forward", encode, products, traffic)
+        self.compute("forward", "sigmoid.forward", (n * hidden,), 0, 2 * n * hidden)
+        self.compute("forward", "linear.forward", decode, products, traffic)
+        self.compute("gradients", "linear.input_gradient", decode, products, traffic)
+        self.compute("gradients", "sigmoid.backward", (n * hidden,), 0, 3 * n * hidden)
+        self.compute("gradients", "linear.gradients", stacked, 2 * products, 2 * traffic)
+        if not self.first:
+            self.compute("backward", "linear.input_gradient", encode, products, traffic)
+        self.elements += n * hidden
+
     def convolution(self, layer):
         n, height, width, _ = self.shape
         kh, kw, inputs, outputs = layer.weight.block_shape
@@ -315,6 +334,7 @@ class Workload:
 RULES = {
     Linear: Workload.linear,
     Conv2d: Workload.convolution,
+    TiedAutoencoder: Workload.autoencoder,
     Pool2d: Workload.pool,
     Dropout: Workload.elementwise,
     BatchNorm: Workload.batch_norm,

@@ -11,7 +11,7 @@ from parallel.placement.layout import Layout
 from parallel.placement.marques import WORD
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, FIXED, choices, feature_sizes, parse_plan, weighted
+from parallel.placement.plans import CHOSEN, FIXED, OUTPUTS, choices, feature_sizes, parse_plan, weighted
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -91,7 +91,7 @@ def checked_owners(owners, layers, grid):
 
     owners: {name of a layer: a Partition, or a list with the owner of each output}. layers: the layers with weights.
     """
-    outputs, ranks = {layer.name: layer.outputs for layer in layers}, grid.sizes[CHOSEN]
+    outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[CHOSEN]
     owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
     for name, partition in owners.items():
         if name not in outputs:
@@ -120,7 +120,7 @@ def checked(net):
     """(layers with weights, shape of a sample) of a network; ValueError if it cannot be placed."""
     layers = weighted(net)
     if not layers:
-        raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer")
+        raise ValueError("there is nothing to parallelize: the net has no Linear or Conv2d layer, and no autoencoder")
     if net.input_shape is None and any(layer.takes_images for layer in net.leaves()):
         raise ValueError("the size of the images is not known: give Sequential(.., input_shape=(height, width, channels))")
     return layers, tuple(net.input_shape or (layers[0].inputs,))

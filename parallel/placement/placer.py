@@ -3,7 +3,7 @@
 from copy import copy
 from functools import lru_cache, partial
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
+from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
 from nn.activations import Activation
 from nn.pool import Pool2d
 from parallel.placement.gathered_linear import GatheredLinear
@@ -22,7 +22,7 @@ class Placer:
 
     grid: a ProcessGrid or a GridDescription. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
     splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: {name of a layer: Partition},
-    which replaces the Split for the outputs of that layer if its choice is "out".
+    which replaces the Split for the outputs of that layer if its choice is "out", or for its hidden units if that is "hidden".
     The state changes from layer to layer. shape: of a whole sample of the activations at this point. at: {axis: placement} of
     them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. layers: the layers
     placed so far.
@@ -200,6 +200,30 @@ class Placer:
         block.weight.layout, block.bias.layout = layouts
         return block, outputs
 
+    def autoencoder(self, layer):
+        """A TiedAutoencoder: where its hidden units are sharded, every rank computes a partial sum of the output.
+
+        The bias of the decoder must be added only once: the first rank that has any hidden units adds it.
+        """
+        choices = {axis: self.choices[axis][layer] for axis in self.at}
+        sharded, adding, outputs = {}, {}, {}
+        for axis, choice in choices.items():
+            self.move(axis, self._wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
+            outputs[axis] = self.at[axis]
+            if CHOICES[choice].weight is not None:
+                units, ranks = self.owners.get(layer.name) or self.splits[axis].of_length(layer.hidden), self.grid.sizes[axis]
+                first = next(rank for rank in range(ranks) if units.size(rank))
+                sharded[axis], outputs[axis] = Shard(-1, units), Partial()
+                adding[axis] = Shard(0, Partition.at_rank(layer.inputs, ranks, first))
+        placements = sharded, sharded, adding
+        layouts = [Layout(p.shape, self.grid.sizes, of) for p, of in zip(layer.parameters, placements, strict=True)]
+        (_, columns), _, (decoder_bias,) = (layout.block(self.grid.coordinates) for layout in layouts)
+        block = TiedAutoencoder(layer.inputs, layer.hidden, columns, decoder_bias)
+        for p, layout in zip(block.parameters, layouts, strict=True):
+            p.layout = layout
+        self._append(block, layer.name)
+        self.at |= outputs
+
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
         gathers = type(before) is Redistribute and (before.source.dim, before.target) == (C, Replicate())
@@ -339,6 +363,7 @@ class Placer:
 PLACES = {
     Linear: Placer.weights,
     Conv2d: Placer.weights,
+    TiedAutoencoder: Placer.autoencoder,
     Pool2d: Placer.pool,
     Dropout: Placer.dropout,
     BatchNorm: Placer.batch_norm,

@@ -9,15 +9,18 @@
 | "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
 | "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
 | "marques"   | at the first rank              | at the first rank  | at the first rank     |
+| "hidden"    | `Shard(hidden units)`          | `Replicate`        | `Partial`             |
 
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
 axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
 the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
 all-gathered to every rank, and backward slices the gradient of the output and all-reduces that of the input. It is here for
 comparison with the other plans. So is "marques", the algorithm of Marques 2016: the first rank holds everything, and hands out
-the input and the kernels of each convolution (`parallel/placement/marques.py`).
+the input and the kernels of each convolution (`parallel/placement/marques.py`). "hidden" is for a TiedAutoencoder alone, whose
+hidden units are the columns of its weight: each rank computes some of them, and the part of the output that these add. It can
+only have this or "replicate".
 
-Along the axis `height`, convolutions always have "height" and Linear layers "replicate".
+Along the axis `height`, convolutions always have "height", and Linear layers and autoencoders "replicate".
 """
 
 from dataclasses import dataclass
@@ -55,19 +58,20 @@ CHOICES = {
     "width": Choice(W, W),
     "laugier": Choice(Replicate(), Replicate(), OUTPUTS),
     "marques": Choice(N, N, OUTPUTS),
+    "hidden": Choice(Replicate(), Partial(), OUTPUTS),
 }
-FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate"}  # axes with only one possible plan
+FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate,autoencoder=replicate"}  # axes with one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 WHOLE = "laugier", "marques"  # choices that are the same for all layers
-FEWEST = ("out", "in")  # the choices among which "fewest-bytes" chooses
+SHARDED = {"linear": ("out", "in"), "conv": ("out", "in"), "autoencoder": ("hidden",)}  # by kind: what "fewest-bytes" chooses
 HELP = (
     "fewest-bytes, laugier, marques, or out, in, replicate, height or width: one word for all layers with weights, or one for "
-    "each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes"
+    "each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate"
 )
 
 
 def weighted(net):
-    """The layers of a network that a plan makes a choice for (Linear and Conv2d), in the order in which they run."""
+    """The layers of a network that a plan makes a choice for, those that have a `kind`, in the order in which they run."""
     return weighted_in(net.layers)
 
 
@@ -88,12 +92,12 @@ def fewest_bytes(sizes, ranks, allowed=None):
     It is a shortest path over the layers, where an edge costs what both directions send between two layers for one sample.
     Halos, which are small beside that, are left out, and the layers of branches count as if they followed one another.
     sizes: (features in, features out) of each layer, for one sample. allowed: one tuple for each layer with the choices that
-    are considered, by default `FEWEST`, with which all weights are sharded.
+    are considered, by default those of Linear layers in `SHARDED`, with which all weights are sharded.
 
     With 3 or more ranks the plan sends at most 2/3 of what "laugier" sends. So it does with 2 ranks, if the network has several
     layers and the last one at most 1.5 times as many outputs as inputs.
     """
-    allowed = allowed or [FEWEST] * len(sizes)
+    allowed = allowed or [SHARDED["linear"]] * len(sizes)
     if all(len(words) == 1 for words in allowed):
         return [word for (word,) in allowed]
 
@@ -145,9 +149,9 @@ def words_of(text, layers):
     words = text.split(",")
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
-        if sorted(word.split("=")[0] for word in words) != ["conv", "linear"]:
+        if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= SHARDED.keys():
             raise ValueError(f"plan '{text}': by kind it names conv and linear: use {HELP}")
-        words = [kinds[layer.kind] for layer in layers]
+        words = [kinds.get(layer.kind, "fewest-bytes") for layer in layers]
     elif len(words) == 1:
         words *= len(layers)
     if len(words) != len(layers):
@@ -157,6 +161,10 @@ def words_of(text, layers):
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
         if word in CHOICES and CHOICES[word].input in PIXELS and layer.kind != "conv":
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no {word} to split: use conv={word},linear=..")
+        if word == "hidden" and layer.kind != "autoencoder":
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no hidden units: hidden is for autoencoders")
+        if layer.kind == "autoencoder" and word not in ("fewest-bytes", "replicate", "hidden"):
+            raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} takes hidden or replicate, not {word}")
     return words
 
 
@@ -169,4 +177,5 @@ def parse_plan(text, layers, sizes, ranks):
     for word in WHOLE:
         if word in words and len(set(words)) > 1:
             raise ValueError(f"plan '{text}': {word} is a whole algorithm and does not mix with other choices")
-    return fewest_bytes(sizes, ranks, [FEWEST if word == "fewest-bytes" else (word,) for word in words])
+    allowed = [SHARDED[layer.kind] if word == "fewest-bytes" else (word,) for word, layer in zip(words, layers, strict=True)]
+    return fewest_bytes(sizes, ranks, allowed)

@@ -91,6 +91,18 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
     return itemsize * total
 
 
+def autoencoder(batch_size, inputs, batch, model, itemsize=4):
+    """Bytes that all ranks together send along the model axis in one step of a TiedAutoencoder and the Sigmoid behind it.
+
+    The hidden units are sharded and nothing of them moves, so neither their number nor the encodings count. The partial sums
+    of the outputs are reduce-scattered, and their gradient is all-gathered. Between the Sigmoid and the loss there is an
+    all-to-all in each direction. inputs: the number of inputs, and so of outputs. The other arguments: see `activations`.
+    """
+    ends = Shard(C, Partition.even(inputs, model)), Shard(N, Split(model))
+    turned = 2 * sum(elements_sent(*ends, n, (inputs,), model) for n in Partition.even(batch_size, batch).sizes)
+    return itemsize * (2 * batch_size * all_gather(inputs, model) + turned)
+
+
 def gradients(widths, batch, model, itemsize=4):
     """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis."""
     parameters = sum(inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:]))

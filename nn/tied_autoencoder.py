@@ -1,0 +1,89 @@
+"""The autoencoder with tied weights: one fully connected layer, a sigmoid, and the transpose of the same weights."""
+
+import math
+
+from nn.activations import Sigmoid
+from nn.arguments import whole_number
+from nn.device import xp
+from nn.gemm import column_sums, matmul
+from nn.layer import Layer, Parameter
+
+
+class TiedAutoencoder(Layer):
+    """y = h W^T + c with h = sigmoid(x W + b), or the part of this sum over the hidden units that one rank computes.
+
+    x, y: (n, inputs), h: (n, hidden). A Sigmoid behind it and the mean squared error from x complete the autoencoder of Marques
+    2016, Appendix A. W is stored as (inputs, hidden). `state_dict` has the names and shapes of a `Linear(inputs, hidden)`,
+    "weight" and "bias", so that these two move into the network that is trained further, and "decoder_bias" for c. W and b
+    start like those of a `Linear`, c starts at 0. Raises ValueError if inputs or hidden is not a whole number above 0.
+
+    columns: the hidden units that this process holds, as a slice or an index array. decoder_bias: the slice of c that it holds
+    and adds. If several ranks hold different hidden units, their outputs are partial sums: then one rank holds all of c, and
+    the others an empty slice.
+    """
+
+    output_may_be_overwritten = True
+    kind = "autoencoder"
+    overwrites_gradient = False
+
+    def __init__(self, inputs, hidden, columns=None, decoder_bias=None):
+        inputs, hidden = whole_number(inputs, "TiedAutoencoder: inputs"), whole_number(hidden, "TiedAutoencoder: hidden")
+        self.inputs = self.outputs = inputs
+        self.hidden = hidden
+        columns = slice(0, hidden) if columns is None else columns
+        bound = 1 / math.sqrt(inputs)
+        self.weight = Parameter("weight", (inputs, hidden), bound, (slice(0, inputs), columns), torch_axes=(1, 0))
+        self.bias = Parameter("bias", (hidden,), bound, (columns,))
+        self.decoder_bias = Parameter("decoder_bias", (inputs,), index=None if decoder_bias is None else (decoder_bias,))
+        self.parameters = (self.weight, self.bias, self.decoder_bias)
+        self.activation = Sigmoid()
+        self.activation.in_place = True  # x W + b is needed nowhere else
+
+    def forward(self, x, context):
+        kept, w, n = context[self], self.weight.value, len(x)
+        kept.for_gradients = kept.for_input_gradient = None
+        # In the second half are the hidden units; in the first half there will be the gradients in front of the sigmoid.
+        kept.x, kept.right = x, kept.workspace("right", (2 * n, w.shape[1]), w.dtype)
+        hidden = matmul(x, w, kept.right[n:], context.progress)
+        xp.add(hidden, self.bias.value, out=hidden)
+        self.activation.forward(hidden, context)
+        y = matmul(hidden, w.T, kept.workspace("y", x.shape, w.dtype), context.progress)
+        if self.decoder_bias.size:
+            xp.add(y, self.decoder_bias.value, out=y)
+        return y
+
+    def gradients(self, dy, context):
+        """Both uses of W add to its gradient, x^T da + dy^T h. This is one product, of [x; dy]^T and [da; h]."""
+        kept, n = context[self], len(dy)
+        da = kept.pop("for_gradients")
+        if da is None:
+            da = kept.for_input_gradient = self._encoder_gradient(dy, context)
+        left = kept.workspace("left", (2 * n, self.inputs), dy.dtype)
+        xp.copyto(left[:n], kept.x)
+        xp.copyto(left[n:], dy)
+        matmul(left.T, kept.right, self.weight.grad, context.progress)
+        column_sums(da, self.bias.grad)
+        if self.decoder_bias.size:
+            column_sums(dy, self.decoder_bias.grad)
+
+    def input_gradient(self, dy, context):
+        da = context[self].pop("for_input_gradient")
+        if da is None:
+            da = context[self].for_gradients = self._encoder_gradient(dy, context)
+        return matmul(da, self.weight.value.T, context.gradient_space(dy.shape, dy), context.progress)
+
+    def _encoder_gradient(self, dy, context):
+        """da, the gradient of x W + b, (n, hidden units held here). The half of backward that runs first computes it."""
+        da = matmul(dy, self.weight.value, context[self].right[: len(dy)], context.progress)
+        return self.activation.input_gradient(da, context)
+
+    def output_shape(self, shape):
+        if shape != (self.inputs,):
+            got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
+            raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")
+        return shape
+
+    def __repr__(self):
+        held = self.weight.block_shape[1]
+        block = "" if held == self.hidden else f", {held} of them here"
+        return f"TiedAutoencoder({self.inputs}, {self.hidden}{block})"

@@ -1,0 +1,136 @@
+"""Autoencoders with sharded hidden units: they equal the serial ones on every grid, and send what the formulas say."""
+
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+
+from nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
+from nn.device import is_cpu
+from parallel import Partition, ProcessGrid, parallelize
+from parallel.grid.grid_description import GridDescription
+from parallel.performance.machine import read
+from parallel.performance.planner import Planner
+from parallel.placement import volume
+from parallel.placement.place_network import place
+from parallel.training.steps import train_step
+from tests.mpi import mpi
+from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
+from tests.parallel.performance.test_cost import compare
+
+SIZES = [(7, 3), (3, 11), (13, 1)]  # inputs and hidden units: many ranks get none of some of them
+STEPS = 10
+
+
+def alone(inputs, hidden):
+    return Sequential([TiedAutoencoder(inputs, hidden), Sigmoid()], seed=3, dtype=np.float64)
+
+
+def among_others():
+    """Its input needs a gradient, and comes from each kind of placement."""
+    branch = [Linear(5, 5), Sigmoid(), TiedAutoencoder(5, 7)]
+    layers = [Linear(7, 5), ReLU(), TiedAutoencoder(5, 3), Sigmoid(), Residual(branch), TiedAutoencoder(5, 2), Linear(5, 4)]
+    return Sequential(layers, seed=3, dtype=np.float64, input_shape=(7,))
+
+
+def batches(inputs, outputs=None):
+    """Ten minibatches of 13, 5 and 1 samples by turns: of samples that are their own targets, or of samples and labels."""
+    for step in range(STEPS):
+        rng, samples = np.random.default_rng(step), (13, 5, 1)[step % 3]
+        x = rng.random((samples, inputs))
+        yield x, rng.integers(0, outputs, samples) if outputs else x
+
+
+sgd = partial(SGD, lr=0.5, momentum=0.9)
+
+
+@mpi(*RANKS, long=(6, 7))
+def test_ten_steps_equal_serial(comm):
+    shares = {"model": tuple(rank % 3 for rank in range(comm.size))} if comm.size > 1 else None  # some ranks get nothing
+    for inputs, hidden in SIZES:
+        expected = serial(alone(inputs, hidden), sgd, "mse", batches(inputs))
+        for sizes, plan in product(grids(comm.size), ("fewest-bytes", "replicate")):
+            with ProcessGrid(comm, **sizes) as grid:
+                unequal = shares if sizes["model"] == comm.size else None
+                for options in ({}, {"shares": unequal, "micro_batches": 2}):
+                    found = parallel(alone(inputs, hidden), grid, plan, sgd, "mse", batches(inputs), **options)
+                    assert_same(found, expected, 1e-10, f"{inputs}-{hidden} {sizes} {plan} {options}")
+
+
+@mpi(*RANKS, long=(6, 7))
+def test_ten_steps_equal_serial_among_other_layers(comm):
+    expected = serial(among_others(), sgd, "cross-entropy", batches(7, 4))
+    plans = "fewest-bytes", "replicate", "in,hidden,out,replicate,hidden,out", "out,replicate,in,hidden,hidden,in"
+    ways = [{}, {"sharded": True}, *([{"reduction": "overlap:1"}, {"reduction": "shared"}] if is_cpu() else [])]
+    for sizes, (plan, options) in product(grids(comm.size), zip(plans, ways, strict=False)):
+        owners = {"2": Partition.owned([0, comm.size - 1, 0], comm.size)} if sizes["model"] == comm.size else None
+        with ProcessGrid(comm, **sizes) as grid:
+            found = parallel(among_others(), grid, plan, sgd, "cross-entropy", batches(7, 4), owners=owners, **options)
+        assert_same(found, expected, 1e-10, f"{sizes} {plan} {options}")
+
+
+@mpi(*RANKS)
+def test_a_step_moves_what_the_formulas_say(comm):
+    for sizes, (inputs, hidden), batch_size in product(grids(comm.size), SIZES, (13, 3)):
+        with ProcessGrid(comm, **sizes) as grid:
+            net, x = parallelize(alone(inputs, hidden), grid), np.ones((batch_size, inputs))
+            train_step(net, MSE(), SGD(net, 0.1), *block(net, x, x), batch_size)
+            counted = {"gradients": 0, "model": 0, "loss": 0}
+            for (layer, _), record in grid.tally.records.items():
+                counted[layer if layer in counted else "model"] += record.bytes
+        found = {name: comm.allreduce(value) for name, value in counted.items()}
+        parameters = inputs * hidden + hidden + inputs
+        assert found == {
+            "model": volume.autoencoder(batch_size, inputs, **sizes, itemsize=8),
+            "gradients": 8 * volume.all_reduce(parameters, sizes["batch"]),
+            "loss": 8 * volume.all_reduce(1, comm.size),
+        }, f"{sizes} {inputs}-{hidden} {batch_size}"
+
+
+@mpi(1, 2, 3, 4, 5)
+def test_the_bytes_are_those_that_are_priced(comm):
+    make = lambda: Sequential([Linear(7, 5), TiedAutoencoder(5, 3), Sigmoid(), TiedAutoencoder(5, 11)], input_shape=(7,))  # noqa: E731
+    compare(comm, make, ("batch", "model"), ("fewest-bytes", "in,hidden,replicate", "replicate"), (13, 3))
+
+
+def test_each_rank_holds_its_hidden_units_and_the_first_that_has_any_the_bias_of_the_decoder():
+    held = []
+    for rank in range(4):
+        grid = GridDescription({"model": 4}, {"model": rank})
+        placed = place(alone(5, 3), grid, "fewest-bytes", shares={"model": (0, 1, 1, 1)})
+        held.append([p.block_shape for p in placed.layers[0].parameters])
+    assert placed.plan == ["hidden"]
+    assert held == [[(5, 0), (0,), (0,)], [(5, 1), (1,), (5,)], [(5, 1), (1,), (0,)], [(5, 1), (1,), (0,)]]
+
+
+@pytest.mark.parametrize(
+    ("layers", "plan", "words"),
+    [
+        ([TiedAutoencoder(5, 3)], "out", "takes hidden or replicate, not out"),
+        ([TiedAutoencoder(5, 3)], "laugier", "takes hidden or replicate, not laugier"),
+        ([Linear(5, 3)], "hidden", "has no hidden units"),
+        ([Linear(5, 3)], "autoencoder=hidden", "by kind it names conv and linear"),
+        ([Linear(5, 3)], "conv=in,linear=in,linear=out", "by kind it names conv and linear"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(layers, plan, words):
+    with pytest.raises(ValueError, match=words):
+        place(Sequential(layers), GridDescription({"model": 2}), plan)
+
+
+def test_a_plan_by_kind_may_leave_autoencoders_out():
+    net = Sequential([Linear(7, 5), TiedAutoencoder(5, 3)])
+    for plan, words in (
+        ("conv=out,linear=out", ["out", "hidden"]),
+        ("conv=out,linear=in,autoencoder=replicate", ["in", "replicate"]),
+        ("fewest-bytes", ["out", "hidden"]),
+    ):
+        assert place(net, GridDescription({"model": 2}), plan).plan == words
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_planner_plans_for_it(ranks):
+    for net in (Sequential([TiedAutoencoder(784, 500), Sigmoid()]), among_others()):
+        chosen, _ = Planner(net, ranks, 64, read("cori-haswell")).best()
+        assert "hidden" in chosen.plan or "replicate" in chosen.plan
