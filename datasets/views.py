@@ -55,6 +55,18 @@ class Subset(View):
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
 
+class Reconstruction(View):
+    """The samples of a Part, each its own target: what an autoencoder is trained on.
+
+    part: a Part or a Subset, whose samples have one dimension.
+    """
+
+    target_type, target_shape, target_width = map(_of_the_part, ("input_type", "sample_shape", "features"))
+
+    def targets(self, indices):
+        return self.part.inputs(indices, (slice(0, self.features),))
+
+
 class Augmented(View):
     """The samples of a Part, varied anew in each epoch. The training program sets `epoch`.
 

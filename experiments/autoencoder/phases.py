@@ -1,0 +1,54 @@
+"""The phases of a run, with the seconds and, where it can be measured, the energy that each of them takes."""
+
+import platform
+import time
+from contextlib import contextmanager
+
+
+class Phases:
+    """Measures one phase after another on all ranks.
+
+    grid: a ProcessGrid. meter: an EnergyMeter on every rank, or None on all of them. say: called with a line of text.
+    rows: on rank 0, for each phase, {"phase", "seconds", "joules"}; joules are those of all machines together, or None.
+    """
+
+    def __init__(self, grid, meter, say):
+        self.grid, self.meter, self.say, self.rows = grid, meter, say, []
+        if meter:
+            reasons = [reason for reason in grid.comm.allgather(meter.reason) if reason]
+            self.reason = reasons[0] if reasons else None
+            say(
+                f"energy is not measured: {self.reason}"
+                if reasons
+                else "energy is that of all work on the machine's processors"
+            )
+        else:
+            self.reason = "--energy was not given"
+
+    @contextmanager
+    def phase(self, name):
+        """A `with` block around a phase. Collective at its end."""
+        started, before = time.perf_counter(), self._joules()
+        yield
+        seconds, after = time.perf_counter() - started, self._joules()
+        joules = after - before if after is not None and before is not None else None
+        self.rows.append({"phase": name, "seconds": seconds, "joules": joules})
+        self.say(f"{name}: {seconds:.1f} s" + (f", {joules:.0f} J, {joules / seconds:.1f} W" if joules is not None else ""))
+
+    def keep_count(self):
+        """Read the counters of the energy, which has to happen now and then in a long phase: see `EnergyMeter`."""
+        if self.meter:
+            self.meter.read()
+
+    def _joules(self):
+        """The joules of all machines so far, on rank 0; None elsewhere, and where they are not measured. Collective."""
+        if self.reason:
+            return None
+        everyone = self.grid.gather((platform.node(), self.meter.read()))
+        return sum(dict(everyone).values()) if everyone else None
+
+    @property
+    def energy(self):
+        """What a report says of the energy."""
+        total = None if self.reason else sum(row["joules"] for row in self.rows)
+        return {"joules": total, "not_measured_because": self.reason}

@@ -1,0 +1,38 @@
+"""What a process of `largest_width.py` does: train every network of a stacked autoencoder for two steps on made-up samples."""
+
+import json
+import sys
+
+import numpy as np
+
+from experiments.autoencoder import networks
+from nn import MSE, SGD, SoftmaxCrossEntropy
+
+NO_MEMORY = 3  # the exit status if there is too little memory
+STEPS = 2  # in the second step everything that the first one has allocated is there
+
+
+def main():
+    """The settings are the one argument of the process, as JSON: see `train`."""
+    try:
+        train(**json.loads(sys.argv[1]))
+    except MemoryError:
+        sys.exit(NO_MEMORY)
+
+
+def train(inputs, width, widths, classes, batch_size, momentum, dtype):
+    """inputs, width, widths, classes: numbers of units: of a sample, of the first hidden layer, of the others, of the output."""
+    widths = [inputs, width, *widths]
+    samples = np.random.default_rng(0).random((batch_size, inputs)).astype(dtype)
+    for position in range(len(widths) - 1):
+        encoder, net = (make(widths, position, 0, dtype) for make in (networks.encoder, networks.autoencoder))
+        x = encoder.predict(samples) if position else samples
+        steps(net, x, x, MSE(), momentum)
+    labels = np.arange(batch_size) % classes
+    steps(networks.classifier(widths, classes, 0, dtype), samples, labels, SoftmaxCrossEntropy(), momentum)
+
+
+def steps(net, x, y, loss, momentum):
+    optimizer = SGD(net, 0.01, momentum)
+    for _ in range(STEPS):
+        net.learn(x, y, loss, optimizer)

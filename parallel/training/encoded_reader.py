@@ -1,0 +1,34 @@
+"""A reader of encoded samples: they are encoded anew for each minibatch, on the grid, so that no rank stores them all."""
+
+from nn.device import to_device
+from nn.sequence import forward
+from parallel.placement.placer import Placer
+
+
+class EncodedReader:
+    """The minibatches of a network that is to reproduce what an encoder says of the samples.
+
+    net: a ParallelSequential, whose inputs are the encodings and whose targets are its own inputs. encoder: a ParallelSequential
+    on the same grid; it is not trained here. reader: that of the encoder, see `parallel/training/minibatch_readers.py`.
+
+    The encodings are moved from where the encoder leaves them to where the network takes them, by the same redistributions as
+    between two layers. Its targets lie where the encoder leaves them. ValueError if the network's outputs lie elsewhere.
+    """
+
+    def __init__(self, net, encoder, reader):
+        if net.output != encoder.output:
+            raise ValueError("the outputs of the network must have the shape and the layout of those of the encoder")
+        self.encoder, self.reader = encoder, reader
+        placer = Placer(net.grid, {}, encoder.output.sample_shape, net.splits, at=encoder.output.placements)
+        for axis, placement in net.input.placements.items():
+            placer.move(axis, placement, "encodings")
+        self.moves = placer.layers
+
+    def load(self, indices):
+        """(x, y) of this rank for a global minibatch: both are arrays that the next call overwrites. Collective.
+
+        indices: the samples of the minibatch, an array of the same values on all ranks.
+        """
+        samples, _ = self.reader.load(indices)
+        y = self.encoder.forward(to_device(samples), batch_size=len(indices))
+        return forward(self.moves, y, self.encoder.context), y

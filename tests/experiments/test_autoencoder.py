@@ -1,0 +1,157 @@
+"""The program that trains a stacked autoencoder: on every grid the same, alone or not, and what it says of its limits."""
+
+import json
+from math import prod
+
+import numpy as np
+import pytest
+
+from experiments.autoencoder import largest_width
+from experiments.autoencoder.largest_width import STEP, fits
+from parallel.grid.process_grid import parse_grid
+from parallel.job.launch import mpiexec
+from parallel.job.run import UserError
+from tests.datasets.test_mnist import idx
+from tests.experiments.programs import program
+
+SMALL = [
+    "--widths",
+    "31,7",
+    "--pretrain-epochs",
+    "2",
+    "--epochs",
+    "2",
+    "--batch-size",
+    "20",
+    "--dtype",
+    "float64",
+    "--corruption",
+    "0.2",
+    "--validation",
+    "0.2",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with small data like MNIST: blocks of pixels at a place that the label says."""
+    folder = tmp_path_factory.mktemp("data") / "mnist"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for prefix, count in (("train", 250), ("t10k", 50)):
+        labels = rng.integers(0, 10, count)
+        images = rng.integers(0, 30, (count, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[2 * label : 2 * label + 6, 5:20] = 255
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def alone(data, tmp_path_factory):
+    """The report and the output of a run on one rank."""
+    path = tmp_path_factory.mktemp("alone") / "report.json"
+    finished = program("experiments.autoencoder", "--data-dir", data, *SMALL, "--energy", "--report", path)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(path.read_text()), finished.stdout
+
+
+def test_the_report_has_what_was_measured(alone):
+    found, printed = alone
+    assert found["widths"] == [784, 31, 7, 10] and found["training_samples"] == 200
+    assert [layer["inputs"] for layer in found["layers"]] == [784, 31]
+    for layer in found["layers"]:
+        first, last = layer["reconstruction_error"]
+        assert 0 < last < first < 1
+    assert len(found["loss"]) == 2 and found["loss"][1] < found["loss"][0]
+    assert 0 <= found["test_error"] <= 100 and 0 <= found["validation_error"] <= 100
+    assert [row["phase"] for row in found["phases"]] == ["pre-training 1", "pre-training 2", "fine-tuning"]
+    assert all(row["seconds"] > 0 for row in found["phases"]) and found["peak_memory"] > 2**20
+    assert f"test error {found['test_error']:.2f} %" in printed and "versions" in found
+
+
+def test_the_energy_is_measured_or_it_is_said_why_not(alone):
+    found, printed = alone
+    reason = found["energy"]["not_measured_because"]
+    assert (reason is None) == all(row["joules"] is not None for row in found["phases"])
+    assert (f"energy is not measured: {reason}" if reason else " J, ") in printed
+
+
+@pytest.mark.parametrize("grid", ["batch=2", "model=2", "batch=2,model=2", "model=3"])
+def test_every_grid_trains_the_same_networks(grid, alone, data, tmp_path):
+    expected, path = alone[0], tmp_path / "report.json"
+    arguments = ["-m", "experiments.autoencoder", "--data-dir", str(data), *SMALL, "--grid", grid, "--report", str(path)]
+    finished = mpiexec(prod(parse_grid(grid).values()), arguments, 120)
+    assert finished.status == 0, finished.stderr
+    found = json.loads(path.read_text())
+    for layer, same in zip(found["layers"], expected["layers"], strict=True):
+        assert layer["reconstruction_error"] == pytest.approx(same["reconstruction_error"], rel=1e-10)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9)
+    assert (found["test_error"], found["validation_error"]) == (expected["test_error"], expected["validation_error"])
+
+
+def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
+    path = tmp_path / "report.json"
+    finished = program("experiments.autoencoder", "--data-dir", data, *SMALL, "--pretrain-epochs", 0, "--report", path)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(path.read_text())
+    assert found["layers"] == [] and [row["phase"] for row in found["phases"]] == ["fine-tuning"]
+    assert found["energy"] == {"joules": None, "not_measured_because": "--energy was not given"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dataset", "airfoil"], "its samples are no images in classes"),
+        (["--widths", "5,x"], "whole number"),
+        (["--batch-size", 251], "larger than the data: 250 training samples"),
+        (["--grid", "model=2"], "2 ranks"),
+        (["--validation", 0.0001], "would be 0 of them"),
+        (["--report", "/proc/no/r.json"], "can not write"),
+        (["--largest-width", 1e6], "the machine has"),
+        (["--largest-width", 0.001], "not even a first hidden layer of 50 fits"),
+        (["--pretrain-lr", 1e30], "try a lower"),
+    ],
+)
+def test_bad_input_is_named_in_one_line(arguments, message, data):
+    finished = program("experiments.autoencoder", "--data-dir", data, "--epochs", 1, *arguments)
+    assert finished.returncode == 2 and message in finished.stderr, finished.stderr
+    assert finished.stderr.startswith("autoencoder: error: ") and finished.stderr.count("\n") == 1
+
+
+# ----- the largest width
+
+SETTINGS = {"inputs": 20, "widths": [7], "classes": 3, "batch_size": 5, "momentum": 0.9, "dtype": "float32"}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 100])
+def test_the_largest_width_that_fits_is_found(limit, monkeypatch):
+    tried = []
+
+    def told(width, nbytes, settings):
+        tried.append(width)
+        return width <= limit * STEP + 7
+
+    monkeypatch.setattr(largest_width, "fits", told)
+    assert largest_width.largest_width(1, SETTINGS, lambda line: None) == limit * STEP
+    assert len(tried) == len(set(tried)) <= 15
+
+
+def test_a_process_under_a_limit_trains_or_has_too_little_memory():
+    assert fits(50, 2**30, SETTINGS)
+    assert not fits(4 * 10**6, 2**29, SETTINGS)  # its parameters alone need 860 MB
+    with pytest.raises(UserError, match="fail: .*whole number"):
+        fits(50, 2**30, SETTINGS | {"widths": [-1]})
+
+
+def test_the_largest_width_is_said_with_its_weights(data, tmp_path):
+    path = tmp_path / "report.json"
+    options = ["--largest-width", 0.25, "--widths", "5,7", "--batch-size", 5, "--report", path]
+    finished = program("experiments.autoencoder", "--data-dir", data, *options)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(path.read_text())
+    width = found["first_hidden_layer"]
+    assert found["weights"] == 784 * width + width + 7 * width + 7 + 70 + 10
+    assert f"has {width} units: {found['weights']} weights" in finished.stdout
+    assert width % STEP == 0
