@@ -60,8 +60,8 @@ def options():
     add("--energy", action="store_true", help="measure the joules of each phase by the counters of the processors (RAPL), "
         "which count all that runs on them; says so where there are none")  # fmt: skip
     add("--report", metavar="FILE.json", help="write the settings, versions, errors, losses, seconds and joules to this file")
-    add("--largest-width", type=number(above=0), metavar="GIB", help="train nothing, but find the largest first hidden "
-        "layer with which a process of so much memory can train, without the data set, by training two steps of everything")  # fmt: skip
+    add("--largest-width", type=number(above=0), metavar="GIB", help="train nothing, but find the largest first hidden layer "
+        "that fits into this memory of a process, by training two steps of everything on made-up samples")  # fmt: skip
     return parser
 
 

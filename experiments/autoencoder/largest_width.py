@@ -4,7 +4,6 @@ Nothing is estimated: a process under this limit trains each autoencoder and the
 """
 
 import json
-import resource
 import subprocess
 import sys
 
@@ -44,9 +43,8 @@ def fits(width, nbytes, settings):
 
     UserError if it fails for another reason than memory.
     """
-    limited = lambda: resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # noqa: E731
-    command = [sys.executable, "-c", PROCESS, json.dumps({**settings, "width": width})]
-    finished = subprocess.run(command, preexec_fn=limited, capture_output=True, text=True)
+    settings = json.dumps({"nbytes": nbytes, "width": width, **settings})
+    finished = subprocess.run([sys.executable, "-c", PROCESS, settings], capture_output=True, text=True)
     if finished.returncode == 0:
         return True
     # A library that gets no memory may end the process by a signal.

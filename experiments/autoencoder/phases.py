@@ -17,11 +17,7 @@ class Phases:
         if meter:
             reasons = [reason for reason in grid.comm.allgather(meter.reason) if reason]
             self.reason = reasons[0] if reasons else None
-            say(
-                f"energy is not measured: {self.reason}"
-                if reasons
-                else "energy is that of all work on the machine's processors"
-            )
+            say(f"energy is not measured: {self.reason}" if reasons else "energy: that of all work on the processors")
         else:
             self.reason = "--energy was not given"
 

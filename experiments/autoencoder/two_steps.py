@@ -1,6 +1,7 @@
 """What a process of `largest_width.py` does: train every network of a stacked autoencoder for two steps on made-up samples."""
 
 import json
+import resource
 import sys
 
 import numpy as np
@@ -13,15 +14,18 @@ STEPS = 2  # in the second step everything that the first one has allocated is t
 
 
 def main():
-    """The settings are the one argument of the process, as JSON: see `train`."""
+    """The one argument of the process is JSON: the bytes of memory that it may have, and the arguments of `train`."""
+    settings = json.loads(sys.argv[1])
+    nbytes = settings.pop("nbytes")
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # all private memory that can be written, on Linux
     try:
-        train(**json.loads(sys.argv[1]))
-    except MemoryError:
+        train(**settings)
+    except (MemoryError, ImportError):  # NumPy loads some of its libraries when they are needed
         sys.exit(NO_MEMORY)
 
 
 def train(inputs, width, widths, classes, batch_size, momentum, dtype):
-    """inputs, width, widths, classes: numbers of units: of a sample, of the first hidden layer, of the others, of the output."""
+    """inputs, width, widths, classes: the units of the input, of the first hidden layer, of the others, and of the output."""
     widths = [inputs, width, *widths]
     samples = np.random.default_rng(0).random((batch_size, inputs)).astype(dtype)
     for position in range(len(widths) - 1):

@@ -8,8 +8,8 @@ from parallel.placement.placer import Placer
 class EncodedReader:
     """The minibatches of a network that is to reproduce what an encoder says of the samples.
 
-    net: a ParallelSequential, whose inputs are the encodings and whose targets are its own inputs. encoder: a ParallelSequential
-    on the same grid; it is not trained here. reader: that of the encoder, see `parallel/training/minibatch_readers.py`.
+    net: a ParallelSequential, whose inputs are the encodings and whose targets are its own inputs. encoder: another one on the
+    same grid; it is not trained here. reader: that of the encoder, see `parallel/training/minibatch_readers.py`.
 
     The encodings are moved from where the encoder leaves them to where the network takes them, by the same redistributions as
     between two layers. Its targets lie where the encoder leaves them. ValueError if the network's outputs lie elsewhere.

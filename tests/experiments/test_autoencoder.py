@@ -14,22 +14,8 @@ from parallel.job.run import UserError
 from tests.datasets.test_mnist import idx
 from tests.experiments.programs import program
 
-SMALL = [
-    "--widths",
-    "31,7",
-    "--pretrain-epochs",
-    "2",
-    "--epochs",
-    "2",
-    "--batch-size",
-    "20",
-    "--dtype",
-    "float64",
-    "--corruption",
-    "0.2",
-    "--validation",
-    "0.2",
-]
+SMALL = ["--widths", "31,7", "--pretrain-epochs", 2, "--epochs", 2, "--batch-size", 20, "--dtype", "float64"]
+SMALL += ["--corruption", 0.2, "--validation", 0.2]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +67,17 @@ def test_the_energy_is_measured_or_it_is_said_why_not(alone):
 @pytest.mark.parametrize("grid", ["batch=2", "model=2", "batch=2,model=2", "model=3"])
 def test_every_grid_trains_the_same_networks(grid, alone, data, tmp_path):
     expected, path = alone[0], tmp_path / "report.json"
-    arguments = ["-m", "experiments.autoencoder", "--data-dir", str(data), *SMALL, "--grid", grid, "--report", str(path)]
+    arguments = [
+        "-m",
+        "experiments.autoencoder",
+        "--data-dir",
+        str(data),
+        *map(str, SMALL),
+        "--grid",
+        grid,
+        "--report",
+        str(path),
+    ]
     finished = mpiexec(prod(parse_grid(grid).values()), arguments, 120)
     assert finished.status == 0, finished.stderr
     found = json.loads(path.read_text())
@@ -106,7 +102,7 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
         (["--dataset", "airfoil"], "its samples are no images in classes"),
         (["--widths", "5,x"], "whole number"),
         (["--batch-size", 251], "larger than the data: 250 training samples"),
-        (["--grid", "model=2"], "2 ranks"),
+        (["--grid", "model=2"], "has 2 places but there are 1 ranks"),
         (["--validation", 0.0001], "would be 0 of them"),
         (["--report", "/proc/no/r.json"], "can not write"),
         (["--largest-width", 1e6], "the machine has"),

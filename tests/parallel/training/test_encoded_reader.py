@@ -41,8 +41,9 @@ def test_each_rank_gets_its_block(comm):
                 expected = encoder().predict(part.inputs(indices, everything))
                 assert np.allclose(x, expected[net.input_block(len(indices))], rtol=1e-12), (sizes, plans)
                 assert np.allclose(y, expected[net.output_rows(len(indices))], rtol=1e-12), (sizes, plans)
+            other = parallelize(Sequential([Linear(7, 4)]), grid)
             with pytest.raises(ValueError, match="must have the shape and the layout of those of the encoder"):
-                EncodedReader(front, net, READERS["each"](net, part))
+                EncodedReader(net, other, READERS["each"](other, part))
 
 
 def test_the_samples_may_be_their_own_targets():
