@@ -50,6 +50,7 @@ LONG = "it takes minutes or hours, and no option makes it short"
 TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
 STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
+AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `hosts` are parsed, and the job runs without them"
 SMALL = {
     # ----- make
@@ -142,6 +143,9 @@ SMALL = {
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.scatter --grid batch=2,model=2": Small("--repeats 1"),
     ".venv/bin/python -m experiments.accuracy": Small(how="parse", why=LONG),
     ".venv/bin/python -m experiments.usability": Small(),
+    ".venv/bin/python -m experiments.autoencoder --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy": AUTOENCODER,
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
+    ".venv/bin/python -m experiments.autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
     ".venv/bin/python -m experiments.reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
     ".venv/bin/python -m experiments.reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
     ".venv/bin/python -m experiments.reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),

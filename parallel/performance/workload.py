@@ -173,8 +173,8 @@ class Workload:
     def autoencoder(self, layer):
         """A TiedAutoencoder: the products of a Linear layer that encodes, and of one that decodes.
 
-        The gradients of the weight are one product over the samples and the gradients of the decoded ones. Passes over the
-        hidden units are those of a Sigmoid.
+        The gradient of the weight is one product of twice as many rows, for which the samples and the gradients of the output
+        are copied one below the other. The passes over the hidden units are those of a Sigmoid.
         """
         n, (inputs, hidden) = self.shape[0], layer.weight.block_shape
         products, traffic = 2 * n * inputs * hidden, n * inputs + inputs * hidden + n * hidden
@@ -187,7 +187,7 @@ class Workload:
         self.compute("gradients", "linear.gradients", stacked, 2 * products, 2 * traffic)
         if not self.first:
             self.compute("backward", "linear.input_gradient", encode, products, traffic)
-        self.elements += n * hidden
+        self.elements += n * (inputs + hidden)
 
     def convolution(self, layer):
         n, height, width, _ = self.shape

@@ -107,7 +107,7 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
         (["--report", "/proc/no/r.json"], "can not write"),
         (["--largest-width", 1e6], "the machine has"),
         (["--largest-width", 0.001], "not even a first hidden layer of 50 fits"),
-        (["--pretrain-lr", 1e30], "try a lower"),
+        (["--pretrain-lr", 1e39], "try a lower"),
     ],
 )
 def test_bad_input_is_named_in_one_line(arguments, message, data):

@@ -10,7 +10,8 @@ from nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoen
 from nn.device import is_cpu
 from parallel import Partition, ProcessGrid, parallelize
 from parallel.grid.grid_description import GridDescription
-from parallel.performance.machine import read
+from parallel.grid.process_grid import AXES
+from parallel.performance.cost import Cost
 from parallel.performance.planner import Planner
 from parallel.placement import volume
 from parallel.placement.place_network import place
@@ -18,6 +19,7 @@ from parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 from tests.parallel.performance.test_cost import compare
+from tests.parallel.performance.test_simulation import MACHINE, step_seconds
 
 SIZES = [(7, 3), (3, 11), (13, 1)]  # inputs and hidden units: many ranks get none of some of them
 STEPS = 10
@@ -70,7 +72,7 @@ def test_ten_steps_equal_serial_among_other_layers(comm):
         assert_same(found, expected, 1e-10, f"{sizes} {plan} {options}")
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7))
 def test_a_step_moves_what_the_formulas_say(comm):
     for sizes, (inputs, hidden), batch_size in product(grids(comm.size), SIZES, (13, 3)):
         with ProcessGrid(comm, **sizes) as grid:
@@ -92,6 +94,32 @@ def test_a_step_moves_what_the_formulas_say(comm):
 def test_the_bytes_are_those_that_are_priced(comm):
     make = lambda: Sequential([Linear(7, 5), TiedAutoencoder(5, 3), Sigmoid(), TiedAutoencoder(5, 11)], input_shape=(7,))  # noqa: E731
     compare(comm, make, ("batch", "model"), ("fewest-bytes", "in,hidden,replicate", "replicate"), (13, 3))
+
+
+def wide():
+    layers = [TiedAutoencoder(60, 24), Sigmoid(), TiedAutoencoder(60, 96), Sigmoid(), Linear(60, 12)]
+    return Sequential(layers, input_shape=(60,))
+
+
+@mpi(1, 2, 3, 4)
+def test_its_virtual_time_is_its_price(comm):
+    if not is_cpu():
+        return  # simulations compute on the host
+    for sizes, plan in product(grids(comm.size), ("fewest-bytes", "replicate")):
+        with ProcessGrid(comm, **sizes) as grid:
+            seconds, _ = step_seconds(wide(), grid, 24, plan=plan)
+        expected = Cost(wide(), GridDescription(sizes), plan, 24, MACHINE).seconds
+        assert abs(seconds / expected - 1) < 1e-9, (sizes, plan, seconds, expected)
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 2}, {"model": 3}, {"batch": 2, "model": 2}])
+def test_the_operations_of_all_ranks_are_those_of_one(sizes):
+    def operations(grid):
+        return sum(work.flops for work in Cost(wide(), grid, "fewest-bytes", 12, MACHINE).works if work.phase != "update")
+
+    places = product(*(range(sizes.get(axis, 1)) for axis in AXES))
+    grids_of_ranks = [GridDescription(sizes, dict(zip(AXES, place, strict=True))) for place in places]
+    assert sum(map(operations, grids_of_ranks)) == operations(GridDescription({}))
 
 
 def test_each_rank_holds_its_hidden_units_and_the_first_that_has_any_the_bias_of_the_decoder():
@@ -132,5 +160,5 @@ def test_a_plan_by_kind_may_leave_autoencoders_out():
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_planner_plans_for_it(ranks):
     for net in (Sequential([TiedAutoencoder(784, 500), Sigmoid()]), among_others()):
-        chosen, _ = Planner(net, ranks, 64, read("cori-haswell")).best()
+        chosen, _ = Planner(net, ranks, 64, MACHINE).best()
         assert "hidden" in chosen.plan or "replicate" in chosen.plan
