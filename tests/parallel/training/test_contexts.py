@@ -2,7 +2,23 @@
 
 import numpy as np
 
-from nn import LOSSES, BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
+from nn import (
+    LOSSES,
+    BatchNorm,
+    Concat,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Sigmoid,
+    Tanh,
+    TiedAutoencoder,
+)
 from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize
 from parallel.placement.gathered_linear import GatheredLinear
@@ -31,7 +47,15 @@ def dense():
     return [Linear(7, 11), BatchNorm(11), ReLU(), Dropout(0.3), Linear(11, 31), Tanh(), Linear(31, 5), ReLU(), Linear(5, 3)]
 
 
-CASES = [(images, (8, 8, 2), ("batch", "height", "model")), (dense, (7,), ("batch", "model"))]
+def autoencoder():
+    return [Linear(7, 5), TiedAutoencoder(5, 4), Sigmoid(), TiedAutoencoder(5, 2), Linear(5, 3)]
+
+
+CASES = [
+    (images, (8, 8, 2), ("batch", "height", "model")),
+    (dense, (7,), ("batch", "model")),
+    (autoencoder, (7,), ("batch", "model")),
+]
 
 
 def gradients(grid, layers, shape, schedule, plan="fewest-bytes", **options):
