@@ -7,6 +7,7 @@ This is the network of Marques 2016, Appendix A: 784-500-250-10 for MNIST, sigmo
 both to encode and, transposed, to decode. Every grid trains the same networks on the same minibatches.
 """
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -169,6 +170,8 @@ def search(args, comm, widths, classes, say):
     """Find the largest first hidden layer that fits --largest-width, and say it."""
     if comm.size > 1:
         raise UserError("--largest-width is for one process: run it without mpiexec")
+    if sys.platform != "linux":
+        raise UserError("--largest-width needs Linux: other systems do not keep a process to its limit of memory")
     nbytes = int(args.largest_width * 2**30)
     if nbytes > memory_of_machine():
         raise UserError(f"--largest-width {args.largest_width:g}: the machine has {memory_of_machine() / 2**30:.1f} GiB")

@@ -9,7 +9,7 @@ class Phases:
     """Measures one phase after another on all ranks.
 
     grid: a ProcessGrid. meter: an EnergyMeter on every rank, or None on all of them. say: called with a line of text.
-    rows: on rank 0, for each phase, {"phase", "seconds", "joules"}; joules are those of all machines together, or None.
+    rows: for each phase, {"phase", "seconds", "joules"}; joules are those of all machines together, or None.
     """
 
     def __init__(self, grid, meter, say):
@@ -27,7 +27,7 @@ class Phases:
         started, before = time.perf_counter(), self._joules()
         yield
         seconds, after = time.perf_counter() - started, self._joules()
-        joules = after - before if after is not None and before is not None else None
+        joules = None if self.reason else after - before
         self.rows.append({"phase": name, "seconds": seconds, "joules": joules})
         self.say(f"{name}: {seconds:.1f} s" + (f", {joules:.0f} J, {joules / seconds:.1f} W" if joules is not None else ""))
 
@@ -37,11 +37,11 @@ class Phases:
             self.meter.read()
 
     def _joules(self):
-        """The joules of all machines so far, on rank 0; None elsewhere, and where they are not measured. Collective."""
+        """The joules of all machines so far, on every rank; None where they are not measured. Collective."""
         if self.reason:
             return None
-        everyone = self.grid.gather((platform.node(), self.meter.read()))
-        return sum(dict(everyone).values()) if everyone else None
+        by_machine = dict(self.grid.comm.allgather((platform.node(), self.meter.read())))  # ranks of a machine read the same
+        return sum(by_machine.values())
 
     @property
     def energy(self):
