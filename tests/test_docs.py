@@ -143,7 +143,9 @@ SMALL = {
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.scatter --grid batch=2,model=2": Small("--repeats 1"),
     ".venv/bin/python -m experiments.accuracy": Small(how="parse", why=LONG),
     ".venv/bin/python -m experiments.usability": Small(),
-    ".venv/bin/python -m experiments.autoencoder --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy": AUTOENCODER,
+    ".venv/bin/python -m experiments.autoencoder --corruption 0.25 --energy": AUTOENCODER,
+    ".venv/bin/python -m experiments.autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
+    "--energy --report results/autoencoder.json": AUTOENCODER,
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
     ".venv/bin/python -m experiments.autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
     ".venv/bin/python -m experiments.reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),

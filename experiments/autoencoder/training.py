@@ -60,4 +60,4 @@ def train(net, reader, loss, lr, samples, epochs, settings, after_epoch):
 def error_of(net, part, batch_size):
     """The share of samples, in percent, that the classifier puts into a wrong class. Collective."""
     tested = evaluate(net, part, "cross-entropy", READERS["each"](net, part), max(batch_size, TESTED_AT_ONCE))
-    return 100 - tested["accuracy"]
+    return round(100 - tested["accuracy"], 6)  # without the rounding of the difference
