@@ -42,7 +42,7 @@ def options():
     add = parser.add_argument
     add("--dataset", default="mnist", metavar="NAME", help="a data set of images, see train --help")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--widths", type=whole_list, default=[500, 250], metavar="W,W,..", help="units of the hidden layers")
+    add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
     add_grid(parser)
     add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
         "0: no pre-training")  # fmt: skip

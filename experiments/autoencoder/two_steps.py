@@ -29,11 +29,16 @@ def train(inputs, width, widths, classes, batch_size, momentum, dtype):
     widths = [inputs, width, *widths]
     samples = np.random.default_rng(0).random((batch_size, inputs)).astype(dtype)
     for position in range(len(widths) - 1):
-        encoder, net = (make(widths, position, 0, dtype) for make in (networks.encoder, networks.autoencoder))
-        x = encoder.predict(samples) if position else samples
-        steps(net, x, x, MSE(), momentum)
+        pretrain(widths, position, samples, momentum, dtype)
     labels = np.arange(batch_size) % classes
     steps(networks.classifier(widths, classes, 0, dtype), samples, labels, SoftmaxCrossEntropy(), momentum)
+
+
+def pretrain(widths, position, samples, momentum, dtype):
+    """Train one autoencoder on what the encoders in front of it say of the samples. Afterwards all memory is free again."""
+    encoder = networks.encoder(widths, position, 0, dtype)  # kept until the end, as in training
+    x = encoder.predict(samples) if position else samples
+    steps(networks.autoencoder(widths, position, 0, dtype), x, x, MSE(), momentum)
 
 
 def steps(net, x, y, loss, momentum):
