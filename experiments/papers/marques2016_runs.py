@@ -17,6 +17,7 @@ MASTER, MASTERLESS = "master/slave", "masterless"
 PLANS = {MASTER: "marques", MASTERLESS: "out"}
 PARTS = ("communication", "convolution", "computation")
 ROUNDS, MANY_ROUNDS = 3, 7
+LARGE, LARGE_ROUNDS = 512, 1  # batches of so many samples and more, whose steps take up to a minute, have fewer rounds
 TIMEOUT = 3600
 
 
@@ -61,8 +62,8 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
     The runs of one network and batch size take turns, so that a machine whose speed drifts drifts for all alike. Each is
     noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. A run that fails, such as
     for lack of memory, is left out, with a message.
-    ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run. seconds: for about how long each
-    run times steps. UserError if all runs fail, and for runs in `out` of another machine.
+    ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run, at most LARGE_ROUNDS of large ones.
+    seconds: for about how long each run times steps. UserError if all runs fail, and for runs in `out` of another machine.
     """
     ranks = [p for p in ranks if p <= slots()]
     found = {}
@@ -71,9 +72,11 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
         found.setdefault(run.pop("key"), []).append(run)
     out.parent.mkdir(parents=True, exist_ok=True)
     cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
-    with tqdm(total=rounds * sum(len(runs(*case, ranks)) for case in cases), unit=" runs", disable=None) as bar:
+    rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
+    total = sum(number * len(runs(*case, ranks)) for case, number in rounds_of.items())
+    with tqdm(total=total, unit=" runs", disable=None) as bar:
         for case in cases:
-            for number in range(rounds):
+            for number in range(rounds_of[case]):
                 for run in runs(*case, ranks):
                     bar.update()
                     if len(found.get(run.key, ())) > number:
