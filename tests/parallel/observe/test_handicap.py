@@ -10,13 +10,13 @@ from parallel.observe.span_observer import SpanObserver
 
 
 class Clock:
-    """A clock that advances by what a `Work` computes, and by ten microseconds when somebody looks."""
+    """A clock that advances by what a `Work` computes, and by a microsecond when somebody looks."""
 
     def __init__(self):
         self.time = self.worked = 0.0
 
     def perf_counter(self):
-        self.time += 1e-5
+        self.time += 1e-6
         return self.time
 
     def work(self, seconds):
