@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from nn import Context, Sequential
+from nn import Context, Sequential, TiedAutoencoder
 from nn.device import synchronise, to_device
 from nn.sequence import shapes
 from parallel.performance.workload import Workload
@@ -21,7 +21,7 @@ RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fast
 class LayerSeconds:
     """The common base: seconds of the forward and backward pass of blocks of the layers with weights of a network.
 
-    net: a serial Sequential, which is only looked at. shape: of a sample. layers: its Linear and Conv2d layers, in the order in
+    net: a serial Sequential, which is only looked at. shape: of a sample. layers: its layers with weights, in the order in
     which they run.
     """
 
@@ -33,13 +33,13 @@ class LayerSeconds:
     def seconds(self, layer, inputs, outputs, samples, rows=1.0):
         """Seconds of a training step's passes over the block with so many inputs and outputs of a layer, for so many samples.
 
+        Of an autoencoder the hidden units count as outputs.
         rows: the part of the rows of the layer's images; of a layer without images it is a part of the samples.
         The first layer with weights computes no gradient of its input.
         """
         key = layer, inputs, outputs, samples, rows
         if key not in self._known:
-            held = slice(0, outputs)
-            block, shape = layer.block(slice(0, inputs), held, held), (*self.inputs[layer][:-1], inputs)
+            block, shape = block_of(layer, inputs, outputs), (*self.inputs[layer][:-1], inputs)
             if layer.takes_images:
                 here = layer.window.outputs(H, shape[0])
                 shape = (shape[0] - (here - round(here * rows)) * layer.window.stride[0], *shape[1:])
@@ -52,6 +52,14 @@ class LayerSeconds:
     def of_block(self, block, shape, is_first):
         """What `seconds` returns. block: a new layer that is the block. shape: of its input. is_first: see there."""
         raise NotImplementedError
+
+
+def block_of(layer, inputs, outputs):
+    """A new layer that is the block of a layer with weights with so many inputs, and outputs or hidden units."""
+    held = slice(0, outputs)
+    if isinstance(layer, TiedAutoencoder):
+        return TiedAutoencoder(layer.inputs, layer.hidden, held)
+    return layer.block(slice(0, inputs), held, held)
 
 
 class MeasuredSeconds(LayerSeconds):

@@ -1,18 +1,21 @@
 """What the ranks of an axis share, and what a share costs one rank: a list of Problems for a network on a grid.
 
-Along the axis `model` every Linear or Conv2d whose outputs are sharded (choice "out") is a problem of its own: its neurons or
-kernels are divided as its kernels run best. A layer with the choice "in" that takes those outputs as they are divided is part
-of the same problem. Along the axis `batch` there is one problem: the samples of a minibatch, which pass through all layers; and
-along the axis `height` one: the rows of the images.
+Along the axis `model` every layer whose outputs are sharded (choice "out") is a problem of its own: its neurons or kernels are
+divided as its kernels run best. So are the hidden units of an autoencoder, and the kernels that the master of the plan
+"marques" hands out. A layer with the choice "in" that takes outputs as they are divided is part of the same problem. Along the
+axis `batch` there is one problem, the samples of a minibatch, which pass through all layers; and along the axis `height` one,
+the rows of the images.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from nn.sequence import leaves
 from parallel.grid.grid_description import GridDescription
 from parallel.placement.gathered_linear import GatheredLinear
+from parallel.placement.marques import HAND_OUT, MASTER, WORD, HandedConv2d
 from parallel.placement.moves import Step
 from parallel.placement.partition import Partition, resized
 from parallel.placement.place_network import place
@@ -51,7 +54,7 @@ class RankCosts:
         self.placed = place(net, self.grid, plan)
         self.layers = {layer.name: layer for layer in layer_seconds.layers}
         held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
-        self.blocks = {leaf.name: leaf.parameters[0].block_shape[-2:] for leaf in held}
+        self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
         self.samples = Partition.even(batch_size, self.grid.sizes["batch"]).size(self.grid.coordinates["batch"])
         self.problems = self._of_outputs(net) if self.grid.sizes[CHOSEN] > 1 else []
         if self.grid.sizes["batch"] > 1:
@@ -76,15 +79,24 @@ class RankCosts:
         return Problem("batch", "batch", batch_size, computing, sending)
 
     def _of_outputs(self, net):
-        """One Problem for each layer outside of branches whose outputs are sharded."""
+        """One Problem for each layer outside of branches whose outputs, hidden units or kernels are shared."""
         top = {layer.name for layer in net.layers}
         words, moves, found = dict(zip(self.layers, self.placed.plan, strict=True)), self._moves_behind(), []
         for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
-            if name in top and CHOICES[words[name]].weight == OUTPUTS:
-                taken = following if following in top and words[following] == "in" else None
-                computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
-                found.append(Problem(CHOSEN, name, self.layers[name].outputs, computing, sending))
+            if name not in top or CHOICES[words[name]].weight != OUTPUTS:
+                continue
+            if words[name] == WORD and not self.layers[name].takes_images:
+                continue  # the master computes it alone
+            taken = following if following in top and words[following] == "in" else None
+            computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
+            if words[name] == WORD:
+                sending = partial(self._handing, name)
+            found.append(Problem(CHOSEN, name, self.units(name), computing, sending))
         return found
+
+    def units(self, name):
+        """How many outputs, hidden units or kernels of a layer are shared."""
+        return self.layers[name].weight.shape[-1]
 
     def _moves_behind(self):
         """{name of a layer: the Redistribute that moves its sharded outputs}, of the layers outside of branches."""
@@ -103,17 +115,30 @@ class RankCosts:
         total = self.layer_seconds.seconds(layer, layer.inputs, share, self.samples)
         if taken:
             other = self.layers[taken]
-            total += self.layer_seconds.seconds(other, share * other.inputs // layer.outputs, other.outputs, self.samples)
+            total += self.layer_seconds.seconds(other, share * other.inputs // self.units(name), other.outputs, self.samples)
         return total
 
     def _sending(self, name, move, share):
         """Seconds in which a share of the outputs of a layer is moved, and their gradient moved back. move: may be None."""
         if move is None:
             return 0.0
-        total, group = self.layers[name].outputs, move.group
+        total, group = self.units(name), move.group
         parts = with_share(total, group.size, group.rank, share).grouped(move.source.partition.length // total)
         moved = [[Shard(C, parts) if placement.dim == C else placement for placement in way] for way in move.ways.values()]
         return sum(self._seconds(move, *way, self.samples) for way in moved)
+
+    def _handing(self, name, share):
+        """Seconds in which a slave gets the input and its share of the kernels of a convolution and returns its outputs.
+
+        Equation 5.1 of Marques 2016; backward sends as much. The master has nothing to send to itself.
+        """
+        group, layer = self.grid.group(CHOSEN), self.layers[name]
+        if not share or group.rank == MASTER:
+            return 0.0
+        before = self.layer_seconds.inputs[layer]
+        part = share / self.units(name)
+        elements = self.samples * (prod(before) + part * prod(layer.output_shape(before))) + part * layer.weight.size
+        return 2 * self.machine.collective_seconds(HAND_OUT.kind, group, self.grid.size, elements * self.itemsize)
 
     def _seconds(self, move, source, target, samples):
         """Predicted seconds of one way of a move. samples: that the ranks of its group hold together."""
@@ -124,6 +149,11 @@ class RankCosts:
         if step is None or step.kind is None:
             return 0.0
         return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)
+
+
+def held_weight(leaf):
+    """The block of the weight with which a placed layer computes on this rank: a Parameter."""
+    return leaf.conv.weight if isinstance(leaf, HandedConv2d) else leaf.parameters[0]
 
 
 def move_in(layer):

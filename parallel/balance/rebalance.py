@@ -16,6 +16,7 @@ from nn.sequence import leaves
 from parallel.balance.choose import Balance, along
 from parallel.grid.grid_description import GridDescription
 from parallel.observe.span_observer import SpanObserver
+from parallel.placement.marques import HandedConv2d
 from parallel.placement.moves import exchanged
 from parallel.placement.place_network import place
 from parallel.placement.placements import Replicate
@@ -90,10 +91,7 @@ class Rebalancer:
 
     def shares_held(self):
         """{name of a Problem: the shares of the ranks of its axis now}."""
-        partitions = {
-            leaf.name: leaf.parameters[0].layout.placements[CHOSEN].partition
-            for leaf in self.net.leaves() if leaf.parameters and CHOSEN in leaf.parameters[0].layout.placements
-        }  # fmt: skip
+        partitions = {leaf.name: shared_partition(leaf) for leaf in reversed(list(self.net.leaves())) if leaf.parameters}
         return {
             one.name: (partitions[one.name] if one.axis == CHOSEN else self.net.splits[one.axis].of_length(one.total)).sizes
             for one in self.balance.chosen
@@ -149,3 +147,11 @@ class Rebalancer:
         Relocation(self.net, self.optimizer, placed)
         self._took = self.net.grid.comm.allreduce(now() - start, MPI.MAX)
         return self._took
+
+
+def shared_partition(leaf):
+    """The Partition of what the ranks of the axis model share of a layer with parameters; None if they share nothing of it."""
+    if isinstance(leaf, HandedConv2d):
+        return leaf.kernels.target.partition
+    placement = leaf.parameters[0].layout.placements.get(CHOSEN)
+    return placement and placement.partition

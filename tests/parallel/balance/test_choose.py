@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
+from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
 from parallel import ProcessGrid, parallelize
 from parallel.balance import choose, layer_seconds
 from parallel.balance.choose import measured_shares, predicted_shares
@@ -26,10 +26,12 @@ def predicted(sizes, speeds, plan="out", batch_size=64, net=None):
     return predicted_shares(net or images(), sizes, plan, batch_size, MACHINE, speeds)
 
 
-@pytest.mark.parametrize("plan", ["out", "fewest-bytes", "in", "replicate"])
+@pytest.mark.parametrize("plan", ["out", "fewest-bytes", "in", "replicate", "laugier", "marques"])
 @pytest.mark.parametrize("speeds", [[1], [3, 2, 1.5, 1], [1, 1, 1, 1, 1, 0.01, 1, 1]])
 def test_functions_are_never_slower_than_the_other_rules(plan, speeds):
     for sizes in grids(len(speeds), AXES):
+        if plan == "marques" and sizes["height"] > 1:
+            continue
         found = predicted(sizes, speeds, plan)
         for one in found.chosen:
             assert sum(one.even) == sum(one.constant) == sum(one.function) == one.total
@@ -40,6 +42,16 @@ def test_functions_are_never_slower_than_the_other_rules(plan, speeds):
         outputs = {"0": 22, "4": 40, "7": 30, "9": 10}
         for name, partition in found.owners.items():
             assert (partition.length, partition.ranks) == (outputs[name], sizes["model"]) and partition.is_exact_cover
+
+
+def test_hidden_units_of_an_autoencoder_and_kernels_of_a_master_are_shared():
+    found = predicted({"model": 2}, [3, 1], "fewest-bytes", net=Sequential([TiedAutoencoder(784, 400), Sigmoid()]))
+    assert {name: sum(partition.sizes) for name, partition in found.owners.items()} == {"0": 400}
+    assert found.chosen[0].function == pytest.approx([300, 100], abs=10)
+    found = predicted({"model": 3}, [1, 1, 1], "marques")
+    assert list(found.owners) == ["0", "4"], "the Linear layers, and the convolution in a branch, have no shares of their own"
+    for one in found.chosen:
+        assert one.function[0] > one.function[1], "what the master computes itself is not sent"
 
 
 def test_constant_speeds_are_those_of_marques():

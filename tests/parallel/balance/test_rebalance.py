@@ -74,6 +74,7 @@ def test_uneven_shares_at_the_start_two_axes_and_a_rank_without_a_share(comm):
         ({"model": 4}, "fewest-bytes", {"model": (3, 0, 1.5, 1)}),
         ({"batch": 2, "model": 2}, "out", {"batch": (2, 1), "model": (3, 2)}),
         ({"batch": 4}, "out", {"batch": (0, 1, 1, 1)}),
+        ({"model": 4}, "marques", {"model": (1, 1, 1, 1)}),
     ]:
         with ProcessGrid(comm, **sizes) as grid:
             found, log = run(grid, plan, [1.0, 1.0, 8.0, 1.0], 0, shares=shares)
