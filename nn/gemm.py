@@ -22,6 +22,7 @@ SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the 
 SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library
 FEWEST_ROWS, MOST_ROWS = 16, 128  # of a tile with all columns
 LARGE_OPERAND = 1 << 20  # the elements of a matrix that is much larger than the caches
+LONG_ROW = 64  # columns from which on NumPy writes the rows of an outer product at full speed
 PARTS = 1 << 20  # the elements of the partial sums that are computed at a time
 LONG_PRODUCT = 1 << 27  # the m n k between two progress points: one or two milliseconds of work
 
@@ -130,6 +131,8 @@ def matmul(a, b, out, progress=None):
 def _matmul(a, b, out):
     """Write a @ b to `out` and return it, in tiles if that is faster."""
     (m, k), n = a.shape, b.shape[1]
+    if k == 1 and n >= LONG_ROW:
+        return xp.multiply(a, b, out=out)  # an outer product writes memory, which no kernel of BLAS is made for
     if m * n * k <= SMALL_PRODUCT:
         return xp.matmul(a, b, out=out)
     if a.dtype != np.float32 or not out.flags.c_contiguous or not device.is_cpu():
