@@ -48,8 +48,8 @@ def options():
         "--speeds",
         type=speeds,
         metavar="W,W,..",
-        help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print their shares along each axis "
-        "of --grid, even, by constant speeds, and by speed as a function of the share",
+        help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print how they would share each "
+        "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
     )
     add("--plan", help=f"price this plan alone: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")

@@ -156,8 +156,8 @@ def main():
         grid, plan = grid_and_plan(serial, grid, args.plan, args.batch_size, limit, model, shares)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
-        if args.shares == "auto":
-            shares, owners = balance.shares, balance.owners
+        if args.shares == "auto" and balance:
+            shares, owners = balance.placement()
         net = parallelize_unallocated(serial, grid, plan, **reduction_of(args), shares=shares, owners=owners)
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)
@@ -165,7 +165,7 @@ def main():
             VirtualTime(net, model, *slow[comm.rank])
         if handicap:
             handicap.slow_down(net)
-        rebalances = args.rebalance and balance.chosen
+        rebalances = args.rebalance and balance
         rebalancer = Rebalancer(net, serial, optimizer, balance, args.rebalance, steps) if rebalances else None
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
@@ -176,7 +176,7 @@ def main():
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
     if args.shares == "auto":
-        say("\n".join(balance.lines()))
+        say("\n".join(balance.lines()) if balance else "one rank shares nothing")
     memory, devices = report.memory(net, optimizer), report.devices(grid)
     if comm.rank == 0 and set(devices) != {"cpu"}:
         say("devices:", ", ".join(f"{name} on {devices.count(name)} of {comm.size} ranks" for name in dict.fromkeys(devices)))

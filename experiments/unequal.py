@@ -9,8 +9,9 @@ after another:
 - `ideal`: each rank trains the whole network alone on the whole minibatch, all of them at the same time. If rank r takes T_r
   seconds, the harmonic limit 1 / sum_r 1/T_r is what the ranks could reach together without any communication.
 
-Then a network begins with even shares on equal ranks, the handicap sets in at a step in mid-run, and the shares are changed
-while it runs (`parallel/balance/rebalance.py`). The seconds of every step are recorded.
+Then a network begins with the shares of equal ranks, the handicap sets in at a step in mid-run, and the shares are changed
+while it runs (`parallel/balance/rebalance.py`). The seconds of every step are recorded. Some steps later its steps take turns
+with those of the network that had the shares by function from the start.
 """
 
 import json
@@ -32,11 +33,9 @@ from nn import LOSSES, SGD, network_names
 from parallel import parallelize
 from parallel.auto.this_machine import machine_of_job
 from parallel.balance.choose import RULES, measured_shares
-from parallel.balance.problems import of_sizes
 from parallel.balance.rebalance import Rebalancer
 from parallel.job.run import UserError, on_root, run
 from parallel.observe.handicap import Handicap
-from parallel.placement.plans import CHOSEN
 
 PROBLEM = "net", "batch_size", "grid", "plan", "handicap"  # what tells results apart
 BEFORE, WITHIN, AFTER = 15, 20, 15  # steps before the slowdown, steps that the recovery may take, and steps after that
@@ -74,8 +73,7 @@ class Bench:
 
     def placed(self, balance, rule):
         """The parallel network with the shares of a Balance by a rule."""
-        shares = {one.axis: tuple(getattr(one, rule)) for one in balance.chosen if one.axis != CHOSEN}
-        owners = {one.name: of_sizes(getattr(one, rule)) for one in balance.chosen if one.axis == CHOSEN}
+        shares, owners = balance.placement(rule)
         return parallelize(self.serial(), self.grid, self.args.plan, shares=shares, owners=owners, reduction="shared")
 
     def seconds(self, training, steps):
@@ -95,19 +93,23 @@ class Bench:
             found.append(row | {"ideal": float(1 / np.sum(1 / self.seconds(alone, 1)))})
         return found[WARM_UP:]
 
-    def recovery(self, balance):
-        """(seconds of every step of the run in which the handicap sets in, the log of its Rebalancer).
+    def recovery(self, equal, unequal):
+        """(seconds of every step of the run in which the handicap sets in, seconds of the steps that take turns with the last
+        ones, the log of the Rebalancer).
 
-        balance: the Balance of equal ranks.
+        equal, unequal: the Balance without and with the handicap.
         """
         steps = BEFORE + WITHIN + AFTER
-        training, found = Training(self.args, self.placed(balance, "function"), Handicap(self.factor, BEFORE)), []
+        training = Training(self.args, self.placed(equal, "function"), Handicap(self.factor, BEFORE))
+        other, found, others = Training(self.args, self.placed(unequal, "function"), Handicap(self.factor)), [], []
         far = 100 * steps  # a run is much longer than what is measured of it
-        rebalancer = Rebalancer(training.net, self.serial(), training.optimizer, balance, INTERVAL, far)
-        for _ in range(steps):
+        rebalancer = Rebalancer(training.net, self.serial(), training.optimizer, equal, INTERVAL, far)
+        for step in range(steps):
             found.append(float(self.seconds(training, 1).max()))
+            if step >= BEFORE + WITHIN - WARM_UP:
+                others.append(float(self.seconds(other, 1).max()))
             rebalancer.after_step()
-        return found, rebalancer.log
+        return found, others[WARM_UP:], rebalancer.log
 
 
 def main():
@@ -129,13 +131,18 @@ def main():
         on_root(comm, lambda: check_writable(args.figure))
     with user_input():
         grid = process_grid_of(args, comm)
-        factors = [factor for factor, _ in slowdowns("handicap", args.handicap, comm.size)]
-        bench = Bench(args, grid, factors[comm.rank])
-        unequal, equal = bench.balance(bench.factor), bench.balance(1.0)
+        factors = slowdowns("handicap", args.handicap, comm.size)
+        if any(first for _, first in factors):
+            raise ValueError(f"--handicap {args.handicap}: without @STEP, as the step is chosen here")
+        bench = Bench(args, grid, factors[comm.rank][0])
+        unequal = bench.balance(bench.factor)
+        if not unequal.chosen:
+            raise ValueError(f"on the grid {grid} with --plan {args.plan} the ranks share nothing: use another one")
+        equal = bench.balance(1.0)
     rounds = bench.rounds(unequal)
-    steps, log = bench.recovery(equal)
+    steps, others, log = bench.recovery(equal, unequal)
     medians = {name: median(row[name] for row in rounds) for name in rounds[0]}
-    recovered = median(steps[BEFORE + WITHIN :])
+    turns = [other / step for step, other in zip(steps[BEFORE + WITHIN :], others, strict=True)]
     results = {
         "net": args.net, "batch_size": args.batch_size, "grid": str(grid), "plan": args.plan, "handicap": args.handicap,
         "versions": report.versions(), "lines": list(unequal.lines()), "rounds": rounds, "median": medians,
@@ -144,12 +151,13 @@ def main():
             "constant / function": ratio(rounds, "constant", "function"),
             "function / ideal": ratio(rounds, "function", "ideal"),
         },
-        "slow_from": BEFORE, "step_seconds": steps, "rebalancing": log, "recovered": medians["function"] / recovered,
+        "slow_from": BEFORE, "step_seconds": steps, "rebalancing": log,
+        "recovered": {"median": median(turns), "min": min(turns), "max": max(turns)},
     }  # fmt: skip
     if comm.rank == 0:
         print("\n".join([*results["lines"], "", text(results)]))
     if args.out:
-        on_root(comm, lambda: write(args.out, others(before, results) + [results]))
+        on_root(comm, lambda: write(args.out, other_problems(before, results) + [results]))
     if args.figure:
         on_root(comm, lambda: draw(results, args.figure))
     grid.free()
@@ -171,7 +179,8 @@ def text(results):
     """A few lines about results."""
     times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in results["median"].items())
     ratios = ", ".join(f"{name} {r['median']:.2f} ({r['min']:.2f} to {r['max']:.2f})" for name, r in results["ratios"].items())
-    return f"a step: {times}\n{ratios}\nslowed in mid-run: {results['recovered']:.0%} of the speed after {WITHIN} steps"
+    recovered = f"{results['recovered']['median']:.0%} of the speed of shares that were chosen from the start"
+    return f"a step: {times}\n{ratios}\n{WITHIN} steps after a slowdown in mid-run: {recovered}"
 
 
 def markdown(everything):
@@ -181,7 +190,7 @@ def markdown(everything):
             "network": results["net"], "batch": results["batch_size"], "grid": results["grid"], "handicap": results["handicap"],
             **{f"{name} (ms)": seconds * 1e3 for name, seconds in results["median"].items()},
             **{name: f"{r['median']:.2f} ({r['min']:.2f}-{r['max']:.2f})" for name, r in results["ratios"].items()},
-            f"speed {WITHIN} steps after a slowdown": f"{results['recovered']:.0%}",
+            f"speed {WITHIN} steps after a slowdown": f"{results['recovered']['median']:.0%}",
         }
         for results in everything
     ]  # fmt: skip
@@ -197,7 +206,7 @@ def earlier(path):
     return found
 
 
-def others(before, results):
+def other_problems(before, results):
     """The earlier results of other problems."""
     return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 

@@ -88,7 +88,9 @@ SHARES_HELP = (
     "how unevenly the ranks of an axis share samples, rows, kernels and neurons: one number for each rank of the one axis that "
     "has several, such as 3,2,1.5,1, or by axis, such as model=3:2,batch=2:1; a share may be 0 (default: equal shares)"
 )
-AUTO_SHARES_HELP = SHARES_HELP + "; auto: each rank is timed with several shares, and the slowest one is made the fastest"
+AUTO_SHARES_HELP = (
+    SHARES_HELP + "; auto: each rank is timed with several shares, so that the slowest rank finishes as early as possible"
+)
 
 
 def shares_of(text, sizes):

@@ -6,14 +6,15 @@ from pathlib import Path
 import datasets
 from experiments.common.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
-from parallel.auto.this_machine import machine_of_job, memory_of_machine
+from parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from parallel.balance.choose import measured_shares, predicted_shares
 from parallel.job.run import on_root
 from parallel.performance import machine
+from parallel.training.network import distribute
 
 EVALUATION_BYTES = 1 << 30
 SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")
-LEAST_FACTOR = {"slow": 1e-9, "handicap": 1}
+LEAST_FACTOR = {"slow": (1e-9, "above 0"), "handicap": (1, "of at least 1")}
 
 # The options that belong to an optimizer, with their defaults.
 DEFAULTS = {
@@ -67,30 +68,36 @@ def slowdowns(option, text, ranks):
 
     option, text: the name and the value of --slow or --handicap. ValueError if the text does not fit.
     """
-    found = dict.fromkeys(range(ranks), (1.0, 0))
+    found, (least, words) = {}, LEAST_FACTOR[option]
     for word in text.split(",") if text else ():
         match = SLOWDOWN.fullmatch(word)
-        if not match or int(match[1]) >= ranks or float(match[2]) < LEAST_FACTOR[option]:
+        if not match or int(match[1]) >= ranks or float(match[2]) < least:
             raise ValueError(
-                f"--{option} {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor of "
-                f"at least {LEAST_FACTOR[option]}, such as 0=1.5 or 0=2@100"
+                f"--{option} {text}: '{word}' is not RANK=FACTOR or RANK=FACTOR@STEP with a rank below {ranks} and a factor "
+                f"{words}, such as 0=1.5 or 0=2@100"
             )
+        if int(match[1]) in found:
+            raise ValueError(f"--{option} {text} names rank {match[1]} twice")
         found[int(match[1])] = float(match[2]), int(match[4] or 0)
-    return list(found.values())
+    return [found.get(rank, (1.0, 0)) for rank in range(ranks)]
 
 
 def balance(args, serial, grid, plan, model, slow, handicap):
-    """The Balance of the ranks where --shares auto or --rebalance needs it, else None. Collective.
+    """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
+
+    With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
     grid: a ProcessGrid. model: the Machine of a simulation or None. slow: what `slowdowns` returned for the simulation.
     handicap: the Handicap of this rank or None.
     """
-    if args.shares != "auto" and not args.rebalance:
+    if grid.size == 1 or args.shares != "auto" and not args.rebalance:
         return None
+    samples = -(-args.batch_size // args.micro_batches)
     if model:
         speeds = [1.0 if step else 1 / factor for factor, step in slow]
-        return predicted_shares(serial, grid.sizes, plan, args.batch_size, model, speeds)
-    return measured_shares(serial, grid, plan, args.batch_size, machine_of_job(grid.comm), handicap)
+        return predicted_shares(serial, grid.sizes, plan, samples, model, speeds)
+    check_memory(args, serial, distribute(serial, grid, plan))
+    return measured_shares(serial, grid, plan, samples, machine_of_job(grid.comm), handicap, memory_of_rank(grid.comm))
 
 
 def in_words(proposal):
@@ -98,7 +105,8 @@ def in_words(proposal):
     slowness = ", ".join(f"{factor:.2f}" for factor in proposal["slowness"])
     changes = [f"{name}: {shares} -> {proposal['proposed'][name]}" for name, shares in proposal["shares"].items()]
     did = f"adopted in {proposal['took']:.3g} s" if proposal["adopted"] else "not adopted"
-    return f"step {proposal['step']}: slowness of the ranks {slowness}; {'; '.join(changes)}: {did}, {proposal['reason']}"
+    line = f"step {proposal['step']}: slowness of the ranks {slowness}; {'; '.join(changes)}: {did}, {proposal['reason']}"
+    return "\n".join([line, *(proposal["left_out"] if proposal["adopted"] else ())])
 
 
 def make_optimizer(args, net, steps):

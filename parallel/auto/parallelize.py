@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from nn.sequential import Sequential
 from parallel.auto.reductions import choose_reduction
-from parallel.auto.this_machine import machine_of_job
+from parallel.auto.this_machine import machine_of_job, memory_of_rank
 from parallel.balance.choose import measured_shares
 from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
@@ -57,17 +57,21 @@ def parallelize_unallocated(
     float16_gradients: whether gradients are sent in float16.
     shares: {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
     channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto": every
-    rank is timed, and the shares are those with which the slowest one is the fastest (`parallel/balance/choose.py`).
+    rank is timed, and the shares are those with which the slowest rank finishes as early as possible
+    (`parallel/balance/choose.py`).
     owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
     consecutive: `Partition.owned` makes one from the rank of the axis model that has each output.
-    batch_size, memory, machine: for the planner: the samples in a global minibatch, the bytes that a rank may use (by default
-    what the machine has), and a Machine (by default the one that this job runs on, which is measured if that is unknown).
+    batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
+    rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
+    if that is unknown).
     """
     auto_shares = isinstance(shares, str) and shares == "auto"
     grid, plan = grid_and_plan(net, grid, plan, batch_size, memory, machine, None if auto_shares else shares)
     if auto_shares:
-        found = measured_shares(net, grid, plan, batch_size, machine or machine_of_job(grid.comm))
-        shares, owners = found.shares, found.owners
+        if owners:
+            raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
+        machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
+        shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
     make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
     return distribute(net, grid, plan, make_reduction, shares, owners)
 

@@ -108,6 +108,11 @@ def machine_content(timer, tables, curves, how):
     }
 
 
+def memory_of_rank(comm):
+    """This rank's part of the bytes of memory of its machine. Collective."""
+    return memory_of_machine() / on_machine(comm)[comm.rank]
+
+
 def memory_of_machine():
     """The bytes of memory of this rank's machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

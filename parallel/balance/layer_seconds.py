@@ -5,6 +5,7 @@ Here blocks of several sizes are timed, because kernels have steps: twice the sh
 """
 
 import time
+from math import inf, prod
 
 import numpy as np
 
@@ -67,14 +68,18 @@ class MeasuredSeconds(LayerSeconds):
 
     Ranks that compute at the same time in training should also measure at the same time.
 
-    handicap: the Handicap of this rank, or None.
+    handicap: the Handicap of this rank, or None. memory: the bytes that a rank has; a block that would need more takes
+    infinitely long.
     """
 
-    def __init__(self, net, shape, handicap=None):
+    def __init__(self, net, shape, handicap=None, memory=inf):
         super().__init__(net, shape)
-        self.handicap = handicap
+        self.handicap, self.memory = handicap, memory
 
     def of_block(self, block, shape, is_first):
+        activations = prod(shape) + shape[0] * prod(block.output_shape((*shape[1:-1], block.inputs)))
+        if self.net.dtype.itemsize * (2 * activations + 2 * sum(p.size for p in block.parameters)) > self.memory:
+            return inf
         net, context = Sequential([block], dtype=self.net.dtype), Context()
         if self.handicap:
             self.handicap.slow_down(net)

@@ -1,10 +1,10 @@
 """What the ranks of an axis share, and what a share costs one rank: a list of Problems for a network on a grid.
 
 Along the axis `model` every layer whose outputs are sharded (choice "out") is a problem of its own: its neurons or kernels are
-divided as its kernels run best. So are the hidden units of an autoencoder, and the kernels that the master of the plan
+divided so that this layer runs fastest. So are the hidden units of an autoencoder, and the kernels that the master of the plan
 "marques" hands out. A layer with the choice "in" that takes outputs as they are divided is part of the same problem. Along the
 axis `batch` there is one problem, the samples of a minibatch, which pass through all layers; and along the axis `height` one,
-the rows of the images.
+the rows of the images, or where there are no images the samples again.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,18 @@ from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.marques import HAND_OUT, MASTER, WORD, HandedConv2d
 from parallel.placement.moves import Step
 from parallel.placement.partition import Partition, resized
-from parallel.placement.place_network import place
+from parallel.placement.place_network import place, splits
 from parallel.placement.placements import C, Shard
 from parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
 from parallel.placement.redistribute import Redistribute
+
+ORDER = CHOSEN, "batch", "height"  # of the axes: along each of them the shares along those before it are given
 
 
 @dataclass(frozen=True)
 class Problem:
     """axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
-    neurons, samples or rows there are.
+    neurons, samples or rows there are. layers: the names of the layers with weights that compute with a share.
 
     computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a
     training step, and the predicted seconds in which it sends and receives what it computed.
@@ -36,62 +38,85 @@ class Problem:
     axis: str
     name: str
     total: int
+    layers: tuple
     computing: Callable
     sending: Callable
 
 
 class RankCosts:
-    """The Problems from the point of view of one rank.
+    """The Problems from the point of view of one rank, whose shares are even until others are given.
 
     net: a serial Sequential. sizes, coordinates: {axis: ranks} of the grid, and {axis: coordinate} of the rank. plan: as in
     `parallelize`. batch_size: of the global minibatch. machine: a Machine, for what communication costs. layer_seconds: a
-    `LayerSeconds` of this rank. The rank's share along the other axes is taken to be even.
+    `LayerSeconds` of this rank.
+
+    same_work: the seconds that this rank would compute with the even shares of the first rank of the grid.
+    Not counted as computing are the layers without weights, and as communication halos, moves inside of branches, and the sums
+    of the gradients, which take the same time however the work is shared.
     """
 
     def __init__(self, net, sizes, coordinates, plan, batch_size, machine, layer_seconds):
-        self.grid = GridDescription(sizes, coordinates, machine.node["ranks"])
-        self.machine, self.layer_seconds, self.itemsize = machine, layer_seconds, net.dtype.itemsize
-        self.placed = place(net, self.grid, plan)
+        self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
+        self.layer_seconds, self.itemsize = layer_seconds, net.dtype.itemsize
         self.layers = {layer.name: layer for layer in layer_seconds.layers}
+        self.grid = GridDescription(sizes, {}, machine.node["ranks"])
+        self.give({}, {})
+        self.same_work = self._all_layers(self.samples, self.rows)
+        self.grid = GridDescription(sizes, coordinates, machine.node["ranks"])
+        self.give({}, {})
+
+    def give(self, shares, owners):
+        """Take these shares, which are those of `parallelize`, for the Problems that are asked for from now on."""
+        grid = self.grid
+        self.placed = place(self.net, grid, self.plan, shares, owners)
+        self.words = dict(zip(self.layers, self.placed.plan, strict=True))
         held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
         self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
-        self.samples = Partition.even(batch_size, self.grid.sizes["batch"]).size(self.grid.coordinates["batch"])
-        self.problems = self._of_outputs(net) if self.grid.sizes[CHOSEN] > 1 else []
-        if self.grid.sizes["batch"] > 1:
-            self.problems.append(self._of_samples(batch_size))
-        if self.grid.sizes["height"] > 1:
-            rows = self.placed.input.sample_shape[0] if any(layer.takes_images for layer in net.leaves()) else self.samples
-            computing = lambda share: self._all_layers(self.samples, share / rows)  # noqa: E731
-            self.problems.append(Problem("height", "height", rows, computing, lambda share: 0.0))  # halos do not depend on it
+        parts = {axis: splits(grid.sizes, shares)[axis].of_length(self.total(axis)) for axis in ("batch", "height")}
+        self.samples = parts["batch"].size(grid.coordinates["batch"])
+        self.rows = parts["height"].size(grid.coordinates["height"]) / max(1, self.total("height"))
 
-    def even_seconds(self):
-        """Seconds that this rank computes in the layers with weights in a step, with an even share along every axis."""
-        return self._all_layers(self.samples, 1 / self.grid.sizes["height"])
+    def total(self, axis):
+        """How many samples or rows the ranks of the axis batch or height share."""
+        if axis == "height" and any(layer.takes_images for layer in self.net.leaves()):
+            return self.net.input_shape[0]
+        return self.batch_size
+
+    def problems(self, axis):
+        """The Problems along an axis, a list; the same on every rank but for the functions."""
+        if axis == CHOSEN:
+            return self._of_outputs()
+        total = self.total(axis)
+        if axis == "batch":
+            computing, sending = lambda share: self._all_layers(share, self.rows), self._sending_samples
+        else:
+            computing, sending = lambda share: self._all_layers(self.samples, share / max(1, total)), lambda share: 0.0
+        return [Problem(axis, axis, total, tuple(self.layers), computing, sending)]
 
     def _all_layers(self, samples, rows):
-        return sum(self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows) for name, layer in self.layers.items())
+        """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
+        total, ranks = 0.0, self.grid.sizes[CHOSEN]
+        for name, layer in self.layers.items():
+            part = 1 if CHOICES[self.words[name]].weight else ranks  # without a weight's shard the axis shares the samples
+            total += self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows / part)
+        return total
 
-    def _of_samples(self, batch_size):
+    def _sending_samples(self, share):
         moves = [move for move in map(move_in, self.placed.layers) if move and not move.is_exchange]
-        ways = [(move, *way) for move in moves for way in move.ways.values()]
-        sending = lambda share: sum(self._seconds(*way, share) for way in ways)  # noqa: E731
-        computing = lambda share: self._all_layers(share, 1 / self.grid.sizes["height"])  # noqa: E731
-        return Problem("batch", "batch", batch_size, computing, sending)
+        return sum(self._seconds(move, *way, share) for move in moves for way in move.ways.values())
 
-    def _of_outputs(self, net):
+    def _of_outputs(self):
         """One Problem for each layer outside of branches whose outputs, hidden units or kernels are shared."""
-        top = {layer.name for layer in net.layers}
-        words, moves, found = dict(zip(self.layers, self.placed.plan, strict=True)), self._moves_behind(), []
+        top, moves, found = {layer.name for layer in self.net.layers}, self._moves_behind(), []
         for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
-            if name not in top or CHOICES[words[name]].weight != OUTPUTS:
-                continue
-            if words[name] == WORD and not self.layers[name].takes_images:
-                continue  # the master computes it alone
-            taken = following if following in top and words[following] == "in" else None
+            word = self.words[name]
+            if name not in top or CHOICES[word].weight != OUTPUTS or word == WORD and not self.layers[name].takes_images:
+                continue  # of a plan with a master, the master alone computes a Linear layer
+            taken = following if following in top and self.words[following] == "in" else None
             computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
-            if words[name] == WORD:
+            if word == WORD:
                 sending = partial(self._handing, name)
-            found.append(Problem(CHOSEN, name, self.units(name), computing, sending))
+            found.append(Problem(CHOSEN, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
         return found
 
     def units(self, name):

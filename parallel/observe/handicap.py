@@ -22,12 +22,14 @@ class Handicap(SpanObserver):
 
     def slow_down(self, net):
         """Slow down the passes of a Sequential or ParallelSequential from now on, and no longer those of an earlier one."""
+        if self.net is not None:
+            self.net.forget(self)
         self.net = net
         net.observe(self)
 
     def record(self, span):
-        _, start, stop, inner, step = span
-        if step >= self.first and self.factor > 1:
+        (_, _, phase), start, stop, inner, step = span
+        if step >= self.first and self.factor > 1 and phase != "load":
             self._pause((self.factor - 1) * (stop - start - inner))
 
     def end(self, thing, phase, context, share=1.0):

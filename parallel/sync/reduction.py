@@ -44,6 +44,10 @@ class Reduction:
         self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
         self.accumulated = None
 
+    def again(self):
+        """A new reduction of the same kind, for a network whose layers have been replaced."""
+        return type(self)(self.net, self.sharded, self.float16_gradients)
+
     def allocate(self, size):
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
         return empty(size, self.net.dtype), empty(size, self.net.dtype)
@@ -162,6 +166,9 @@ class OverlappedReduction(Reduction, Observer):
 
     def __str__(self):
         return f"overlap:{self.kib}"
+
+    def again(self):
+        return type(self)(self.net, self.sharded, self.float16_gradients, self.kib)
 
     @cached_property
     def buckets(self):

@@ -46,20 +46,23 @@ class ParallelSequential(Sequential):
     """
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
-        super().__init__(placed.layers, seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
-        self.grid, self.reduction, self._make_reduction = grid, None, make_reduction
-        self.adopt(placed)
+        super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
+        self.grid = grid
+        self._place(placed)
+        self.reduction = make_reduction(self)
+
+    def _place(self, placed):
+        self.set_layers(placed.layers)
+        self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
 
     def adopt(self, placed):
-        """Become this placing of the network, which has no memory yet. The observers stay.
+        """Become this placing of the network, which has no memory yet. The observers stay, and so does the kind of reduction.
 
         `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
         """
-        if self.reduction is not None:
-            self.forget(self.reduction)
-        self.set_layers(placed.layers)
-        self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
-        self.reduction = self._make_reduction(self)
+        self.forget(self.reduction)
+        self._place(placed)
+        self.reduction = self.reduction.again()
 
     def arrange(self, layers):
         """The layers unchanged: placing has already given them their order and the names of the serial layers."""

@@ -9,37 +9,48 @@ from parallel.placement.partition import size
 from parallel.placement.placements import Replicate
 
 
-class Relocation:
-    """The change of a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
+def relocate(net, optimizer, placed):
+    """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
 
-    After it the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
+    Afterwards the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
     along an axis (`parallel/placement/moves.py`), counted in the tally under "relocation". The observers of the network are
-    told, so that they can move arrays of their own with `flat` and `buffers`.
+    told, so that they can move arrays of their own. For a moment a rank holds the parameters and the optimizer's state twice,
+    the state without sharding.
 
     net: the network, between two training steps; contexts of its earlier layers are of no more use. optimizer: the Optimizer of
     the network. placed: the new placing, a result of `place`.
     """
+    params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
+    state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
+    relocation = Relocation(net)
+    net.adopt(placed)
+    net.allocate()
+    moved = relocation.flat(params)
+    with net.exclusive():
+        net.params[...] = moved
+    for (_, buffer), value in zip(net.buffers, relocation.buffers(buffers), strict=True):
+        buffer.value[...] = value
+    optimizer.attach()
+    state = {name: relocation.flat(array) for name, array in state.items()}
+    owned = {name: joined([whole[where] for where in net.owned], net.dtype) for name, whole in state.items()}
+    optimizer.load_state(owned, numbers | {"owned": optimizer.owned})
+    if net.observer is not None:
+        net.observer.relocated(relocation)
 
-    def __init__(self, net, optimizer, placed):
+
+class Relocation:
+    """Moves arrays that are laid out as the parameters or the buffers of a network. Its methods are collective.
+
+    net: the ParallelSequential before it changes; the arrays are then moved to the layouts that it has when they are moved.
+    """
+
+    def __init__(self, net):
         self.net = net
         self._before = [(p.layout, p.block_shape) for _, p in net.parameters]
         self._buffers_before = [buffer.layout for _, buffer in net.buffers]
-        params, buffers = net.params, [buffer.value for _, buffer in net.buffers]
-        state, numbers = whole_state(net, optimizer), optimizer.state_numbers()
-        net.adopt(placed)
-        moved = self.flat(params)
-        with net.exclusive():
-            net.params[...] = moved
-        for (_, buffer), value in zip(net.buffers, self.buffers(buffers), strict=True):
-            buffer.value[...] = value
-        optimizer.attach()
-        load_whole_state(net, optimizer, {name: self.flat(array) for name, array in state.items()}, numbers)
-        if net.observer is not None:
-            net.observer.relocated(self)
 
     def flat(self, array):
-        """A flat array that was laid out as `net.params` before, laid out as it is now. Collective."""
-        self.net.allocate()
+        """A flat array that was laid out as `net.params` before, laid out as it is now."""
         moved, start = [], 0
         for (before, shape), (_, p) in zip(self._before, self.net.parameters, strict=True):
             stop = start + prod(shape)
@@ -48,7 +59,7 @@ class Relocation:
         return joined(moved, array.dtype)
 
     def buffers(self, arrays):
-        """Arrays that were laid out as the values of `net.buffers` before, laid out as they are now: a list. Collective."""
+        """Arrays that were laid out as the values of `net.buffers` before, laid out as they are now: a list."""
         now = [buffer.layout for _, buffer in self.net.buffers]
         return [self._moved(*each) for each in zip(arrays, self._buffers_before, now, strict=True)]
 
@@ -58,9 +69,13 @@ class Relocation:
             source, target = (counted_from_0(layout, axis) for layout in (before, now))
             if source != target:
                 step = Step(self.net.grid.group(axis), source, target, x.shape, None)
-                space = lambda name, shape, dtype: xp.empty(shape, dtype)  # noqa: E731
-                x = move_of(source, target).run(step, xp.ascontiguousarray(x), space, "relocation")
+                x = move_of(source, target).run(step, xp.ascontiguousarray(x), new_space, "relocation")
         return x
+
+
+def new_space(name, shape, dtype):
+    """A new array, where a layer would use a workspace again."""
+    return xp.empty(shape, dtype)
 
 
 def counted_from_0(layout, axis):
@@ -71,24 +86,23 @@ def counted_from_0(layout, axis):
 
 def whole_state(net, optimizer):
     """{name: array laid out as `net.params`} of an optimizer's state, also if each rank updates only its shard. Collective."""
-    found = {}
-    for name, owned in {**optimizer.state_arrays(), "": None}.items():
-        whole, start = xp.zeros(net.size, net.dtype), 0
-        for where in net.owned:
-            whole[where] = 1 if owned is None else owned[start : start + size(where)]
-            start += size(where)
-        if net.reduction.sharded:
-            for group, where in net.reduction.runs:
-                group.all_reduce(whole[where], "relocation")
-        found[name] = whole
-    copies = found.pop("")  # how many ranks have added the state of each element, which is the same on all of them
-    return {name: whole / copies for name, whole in found.items()}
+    state = {name: spread(net, array) for name, array in optimizer.state_arrays().items()}
+    if not net.reduction.sharded or not state:
+        return state
+    copies = spread(net, xp.ones(sum(map(size, net.owned)), net.dtype))  # on each node a rank may own the same element
+    for array in (*state.values(), copies):
+        for group, where in net.reduction.runs:
+            group.all_reduce(array[where], "relocation")
+    return {name: array / copies for name, array in state.items()}
 
 
-def load_whole_state(net, optimizer, state, numbers):
-    """Give an optimizer the state that `whole_state` returned, and the numbers that its `state_numbers` returned."""
-    owned = {name: joined([whole[where] for where in net.owned], net.dtype) for name, whole in state.items()}
-    optimizer.load_state(owned, numbers | {"owned": optimizer.owned})
+def spread(net, owned):
+    """An array laid out as `net.params` that is `owned` where this rank owns the parameters, and else 0."""
+    whole, start = xp.zeros(net.size, net.dtype), 0
+    for where in net.owned:
+        whole[where] = owned[start : start + size(where)]
+        start += size(where)
+    return whole
 
 
 def joined(arrays, dtype):

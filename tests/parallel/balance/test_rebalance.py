@@ -8,7 +8,7 @@ import numpy as np
 from nn import LOSSES, SGD
 from parallel import ProcessGrid, parallelize
 from parallel.balance.choose import predicted_shares
-from parallel.balance.rebalance import GAIN, Rebalancer
+from parallel.balance.rebalance import GAIN, LayerTimes, Rebalancer
 from parallel.performance.simulation import VirtualTime
 from parallel.training.steps import train_step
 from tests.mpi import mpi
@@ -89,3 +89,34 @@ def test_a_move_that_comes_too_late_is_not_made(comm):
     (entry,) = log
     assert not entry["adopted"] and entry["reason"] == "moving would take longer than it saves"
     assert entry["seconds"] > 1.3 * entry["proposed_seconds"]
+
+
+@mpi(3)
+def test_equal_ranks_look_equally_slow_with_every_plan(comm):
+    """Also where a master computes layers alone, in branches, and where the axis shares samples."""
+    for plan in ("out", "marques", "fewest-bytes", "conv=out,linear=replicate", "conv=in,linear=out"):
+        with ProcessGrid(comm, model=3) as grid:
+            _, log = run(grid, plan, [1.0] * 3, 0)
+        for entry in log:
+            assert np.allclose(entry["slowness"], entry["slowness"][0], rtol=0.1), f"{plan}: {entry}"
+
+
+@mpi(2)
+def test_small_minibatches_and_the_first_step_do_not_count(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(network(), grid, reduction="plain")
+        VirtualTime(net, MACHINE)
+        own = optimizer(net)
+        times = LayerTimes(net, {"0", "4"})
+        net.observe(times)
+        for number, (x, y) in enumerate(batches()[:5]):
+            few = len(x) if number != 3 else 1
+            train_step(net, LOSSES["cross-entropy"](), own, *block(net, x[:few], y[:few]), few)
+        assert len(times.seconds) == 3 and max(times.seconds) < 1.01 * min(times.seconds)
+        times.begin_anew()
+        assert times.seconds == []
+        balance = predicted_shares(network(), grid.sizes, "out", BATCH, MACHINE, [1.0, 1.0])
+        every = Rebalancer(net, network(), own, balance, 1, 100)
+        x, y = batches()[0]
+        train_step(net, LOSSES["cross-entropy"](), own, *block(net, x, y), len(x))
+        assert every.after_step() is None, "there is nothing to judge by yet"

@@ -9,7 +9,7 @@ from parallel import Partition, ProcessGrid, parallelize
 from parallel.placement.partition import size
 from parallel.placement.place_network import place
 from parallel.placement.plans import weighted
-from parallel.training.relocation import Relocation
+from parallel.training.relocation import relocate
 from parallel.training.steps import accumulated_step
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, block, micro_batches_of, on_cpus, serial
@@ -38,7 +38,7 @@ def test_random_cases_that_are_moved_after_every_step_equal_serial(comm, monkeyp
                     layer.name: Partition.owned(rng.integers(0, model, layer.outputs), model)
                     for layer in weighted(net) if rng.random() < 0.5
                 }  # fmt: skip
-                Relocation(net, optimizer, place(case.network(), grid, case.plan, shares, owners))
+                relocate(net, optimizer, place(case.network(), grid, case.plan, shares, owners))
             found = losses, net.state_dict(everywhere=True)
         assert_same(found, expected, 1e-10, case.words)
 
@@ -62,7 +62,7 @@ def test_what_is_moved_is_what_ranks_lack_and_observers_move_their_own(comm):
         copy, before = Copy(net), net.state_dict(everywhere=True)
         net.observe(copy)
         grid.tally.clear()
-        Relocation(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
+        relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
         sent = comm.allreduce(sum(r.bytes for (layer, _), r in grid.tally.records.items() if layer == "relocation"))
         # Neurons 4 to 7 were on rank 1 and 8 to 11 on rank 2; rank 0 needs 4 to 7 and rank 1 needs 8 to 11. Each neuron has 5
         # weights and a bias in front of it and 3 weights behind it; they, their velocity and the copy are moved.
@@ -71,5 +71,5 @@ def test_what_is_moved_is_what_ranks_lack_and_observers_move_their_own(comm):
         after = net.state_dict(everywhere=True)
         assert all(np.array_equal(after[name], value) for name, value in before.items())
         grid.tally.clear()
-        Relocation(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
+        relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
         assert not grid.tally.records, "nothing is sent where the shares stay"
