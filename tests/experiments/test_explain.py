@@ -101,7 +101,7 @@ def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
     [
         (("--simulate", "cray-3"), "no such file"),
         (("--slow", "0=2"), "--slow needs --simulate"),
-        (("--simulate", "cori-haswell", "--slow", "2=2"), "is not RANK=FACTOR with a rank below 2"),
+        (("--simulate", "cori-haswell", "--slow", "2=2"), "with a rank below 2 and a factor above 0"),
         (("--simulate", "cori-haswell", "--slow", "0=nan"), "is not RANK=FACTOR"),
         (("--simulate", "cori-haswell", "--reduction", "shared"), "can not be simulated"),
     ],
