@@ -15,7 +15,7 @@ from statistics import median
 
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.plots.breakdown import draw_breakdown
-from experiments.plots.figures import colours_of, crowded, entitle, plt, read, save, starred
+from experiments.plots.figures import colours_of, crowded, draw_ranges, entitle, plt, read, save, starred
 from experiments.plots.predicted import draw_predicted, read_predicted
 from parallel.grid.process_grid import AXES
 from parallel.job.run import run_launcher
@@ -61,8 +61,7 @@ def speedup_figure(reports):
         if not grids:
             return
         middle, low, high = zip(*(values[net, grid] for grid in grids))
-        errors = [[m - a for m, a in zip(middle, low)], [b - m for m, b in zip(middle, high)]]
-        panel.errorbar(where, middle, errors, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
+        draw_ranges(panel, where, middle, low, high, color=colours[net], capsize=3, lw=1.5, label=net.removeprefix("mlp:"))
         for x, y, grid in zip(where, middle, grids):
             hollow = prod(grid) in oversubscribed
             panel.plot(x, y, "o", color=colours[net], markerfacecolor="white" if hollow else colours[net], ms=7, zorder=3)

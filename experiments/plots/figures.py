@@ -1,4 +1,4 @@
-"""What the figures share: reading the reports of sweeps, checking that they can be compared, colours and titles."""
+"""What the figures share: reading the reports of sweeps, checking that they can be compared, colours, titles, error bars."""
 
 import json
 import textwrap
@@ -83,6 +83,12 @@ def measured_on(versions):
 def colours_of(names):
     """{name: a colour of its own}, from dark to light."""
     return dict(zip(names, plt.cm.viridis([i / max(len(names) - 0.6, 1) for i in range(len(names))])))
+
+
+def draw_ranges(panel, x, middle, least, most, **style):
+    """Points at (x, middle) with error bars from `least` to `most`: four sequences. style: what `errorbar` takes."""
+    below, above = ([abs(m - end) for m, end in zip(middle, ends)] for ends in (least, most))
+    panel.errorbar(x, middle, [below, above], **style)
 
 
 def save(figure, out):

@@ -7,7 +7,7 @@ from matplotlib.ticker import NullFormatter
 
 from experiments.common.fits import Line, Power
 from experiments.common.report import busy_words
-from experiments.plots.figures import plt, save
+from experiments.plots.figures import draw_ranges, plt, save
 
 NO_GPU = "No GPU was measured, as CuPy finds none here: speedups are those of several CPU threads over one."
 MS = "time (ms; median and range of the timings)"
@@ -56,9 +56,7 @@ def draw_figure(tables, name, column, draw_panel, title, path):
 
 def marks(panel, rows, x, names, **style):
     """Medians and their range. names: the columns of the median, the least and the largest value."""
-    middle, low, high = ([row[name] for row in rows] for name in names)
-    spread = [[m - a for m, a in zip(middle, low)], [b - m for m, b in zip(middle, high)]]
-    panel.errorbar([row[x] for row in rows], middle, spread, capsize=2, ms=5, lw=1, **style)
+    draw_ranges(panel, *([row[name] for row in rows] for name in (x, *names)), capsize=2, ms=5, lw=1, **style)
 
 
 def convolution_times(panel, tables, devices):

@@ -12,7 +12,7 @@ from statistics import median
 
 from experiments.common.parallel_schemes import grid_of, scheme_of
 from experiments.common.predicted_reports import AUTO
-from experiments.plots.figures import measured_on, plt, save
+from experiments.plots.figures import draw_ranges, measured_on, plt, save
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}
@@ -163,12 +163,11 @@ def draw_points(panel, runs):
         if ranks == 1 or not is_of(scheme, ranks, sizes):
             continue
         values = [serial / seconds(run) for run in mine]
-        middle = median(values)
         fill = "white" if mine[0]["oversubscribed"] else COLOURS[scheme]
         note = ", oversubscribed" if mine[0]["oversubscribed"] else ""
-        spread = [[middle - min(values)], [max(values) - middle]]
         style = {"color": COLOURS[scheme], "markerfacecolor": fill, "ms": 6, "capsize": 3}
-        panel.errorbar(ranks, middle, spread, fmt="o", label=f"{scheme}, measured{note}", **style)
+        label = f"{scheme}, measured{note}"
+        draw_ranges(panel, [ranks], [median(values)], [min(values)], [max(values)], fmt="o", label=label, **style)
 
 
 def is_of(scheme, ranks, sizes):

@@ -5,7 +5,7 @@ from textwrap import fill
 import numpy as np
 
 from experiments.common.report import busy_words
-from experiments.plots.figures import plt, save
+from experiments.plots.figures import draw_ranges, plt, save
 
 MARKS = {
     "forward": ("o", "forward"),
@@ -64,8 +64,7 @@ def draw_point(panel, point, colour):
     """One pass of a layer and its spread; hollow if Winograd's algorithm computes it."""
     middle, slowest, fastest = (point["flops"] / point["seconds"][name] / 1e9 for name in ("median", "max", "min"))
     style = {"color": colour, "mfc": "white" if point["algorithm"] == "Winograd" else colour, "ms": 7, "lw": 0.8, "zorder": 3}
-    spread = [[middle - slowest], [fastest - middle]]
-    panel.errorbar(point["intensity"], middle, spread, fmt=MARKS[point["pass"]][0], **style)
+    draw_ranges(panel, [point["intensity"]], [middle], [slowest], [fastest], fmt=MARKS[point["pass"]][0], **style)
 
 
 def legend(figure, panel, colours):
