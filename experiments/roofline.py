@@ -12,6 +12,7 @@ Winograd's algorithm computes fewer operations than are counted, so its points (
 stay in a cache from one call to the next, so that points lie above the roof of memory, but not above that of their cache.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -133,7 +134,10 @@ def measure(kernels, rounds):
     What others do on the machine makes roofs too low, so each is the best of several measurements: the peak of one before each
     layer and one at the end, the bandwidths of one before all layers and one at the end.
     """
-    busy, levels, peaks, found = report.busy_cores(), [bandwidths()], [], []
+    busy = report.busy_cores()
+    if words := report.busy_words(busy):
+        print(f"warning:{words} Roofs and points will be too low.", file=sys.stderr)
+    levels, peaks, found = [bandwidths()], [], []
     for kernel in progress(kernels, "layers"):
         peaks.append(limits.gemm_peak(PEAK_SECONDS))
         found += points(kernel, rounds)

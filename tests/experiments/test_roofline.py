@@ -72,6 +72,16 @@ def test_points_name_the_algorithm():
         assert roofline.algorithm(layer, (kernel.batch_size, *net.output_shape(kernel.shape))) == expected
 
 
+@pytest.mark.parametrize(("busy", "warning"), [(0.1, ""), (1.5, "warning: Other programs kept 1.5 cores busy.")])
+def test_a_busy_machine_is_said(busy, warning, monkeypatch, capsys):
+    monkeypatch.setattr(roofline.report, "busy_cores", lambda: busy)
+    monkeypatch.setattr(roofline, "bandwidths", lambda: [{"name": "memory", "bytes_per_second": 1.0}])
+    monkeypatch.setattr(limits, "gemm_peak", lambda seconds: 1.0)
+    assert roofline.measure([], 1)["busy_cores"] == busy
+    said = capsys.readouterr().err
+    assert said.startswith(warning) and bool(said) == bool(warning)
+
+
 def test_the_figure_of_all_kinds_of_points(tmp_path):
     versions = {"processor": "a processor of a very long name, as vendors have them", "blas": "a library 1.2.3"}
     point = {"family": "a", "flops": 1e9, "seconds": {"median": 0.02, "min": 0.01, "max": 0.03}}
