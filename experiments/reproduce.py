@@ -6,7 +6,7 @@
     python -m experiments.reproduce marques2016
 
 Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
-an earlier run left in tables.json, and computes everything else again.
+an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of laugier2018.
 """
 
 import json
@@ -52,10 +52,10 @@ def main():
     text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
     print(text)
     results = [(out / "tables.md", text), (kept, content)] if measured else []
-    if measured and hasattr(paper, "draw"):
-        paper.draw(tables, out)
     for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
         write_text(path, written)
+    if measured and hasattr(paper, "draw"):
+        paper.draw(tables, out)  # last, so that a figure that fails costs no measurement
 
 
 if __name__ == "__main__":

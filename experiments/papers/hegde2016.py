@@ -35,7 +35,7 @@ TIMEOUT = 600  # seconds of a process
 
 
 def experiments(out, ranks, data_dir, full=False):
-    """Measure each device and draw the figures to `out`: what `tables` takes. The other arguments are those of other papers."""
+    """Measure each device: what `tables` takes. The arguments are there for other papers."""
     measured = {"busy_cores": report.busy_cores(), "versions": {}, "convolution": [], "dense": []}
     sides = [("cpu", threads) for threads in thread_counts(len(cores()))] + [("gpu", 1)] * bool(device.gpus())
     for kind, threads in progress(sides * ROUNDS, "processes"):
@@ -46,7 +46,6 @@ def experiments(out, ranks, data_dir, full=False):
             measured[layer] += [{"device": name} | row for row in found[layer]]
     for layer in ("convolution", "dense"):
         measured[layer] = joined(measured[layer])
-    figures.draw(tables(measured), out)
     return measured
 
 
@@ -175,13 +174,18 @@ TITLES = {
     "convolution_slopes": f"Figure 1: lines of least squares through the medians, time = intercept + slope x batch; {KERNELS} "
     f"kernels of {KERNEL}x{KERNEL}, stride {STRIDE}, on {SIZE}x{SIZE}. The paper does not name the unit of its slopes. It is "
     "likely ms an image: the GFLOP/s that follow from it are those of such devices",
-    "dense_fits": "Figure 3: powers of n through the medians, time = factor x n^exponent; ns_an_element: the constant of n^2, "
-    "were the exponent 2. A batch takes 2 n^2 operations a sample: matrix by matrix is n^2 times the batch",
+    "dense_fits": "Figure 3: powers of n through the medians, time = factor x n^exponent; ns_an_element: the factor "
+    "of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations",
     "convolution_speedups": "Figure 2: how many times as fast as one CPU thread (median and range of the ratios)",
     "dense_speedups": "Figure 4: how many times as fast as one CPU thread (median and range of the ratios)",
     "convolution_times": "Figure 1: times of forward passes of the convolution",
     "dense_times": "Figure 3: times of forward passes of fully connected layers of n inputs and n outputs",
 }
+
+
+def draw(tables, out):
+    """Write the figures into the folder `out`."""
+    figures.draw(tables, out)
 
 
 def as_markdown(tables):

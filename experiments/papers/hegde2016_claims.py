@@ -21,7 +21,7 @@ def rows(tables):
     slopes = [row for row in tables["convolution_slopes"] if row["R2"] is not None]
     return [
         linear(slopes),
-        *published_slopes([row for row in slopes if row["channels"] == 1]),
+        *slopes_and_ratio([row for row in slopes if row["channels"] == 1]),
         *growths("convolution: speedup grows with the batch", tables["convolution_speedups"], "channels", "batch"),
         *quadratic(tables["dense_fits"]),
         *growths("fully connected: speedup grows with n", tables["dense_speedups"], "batch", "n"),
@@ -37,7 +37,7 @@ def linear(slopes):
     return claim("convolution: linear in the batch", BOTH, f"R^2 {min(r2):.4f} to {max(r2):.4f}", min(r2) >= LINEAR)
 
 
-def published_slopes(slopes):
+def slopes_and_ratio(slopes):
     """The slopes of greyscale images, and the ratio of CPU and GPU."""
     words = "; ".join(f"{row['device']}: {row['ms_an_image']:.3g} ms an image" for row in slopes)
     published = " and ".join(map(str, PUBLISHED_SLOPES.values()))

@@ -126,8 +126,17 @@ def test_a_small_measurement(small, tmp_path):
     measured = hegde2016.experiments(tmp_path, [1], None)
     assert [(row["channels"], row["batch"], len(row["seconds"])) for row in measured["convolution"]] == [(1, 1, 4), (1, 2, 4)]
     assert [(row["batch"], row["n"], len(row["seconds"])) for row in measured["dense"]] == [(1, 16, 4), (1, 32, 4)]
-    assert measured["versions"]["1 CPU thread"]["threads"] == 1 and is_figure(tmp_path / "figure1.png")
-    json.dumps(hegde2016.tables(measured), allow_nan=False)
+    assert measured["versions"]["1 CPU thread"]["threads"] == 1
+    tables = json.loads(json.dumps(hegde2016.tables(measured), allow_nan=False))
+    hegde2016.draw(tables, tmp_path)
+    assert is_figure(tmp_path / "figure1.png")
+
+
+def test_tables_and_figures_from_an_earlier_run(tmp_path):
+    (tmp_path / "tables.json").write_text(json.dumps(hegde2016.tables(made_up(FACTORS))))
+    finished = program("experiments.reproduce", "hegde2016", "--tables-only", "--out", tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "tables.md").exists() and all(is_figure(tmp_path / f"figure{number}.png") for number in (1, 2, 3, 4))
 
 
 def test_threads_that_were_not_asked_for_are_refused(small, monkeypatch):
