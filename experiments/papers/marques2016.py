@@ -16,16 +16,19 @@ from experiments.common.published_networks import published
 from experiments.papers import marques2016_scaling as scaling
 from experiments.papers.marques2016_claims import claims
 from experiments.papers.marques2016_runs import (
+    LARGE,
+    LARGE_ROUNDS,
     MANY_ROUNDS,
-    MASTER,
     MASTERLESS,
     NETWORKS,
     PARTS,
     PLANS,
     ROUNDS,
+    WITH_MASTER,
     Run,
     measure,
     parts,
+    ratios,
 )
 from experiments.plots import marques2016 as figures
 from parallel.grid.grid_description import GridDescription
@@ -35,6 +38,7 @@ from parallel.placement import volume
 
 MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's laptops and network
 RANKS = 2, 3, 4
+COMPARED = "500:1500", 64  # where the forms are compared with each other: network and batch size
 CPUS = {  # Table 5.1: best speedups by network and number of CPUs
     "50:500": (1.40, 1.51, 1.56), "150:800": (1.68, 1.93, 2.10), "300:1000": (1.69, 2.15, 2.33), "500:1500": (1.98, 2.74, 3.28),
 }  # fmt: skip
@@ -45,14 +49,17 @@ GPU_OVER_CPU = {  # Table 5.3: by the number of devices
     "50:500": (1.22, 1.28, 1.28), "150:800": (1.94, 1.67, 1.62), "300:1000": (2.35, 1.92, 1.67), "500:1500": (2.96, 2.41, 2.01),
 }  # fmt: skip
 TITLES = {
-    "split": "Figures 5.1 to 5.5: seconds of a training step, [step.png](step.png). Convolution is that of the slowest rank, "
-    "computation all else that a rank computes, communication the rest of the step, waiting included. Measured: the median of "
-    "the steps of all rounds; of the step, and of the speedup by rounds, also the least and the most. MB are those of a step, "
-    "equation 5.1 its formula for both passes; memory is that of all ranks together. Figures 5.6 to 5.10 are of GPUs: none was "
-    "measured",
+    "split": "Figures 5.1 to 5.5: seconds of a training step, [step.png](step.png). Convolution is the most time that a rank "
+    "spends in convolutions, computation the most that a rank spends in all else that it computes, communication the rest of "
+    "the step, waiting included. With a master, convolution includes the copies of kernels into messages and out of them, and "
+    "computation the addition of the biases, which otherwise belongs to convolution. Measured: the median of the steps of all "
+    "rounds; of the step, and of the speedup by rounds, also the least and the most. MiB (2^20 bytes, the MB of the paper) are "
+    "those that all ranks send in a step, equation 5.1 its formula for both passes; memory is that of all ranks together. "
+    "Figures 5.6 to 5.10 are of GPUs: none was measured",
+    "forms": "What leaving out the master gains: ratios of the rounds, their median, the least and the most",
     "5.1": "Table 5.1: best speedups by network and number of CPUs, over all batch sizes. Published: four laptops, the first "
-    "and slowest of which is the reference. Here all ranks are cores of one machine. At 5 MB/s: the parts of the step as here, "
-    "and the paper's network",
+    "and slowest of which is the reference. Measured and predicted: all ranks are cores of one machine. At 5 MiB/s: the parts "
+    "of the step as measured, and the paper's network",
     "5.2": "Table 5.2: best speedups by network and number of GPUs. No GPU was measured. Predicted: equation 5.1 with the "
     "constants of the text, for the one case that it describes, 500:1500 at batch 1024",
     "5.3": "Table 5.3: speedups of GPUs over as many CPUs. No GPU was measured. Computed: the ratio of one device, times "
@@ -63,8 +70,8 @@ TITLES = {
     "says how they follow",
     "scaling": "Figures 5.11 and 5.12: a step on many nodes, with the constants above. Further nodes have the mean of the "
     "slowest and the fastest speed (assumed; the paper says between them). All predicted, [scaling.png](scaling.png)",
-    "here": "The same with the seconds measured on one rank here, in float32, both passes, for as many equal nodes; at 5 MB/s "
-    "and at the rate at which two ranks here communicate. All predicted",
+    "equal nodes": "The same for equal nodes like the one that was measured: its seconds on one rank, in float32, both passes; "
+    "at 5 MiB/s and at the rate at which two ranks communicate in its memory. All predicted",
     "rates": "Figures 5.13 to 5.15: speedups of 500:1500 at batch 1024 at other rates, over the master alone. Assumed, where "
     "the text has no numbers: the rates, high-end nodes 5 times as fast as the fastest one behind the same master, GPUs of the "
     "speeds 1, 1 and 1.5, mobile GPUs of a tenth behind a desktop GPU. All predicted, [rates.png](rates.png)",
@@ -82,10 +89,10 @@ def tables(measured=None):
     runs = (measured or {}).get("runs", {})
     rows = split(runs)
     found = {
-        "split": rows, "5.1": table_5_1(rows), "5.2": table_5_2(), "5.3": table_5_3(),
+        "split": rows, "forms": forms(runs), "5.1": table_5_1(rows), "5.2": table_5_2(), "5.3": table_5_3(),
         "claims": claims(rows), "constants": scaling.constants(),
-        "scaling": [row for way in (scaling.PRINTED, scaling.SUMMED) for row in scaling.rows(scaling.derived(way))],
-        "here": scaling.rows(clusters_here(rows)), "rates": scaling.rate_rows(),
+        "scaling": [row for equation in scaling.EQUATIONS for row in scaling.rows(scaling.derived(equation))],
+        "equal nodes": scaling.rows(equal_nodes(rows)), "rates": scaling.rate_rows(),
     }  # fmt: skip
     return found | {key: measured[key] for key in ("machine", "runs") if runs}
 
@@ -99,10 +106,10 @@ def split(runs):
             if not alone:
                 continue
             found.append(measured_row(network, batch_size, 1, "one rank", alone, alone))
-            two = {form: runs.get(Run(network, batch_size, 2, form).key) for form in PLANS}
+            two = {form: rounds_of(alone, runs.get(Run(network, batch_size, 2, form).key, ())) for form in PLANS}
             for ranks in RANKS:
                 for form in PLANS:
-                    results = runs.get(Run(network, batch_size, ranks, form).key)
+                    results = rounds_of(alone, runs.get(Run(network, batch_size, ranks, form).key, ()))
                     if results:
                         found.append(measured_row(network, batch_size, ranks, form, results, alone))
                     elif two[form]:
@@ -110,38 +117,63 @@ def split(runs):
     return found
 
 
+def rounds_of(alone, results):
+    """Those `results` whose round is one of those on one rank, `alone`: speedups are over a run of the same round."""
+    rounds = {one["round"] for one in alone}
+    return [result for result in results if result["round"] in rounds]
+
+
 def measured_row(network, batch_size, ranks, form, results, alone):
     """A row of `split` from what the runs printed. alone: those on one rank."""
-    seconds = parts(results)
-    step, least, most = seconds["step"]
-    by_rounds = [parts([one])["step"][0] / parts([other])["step"][0] for one, other in zip(alone, results)]
-    master = form == MASTER
-    return {
-        "network": network, "batch": batch_size, "ranks": ranks, "form": form,
-        "how": "measured" + (", oversubscribed" if results[0]["oversubscribed"] else ""),
-        **{f"{name}, s": seconds[name][0] for name in PARTS}, "step, s": step, "step, least": least, "step, most": most,
-        "speedup": median(by_rounds), "speedup, least": min(by_rounds), "speedup, most": max(by_rounds),
-        "MB": results[0]["bytes"] / 1e6, "equation 5.1, MB": equation(network, batch_size, ranks) if master else None,
-        "memory, GiB": max(result["peak_memory"] for result in results) / 2**30,
-    }  # fmt: skip
-
-
-def equation(network, batch_size, ranks):
-    """MB that a master and its slaves send in a training step in float32, with even shares."""
-    return volume.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / 1e6
+    by_rounds = ratios(results, alone)
+    return row_of(
+        network, batch_size, ranks, form, "measured", parts(results), [median(by_rounds), min(by_rounds), max(by_rounds)],
+        len(results), results[0]["bytes"] / scaling.MIB, max(result["peak_memory"] for result in results) / 2**30,
+    )  # fmt: skip
 
 
 def predicted_row(network, batch_size, ranks, form, alone, two):
     """A row of `split` for ranks that were not measured. two: what the runs on two ranks printed."""
-    of_two, both, here = parts(two), *(model(network, batch_size, p, form) for p in (2, ranks))
-    seconds = {name: of_two[name][0] * here[name] / both[name] for name in PARTS}
-    step = sum(seconds.values())
+    measured, of_two, of_ranks = parts(two), *(model(network, batch_size, p, form) for p in (2, ranks))
+    seconds = {name: measured[name][0] * of_ranks[name] / of_two[name] for name in PARTS}
+    seconds["step"] = sum(seconds.values())
+    speedup = parts(alone)["step"][0] / seconds["step"]
+    no_range = {name: [value, None, None] for name, value in seconds.items()}
+    return row_of(network, batch_size, ranks, form, "predicted", no_range, [speedup, None, None])
+
+
+def row_of(network, batch_size, ranks, form, how, seconds, speedup, rounds=None, sent=None, memory=None):
+    """A row of `split`.
+
+    how: "measured" or "predicted". seconds: {part or "step": [median, least, most]}. speedup: [median, least, most]. sent: MiB.
+    memory: GiB. None: not measured.
+    """
     return {
-        "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": "predicted",
-        **{f"{name}, s": seconds[name] for name in PARTS}, "step, s": step, "step, least": None, "step, most": None,
-        "speedup": parts(alone)["step"][0] / step, "speedup, least": None, "speedup, most": None, "MB": None,
-        "equation 5.1, MB": equation(network, batch_size, ranks) if form == MASTER else None, "memory, GiB": None,
+        "network": network, "batch": batch_size, "ranks": ranks, "form": form, "how": how, "rounds": rounds,
+        **{f"{name}, s": seconds[name][0] for name in PARTS},
+        **dict(zip(("step, s", "step, least", "step, most"), seconds["step"])),
+        **dict(zip(("speedup", "speedup, least", "speedup, most"), speedup)), "MiB": sent,
+        "equation 5.1, MiB": equation(network, batch_size, ranks) if form == WITH_MASTER else None, "memory, GiB": memory,
     }  # fmt: skip
+
+
+def equation(network, batch_size, ranks):
+    """MiB that a master and its slaves send in a training step in float32, with even shares."""
+    return volume.marques_step(batch_size, scaling.convolutions(network, (1,) * ranks)) / scaling.MIB
+
+
+def forms(runs):
+    """How many times as fast two ranks without a master are as two with one, and as one rank, in the case COMPARED."""
+    network, batch_size = COMPARED
+    one, *two = (Run(*COMPARED), *(Run(*COMPARED, 2, form) for form in (WITH_MASTER, MASTERLESS)))
+    found, masterless = [], runs.get(two[1].key, [])
+    for words, other in ((f"{WITH_MASTER} on 2 ranks", two[0]), ("one rank", one)):
+        by_rounds = ratios(masterless, runs.get(other.key, []))
+        if by_rounds:
+            about = {"network": network, "batch": batch_size, "ratio": f"speed of {MASTERLESS} on 2 ranks over {words}"}
+            spread = {"median": median(by_rounds), "least": min(by_rounds), "most": max(by_rounds), "rounds": len(by_rounds)}
+            found.append(about | spread)
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -163,10 +195,12 @@ def table_5_1(rows):
         for ranks, value in zip(RANKS, speedups):
             row = {"network": network, "CPUs": ranks, "published": value}
             for form in PLANS:
-                for how in ("measured", "predicted"):
-                    mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
-                    row[f"{form}, {how}"] = max((r["speedup"] for r in mine if r["how"] == how), default=None)
-                row[f"{form} at 5 MB/s, predicted"] = max(
+                mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
+                best = max((r for r in mine if r["how"] == "measured"), key=lambda r: r["speedup"], default=None)
+                row[f"{form}, measured"] = best and best["speedup"]
+                row[f"{form}, at"] = best and f"batch {best['batch']}, rounds: {best['rounds']}"
+                row[f"{form}, predicted"] = max((r["speedup"] for r in mine if r["how"] == "predicted"), default=None)
+                row[f"{form} at 5 MiB/s, predicted"] = max(
                     (slow_speedup(network, r["batch"], ranks, form, rows) for r in rows if r["network"] == network),
                     default=None,
                 )
@@ -175,7 +209,7 @@ def table_5_1(rows):
 
 
 def slow_speedup(network, batch_size, ranks, form, rows):
-    """The speedup with the computing times of one rank here and the network of the paper."""
+    """The speedup with the computing times that were measured on one rank, and the network of the paper."""
     alone = next(r for r in rows if (r["network"], r["batch"], r["ranks"]) == (network, batch_size, 1))
     one, several = (model(network, batch_size, p, form) for p in (1, ranks))
     computed = sum(alone[f"{name}, s"] * several[name] / one[name] for name in ("convolution", "computation"))
@@ -201,18 +235,18 @@ def table_5_3():
     return found
 
 
-def clusters_here(rows):
+def equal_nodes(rows):
     """{name: Cluster} of nodes like the one that was measured, for the paper's smallest and largest case. rows: of `split`."""
     found = {}
-    for network, batch_size in (scaling.SMALLEST, scaling.LARGEST):
+    for size, (network, batch_size) in (("smallest", scaling.SMALLEST), ("largest", scaling.LARGEST)):
         mine = {(r["ranks"], r["form"]): r for r in rows if (r["network"], r["batch"]) == (network, batch_size)}
-        both = mine.get((2, MASTER))
+        both = mine.get((2, WITH_MASTER))
         if both is None:
             continue
         alone = {part: mine[1, "one rank"][f"{part}, s"] for part in PARTS}
-        rates = {"at 5 MB/s": scaling.RATE, "in memory": 1e6 * both["MB"] / both["communication, s"]}
+        rates = {"at 5 MiB/s": scaling.RATE, "in memory": scaling.MIB * both["MiB"] / both["communication, s"]}
         for words, rate in rates.items():
-            found[f"here, {network}, {words}"] = scaling.here(network, batch_size, alone, rate)
+            found[f"equal nodes, {size} network, {words}"] = scaling.like_measured(network, batch_size, alone, rate)
     return found
 
 
@@ -220,8 +254,8 @@ def draw(tables, out):
     """Write the figures into the folder `out`."""
     if tables["split"]:
         figures.draw_steps(tables["split"], tables["machine"], out / FIGURES["split"])
-    by_way = {way: scaling.derived(way) for way in (scaling.PRINTED, scaling.SUMMED)}
-    figures.draw_scaling(by_way, clusters_here(tables["split"]), out / FIGURES["scaling"])
+    by_equation = {equation: scaling.derived(equation) for equation in scaling.EQUATIONS}
+    figures.draw_scaling(by_equation, equal_nodes(tables["split"]), out / FIGURES["scaling"])
     figures.draw_rates(scaling.of_rates(), out / FIGURES["rates"])
 
 
@@ -229,10 +263,11 @@ def as_markdown(tables):
     """All tables as Markdown."""
     where = "Nothing measured yet: `python -m experiments.reproduce marques2016`."
     if "machine" in tables:
-        rounds = min(map(len, tables["runs"].values()))
+        rounds = max(map(len, tables["runs"].values()))
         where = (
-            f"Measured on {tables['machine']}, float32, SGD with momentum on images of random numbers, {rounds} rounds or more "
-            f'in which the forms take turns. "{MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
+            f"Measured on {tables['machine']}, float32, SGD with momentum on images of random numbers, in rounds in which the "
+            f"forms take turns: {rounds}, of batches of {LARGE} images and more {min(rounds, LARGE_ROUNDS)}. "
+            f'"{WITH_MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
         )
     text = f"# Marques 2016\n\n{where} `-`: not there.\n"
     return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)

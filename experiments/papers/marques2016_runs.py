@@ -8,13 +8,15 @@ from statistics import median
 from tqdm import tqdm
 
 from experiments.common.jobs import check_ended
+from experiments.common.report import write_text
+from experiments.plots.figures import measured_on
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
 BATCH_SIZES = (64, 128, 256, 512, 1024)
-MASTER, MASTERLESS = "master/slave", "masterless"
-PLANS = {MASTER: "marques", MASTERLESS: "out"}
+WITH_MASTER, MASTERLESS = "master/slave", "masterless"
+PLANS = {WITH_MASTER: "marques", MASTERLESS: "out"}
 PARTS = ("communication", "convolution", "computation")
 ROUNDS, MANY_ROUNDS = 3, 7
 LARGE, LARGE_ROUNDS = 512, 1  # batches of so many samples and more, whose steps take up to a minute, have fewer rounds
@@ -57,20 +59,17 @@ def runs(network, batch_size, ranks):
 
 
 def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seconds=3.0):
-    """Start all runs: {"runs": {key: [what each round printed]}, "machine": words}.
+    """Start all runs: {"runs": {key: [what each round printed, and "round", its number]}, "machine": words}.
 
     The runs of one network and batch size take turns, so that a machine whose speed drifts drifts for all alike. Each is
     noted in `out`, a file with a line of JSON a run, from which an interrupted measurement goes on. A run that fails, such as
     for lack of memory, is left out, with a message.
     ranks: numbers of ranks; those that exceed the cores are left out. rounds: of each run, at most LARGE_ROUNDS of large ones.
-    seconds: for about how long each run times steps. UserError if all runs fail, and for runs in `out` of another machine.
+    seconds: for about how long each run times steps. UserError if all runs fail, and if `out` has lines that are no runs, or
+    runs of another machine.
     """
     ranks = [p for p in ranks if p <= slots()]
-    found = {}
-    for line in out.read_text().splitlines() if out.exists() else ():
-        run = json.loads(line)
-        found.setdefault(run.pop("key"), []).append(run)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    found = read(out)
     cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
     rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
     total = sum(number * len(runs(*case, ranks)) for case, number in rounds_of.items())
@@ -79,23 +78,39 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
             for number in range(rounds_of[case]):
                 for run in runs(*case, ranks):
                     bar.update()
-                    if len(found.get(run.key, ())) > number:
+                    if any(earlier["round"] == number for earlier in found.get(run.key, ())):
                         continue
                     try:
                         result = run.start(seconds)
                     except UserError as error:
                         bar.write(f"left out: {error}")
                         continue
-                    found.setdefault(run.key, []).append(result)
-                    with out.open("a") as file:
-                        file.write(json.dumps({"key": run.key} | result) + "\n")
+                    found.setdefault(run.key, []).append({"round": number} | result)
+                    write(out, found)
     return {"runs": found, "machine": machine_of(found, out)}
+
+
+def read(path):
+    """{key: [run]} of the runs that `write` wrote; empty if there is no such file. UserError for a line that is no run."""
+    found = {}
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
+        try:
+            run = json.loads(line)
+            found.setdefault(run.pop("key"), []).append(run)
+            run["round"], run["versions"], [run[name] for name in PARTS]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: line {number} is not a run ({error!r}): delete it to measure that run again") from None
+    return found
+
+
+def write(path, found):
+    """Write all runs, a line of JSON each; the file appears whole or not at all."""
+    write_text(path, "".join(json.dumps({"key": key} | run) + "\n" for key, several in found.items() for run in several))
 
 
 def machine_of(found, out):
     """Where the runs were measured, in words. UserError if they are of several machines. out: the file that they are in."""
-    versions = [result["versions"] for results in found.values() for result in results]
-    machines = {f"{v['processor']}, {v['mpi']}, {v['threads']} BLAS thread a rank" for v in versions}
+    machines = {measured_on(result["versions"]) for results in found.values() for result in results}
     if not machines:
         raise UserError("no run was successful")
     if len(machines) != 1:
@@ -112,3 +127,10 @@ def parts(results):
     steps = {name: [value for result in results for value in result[name]] for name in PARTS}
     steps["step"] = [sum(values) for values in zip(*steps.values())]
     return {name: [median(values), min(values), max(values)] for name, values in steps.items()}
+
+
+def ratios(results, others):
+    """How many times as long as the `results` of one run the `others` of another take: of each round that both have."""
+    step = lambda result: parts([result])["step"][0]  # noqa: E731
+    seconds = {other["round"]: step(other) for other in others}
+    return [seconds[result["round"]] / step(result) for result in results if result["round"] in seconds]

@@ -7,14 +7,14 @@ divided by the rate of the master's connection.
 The figures of the paper are pictures whose numbers are lost. So the constants are derived from what its text states:
 
 - communication of 500:1500 at batch 64 on 4 CPUs is 19 % of a step that is 2.27 times as fast as on one CPU. With the bytes of
-  equation 5.1 at 5 MB/s that is the time of a step in seconds;
+  equation 5.1 at 5 MB/s, of 2^20 bytes, that is the time of a step in seconds;
 - computation is 25 % of the step on one CPU at batch 64, 1/7.76 at batch 1024; convolutions take 16 times as long there;
 - 1.98, 2.74 and 3.28 times the speed on 2, 3 and 4 CPUs at batch 1024 give the speeds of the four CPUs;
 - 50:500 at batch 64 on 4 CPUs: communication is 47 % of the step, and 4.51 times the convolutions;
 - one GPU takes 1/2.96 of one CPU's time for 500:1500 at batch 1024 (Table 5.3), of which computation is 1/2.15.
 
 Equation 5.1 as it is printed counts the input of a layer once, however many slaves there are. By Algorithm 4.1 the master
-writes it to each slave. Both ways are computed.
+writes it to each slave. Both are computed.
 """
 
 from dataclasses import dataclass, replace
@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from parallel.placement import volume
 from parallel.placement.partition import Partition
 
-MB = 2**20  # bytes, as in section 5.4
-RATE = 5 * MB  # bytes a second
+MIB = 2**20  # bytes: what section 5.4 calls MB
+RATE = 5 * MIB  # bytes a second
 NUMBER = 8  # bytes: all values are doubles
 PRINTED, SUMMED = "5.1 as printed", "5.1 for each slave"
+EQUATIONS = PRINTED, SUMMED
 NODES = (1, 2, 3, 4, 8, 16, 32)
-RATES = (1, 5, 25, 125, 1250)  # MB/s: section 5.5 names no numbers; 125 and 1250 are 1 and 10 Gbit/s
+RATES = (1, 5, 25, 125, 1250)  # MiB/s: section 5.5 names no numbers; 125 and 1250 are about 1 and 10 Gbit/s
 FASTER = 5  # a high-end node convolves so many times as fast as the fastest node of the paper: an assumption
 GPUS = (1.0, 1.0, 1.5)  # GeForce 840M, 940M, 950M by the peaks that their vendor states, about 0.8, 0.8 and 1.2 TFLOP/s
 MOBILE = 0.1  # of the speed of a GPU, section 5.5.1
@@ -39,8 +40,8 @@ class Cluster:
     """One network and batch size on nodes around a master.
 
     network: kernels, such as "50:500". computation, convolution: seconds of a step on the master alone. speeds: of convolution,
-    of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. way: PRINTED or SUMMED. number:
-    bytes of a value. both: whether the backward pass is sent as well.
+    of the first nodes, the master's is 1. added: of all further ones. rate: bytes a second. equation: PRINTED or SUMMED.
+    number: bytes of a value. both: whether the backward pass is sent as well.
     """
 
     network: str
@@ -50,7 +51,7 @@ class Cluster:
     speeds: tuple
     added: float
     rate: float = RATE
-    way: str = PRINTED
+    equation: str = PRINTED
     number: int = NUMBER
     both: bool = False
 
@@ -60,7 +61,7 @@ class Cluster:
 
     def bytes(self, nodes):
         """Bytes that the master and its slaves send each other in a step."""
-        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.way, self.number, self.both)
+        return sent(self.network, self.batch_size, self.speeds_of(nodes), self.equation, self.number, self.both)
 
     def seconds(self, nodes):
         """{part: seconds} of a step."""
@@ -89,40 +90,41 @@ def convolutions(network, speeds):
     ]
 
 
-def sent(network, batch_size, speeds, way, number=NUMBER, both=False):
+def sent(network, batch_size, speeds, equation, number=NUMBER, both=False):
     """Bytes of a step by equation 5.1, see `Cluster`."""
     if len(speeds) == 1:
         return 0
     layers = convolutions(network, speeds)
     whole = (volume.marques_step if both else volume.marques_forward)(batch_size, layers, itemsize=number)
-    if way == SUMMED:
+    if equation == SUMMED:
         return whole
     copies = [layer.inputs(batch_size) * number for layer in layers]
     again = sum(copies) + both * sum(copies[1:])
     return whole - again + again // max(1, sum(n > 0 for n in layers[1].kernels[1:]))
 
 
-def derived(way):
+def derived(equation):
     """{name: Cluster} with the constants that the text of the paper implies, see the module's text."""
     speeds = (1.0, 1.6, 2.4, 3.6)
     for _ in range(60):  # the shares of the kernels depend on the speeds, which the iteration finds
-        step = 2.27 * sent("500:1500", 64, speeds, way) / RATE / 0.19
+        step = 2.27 * sent("500:1500", 64, speeds, equation) / RATE / 0.19
         convolution = 16 * 0.75 * step
         computation = convolution / (7.76 - 1)
         whole, sums = convolution + computation, [1.0]
         for nodes, speedup in ((2, 1.98), (3, 2.74), (4, 3.28)):
-            left = whole / speedup - computation - sent(*LARGEST, speeds[:nodes], way) / RATE
+            left = whole / speedup - computation - sent(*LARGEST, speeds[:nodes], equation) / RATE
             sums.append(convolution / left)
         found = (1.0, *(b - a for a, b in zip(sums, sums[1:])))
         speeds = tuple((a + b) / 2 for a, b in zip(speeds, found))
     added = (min(speeds) + max(speeds)) / 2
-    communication = sent(*SMALLEST, speeds, way) / RATE
+    communication = sent(*SMALLEST, speeds, equation) / RATE
     small = communication * (1 / 0.47 - 1 - 1 / 4.51), communication / 4.51 * sum(speeds)
-    gpu, kind = whole / 2.96, {"way": way}
+    gpu = whole / 2.96
+    gpus = gpu / 2.15, gpu - gpu / 2.15, GPUS, (min(GPUS) + max(GPUS)) / 2
     return {
-        "CPUs, smallest network": Cluster(*SMALLEST, *small, speeds, added, **kind),
-        "CPUs, largest network": Cluster(*LARGEST, computation, convolution, speeds, added, **kind),
-        "GPUs, largest network": Cluster(*LARGEST, gpu / 2.15, gpu - gpu / 2.15, GPUS, (min(GPUS) + max(GPUS)) / 2, **kind),
+        "CPUs, smallest network": Cluster(*SMALLEST, *small, speeds, added, equation=equation),
+        "CPUs, largest network": Cluster(*LARGEST, computation, convolution, speeds, added, equation=equation),
+        "GPUs, largest network": Cluster(*LARGEST, *gpus, equation=equation),
     }
 
 
@@ -137,7 +139,7 @@ def mobile(cluster):
     return replace(cluster, speeds=(1.0,), added=MOBILE)
 
 
-def here(network, batch_size, alone, rate):
+def like_measured(network, batch_size, alone, rate):
     """A Cluster of nodes like the one that was measured, which trains in float32, forward and backward.
 
     alone: {part: seconds} of a step on one rank. rate: bytes a second.
@@ -153,8 +155,8 @@ def rows(clusters, nodes=NODES):
     for name, cluster in clusters.items():
         for count in nodes:
             parts = cluster.seconds(count)
-            about = {"cluster": name, "network": cluster.network, "batch": cluster.batch_size, "equation": cluster.way}
-            about |= {"MB/s": round(cluster.rate / MB, 1), "nodes": count}
+            about = {"cluster": name, "network": cluster.network, "batch": cluster.batch_size, "equation": cluster.equation}
+            about |= {"MiB/s": round(cluster.rate / MIB, 1), "nodes": count}
             about |= {f"{part}, s": value for part, value in parts.items()}
             about |= {"step, s": sum(parts.values()), "speedup": cluster.speedup(count), "limit": cluster.limit}
             found.append(about)
@@ -170,7 +172,9 @@ def of_rates():
         "5.14a low and mid range GPUs": (gpus, 32), "5.14b high-end GPUs": (high_end(gpus), 32),
         "5.15 mobile GPUs": (mobile(gpus), 128),
     }  # fmt: skip
-    return {name: ({rate: replace(cluster, rate=rate * MB) for rate in RATES}, most) for name, (cluster, most) in kinds.items()}
+    return {
+        name: ({rate: replace(cluster, rate=rate * MIB) for rate in RATES}, most) for name, (cluster, most) in kinds.items()
+    }
 
 
 def rate_rows():
@@ -178,7 +182,7 @@ def rate_rows():
     found = []
     for name, (by_rate, most) in of_rates().items():
         for nodes in (4, 8, 32, *((128,) if most > 32 else ())):
-            speedups = {f"{rate} MB/s": cluster.speedup(nodes) for rate, cluster in by_rate.items()}
+            speedups = {f"{rate} MiB/s": cluster.speedup(nodes) for rate, cluster in by_rate.items()}
             limit = next(iter(by_rate.values())).limit
             found.append({"figure": name, "nodes": nodes} | speedups | {"limit": limit})
     return found
@@ -187,11 +191,11 @@ def rate_rows():
 def constants():
     """What `derived` finds, as rows."""
     found = []
-    for way in (PRINTED, SUMMED):
-        for name, cluster in derived(way).items():
+    for equation in EQUATIONS:
+        for name, cluster in derived(equation).items():
             speeds = ", ".join(f"{speed:.2f}" for speed in cluster.speeds)
             found.append({
-                "equation": way, "cluster": name, "network": cluster.network, "batch": cluster.batch_size,
+                "equation": equation, "cluster": name, "network": cluster.network, "batch": cluster.batch_size,
                 "computation, s": cluster.computation, "convolution on the master, s": cluster.convolution,
                 "speeds of the nodes": speeds, "of further ones": cluster.added, "limit": cluster.limit,
             })  # fmt: skip

@@ -21,7 +21,7 @@ def draw_steps(rows, machine, out):
         for panel, network in zip(line, networks):
             mine = [row for row in rows if (row["network"], row["batch"]) == (network, size)]
             draw_bars(panel, mine)
-            panel.set_title(f"{network}, batch {size}", fontsize=9)
+            panel.set_title(f"{network}, batch {size}, {rounds_of(mine)}", fontsize=9)
         line[0].set_ylabel("seconds a step")
     for panel in panels[-1]:
         panel.set_xlabel("ranks; M: master/slave, -: masterless")
@@ -37,6 +37,13 @@ def draw_steps(rows, machine, out):
     title += f"5.6 to 5.10, were not measured). {machine}"
     figure.suptitle(textwrap.fill(title, int(12.5 * figure.get_figwidth())), fontsize=10)
     save(figure, out)
+
+
+def rounds_of(rows):
+    """In how many rounds these rows were measured, in words."""
+    found = [row["rounds"] for row in rows if row["how"] == "measured"]
+    words = f"{max(found)}" if min(found) == max(found) else f"{min(found)} to {max(found)}"
+    return f"{words} round{'s' * (max(found) > 1)}"
 
 
 def draw_bars(panel, rows):
@@ -57,27 +64,27 @@ def draw_bars(panel, rows):
     panel.set_axisbelow(True)
 
 
-def draw_scaling(by_way, here, out):
+def draw_scaling(by_equation, equal_nodes, out):
     """Figures 5.11 and 5.12: seconds of a step above, the speedup below, against the number of nodes.
 
-    by_way: {equation: {name: Cluster}}, the first equation for the seconds. here: {name: Cluster} of this machine.
+    by_equation: {equation: {name: Cluster}}, the first equation for the seconds. equal_nodes: {name: Cluster} of nodes like the
+    one that was measured.
     """
-    ways = list(by_way)
-    columns = {name: {way: by_way[way][name] for way in ways} for name in by_way[ways[0]]}
-    columns |= {name: {cluster.way: cluster} for name, cluster in here.items()}
+    equations = list(by_equation)
+    columns = {name: {equation: by_equation[equation][name] for equation in equations} for name in by_equation[equations[0]]}
+    columns |= {name: {cluster.equation: cluster} for name, cluster in equal_nodes.items()}
     figure, panels = plt.subplots(2, len(columns), figsize=(1.2 + 3.2 * len(columns), 7), layout="constrained", squeeze=False)
-    styles = dict(zip(ways, ("-", "--")))
+    styles = dict(zip(equations, ("-", "--")))
     for (above, below), (name, clusters) in zip(panels.T, columns.items()):
         first = next(iter(clusters.values()))
         parts = [first.seconds(nodes) for nodes in NODES]
         above.stackplot(NODES, [[step[part] for step in parts] for part in PARTS], colors=PARTS.values(), labels=PARTS)
-        about = "" if name.startswith("here") else f"\n{first.network}, batch {first.batch_size}, {first.rate / 2**20:.0f} MB/s"
-        above.set_title(name + about + f"\nequation {first.way}", fontsize=9)
+        about = f"{first.network}, batch {first.batch_size}, {first.rate / 2**20:.0f} MiB/s"
+        above.set_title(f"{name}\n{about}\nequation {first.equation}", fontsize=9)
         below.axhline(first.limit, color="grey", ls=":", lw=1, label="only computation is left")
-        for way, cluster in clusters.items():
-            below.plot(
-                NODES, [cluster.speedup(nodes) for nodes in NODES], styles[way], color="#31688e", label=f"equation {way}"
-            )
+        for equation, cluster in clusters.items():
+            speedups = [cluster.speedup(nodes) for nodes in NODES]
+            below.plot(NODES, speedups, styles[equation], color="#31688e", label=f"equation {equation}")
         below.set_ylim(0, 1.1 * first.limit)
         for panel in (above, below):
             panel.set_xscale("log", base=2)
@@ -96,13 +103,13 @@ def draw_scaling(by_way, here, out):
 def draw_rates(kinds, out):
     """Figures 5.13 to 5.15: the speedup against the number of nodes, a line for each transmission rate.
 
-    kinds: {name: ({MB/s: Cluster}, the most nodes)}.
+    kinds: {name: ({MiB/s: Cluster}, the most nodes)}.
     """
     figure, panels = plt.subplots(1, len(kinds), figsize=(1 + 3 * len(kinds), 4.2), layout="constrained", squeeze=False)
     for panel, (name, (by_rate, most)) in zip(panels[0], kinds.items()):
         for (rate, cluster), colour in zip(by_rate.items(), colours_of(by_rate).values()):
             nodes = range(1, most + 1)
-            panel.plot(nodes, [cluster.speedup(count) for count in nodes], color=colour, label=f"{rate} MB/s")
+            panel.plot(nodes, [cluster.speedup(count) for count in nodes], color=colour, label=f"{rate} MiB/s")
         panel.axhline(cluster.limit, color="grey", ls=":", lw=1, label="only computation is left")
         panel.axhline(1, color="black", lw=0.5)
         panel.set_xscale("log", base=2)

@@ -6,8 +6,8 @@ import pytest
 
 from experiments.papers import marques2016, marques2016_scaling
 from experiments.papers.marques2016_claims import claims
-from experiments.papers.marques2016_runs import MASTER, MASTERLESS, PARTS, Run, measure, parts, runs
-from experiments.papers.marques2016_scaling import PRINTED, RATE, SUMMED, derived, here, sent
+from experiments.papers.marques2016_runs import MASTERLESS, PARTS, WITH_MASTER, Run, measure, parts, ratios, runs
+from experiments.papers.marques2016_scaling import EQUATIONS, PRINTED, RATE, SUMMED, derived, like_measured, sent
 from parallel.job.launch import mpiexec
 from parallel.job.run import UserError
 from tests.experiments.figures import is_figure
@@ -16,10 +16,10 @@ from tests.experiments.programs import program
 LARGEST = "CPUs, largest network"
 
 
-def printed(seconds, sent=0, batch_size=64):
-    """What the job prints of one step."""
+def printed(seconds, sent=0, batch_size=64, number=0):
+    """What the job prints of one step, and the number of the round."""
     versions = {"processor": "a machine", "mpi": "an MPI", "threads": 1}
-    about = {"batch_size": batch_size, "bytes": sent, "versions": versions, "oversubscribed": False, "peak_memory": 1 << 30}
+    about = {"round": number, "batch_size": batch_size, "bytes": sent, "versions": versions, "peak_memory": 1 << 30}
     return {name: [value] for name, value in zip(PARTS, seconds, strict=True)} | about
 
 
@@ -27,22 +27,26 @@ def measured():
     """A measurement in which a rank more halves the convolutions."""
     found = {}
     for network, size in (("50:500", 64), ("500:1500", 64), ("50:500", 1024), ("500:1500", 1024)):
-        found[Run(network, size).key] = [printed((0.0, 8.0, 2.0), 0, size)] * 2
-        found[Run(network, size, 2, MASTER).key] = [printed((1.0, 4.0, 2.0), int(1e6), size)] * 2
-        found[Run(network, size, 2, MASTERLESS).key] = [printed((0.5, 4.0, 1.0), int(1e6), size)] * 2
+        for number in range(2 if size == 64 else 1):
+            for run, seconds in (
+                (Run(network, size), (0.0, 8.0, 2.0)),
+                (Run(network, size, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
+                (Run(network, size, 2, MASTERLESS), (0.5, 4.0, 1.0)),
+            ):
+                found.setdefault(run.key, []).append(printed(seconds, int(1e6), size, number))
     return {"runs": found, "machine": "a machine"}
 
 
-@pytest.mark.parametrize("way", [PRINTED, SUMMED])
-def test_the_constants_say_what_the_text_says(way):
-    cluster = derived(way)[LARGEST]
+@pytest.mark.parametrize("equation", EQUATIONS)
+def test_the_constants_say_what_the_text_says(equation):
+    cluster = derived(equation)[LARGEST]
     assert [cluster.speedup(nodes) for nodes in (2, 3, 4)] == pytest.approx([1.98, 2.74, 3.28], rel=1e-6)
     assert cluster.limit == pytest.approx(7.76)
     assert 1 < cluster.speeds[1] < cluster.speeds[2] < cluster.speeds[3] < 5  # an i5 and three i7, the last one the newest
-    small = derived(way)["CPUs, smallest network"].seconds(4)
+    small = derived(equation)["CPUs, smallest network"].seconds(4)
     assert small["communication"] == pytest.approx(0.47 * sum(small.values()))
     assert small["communication"] == pytest.approx(4.51 * small["convolution"])
-    assert derived(way)["GPUs, largest network"].limit == pytest.approx(2.15)
+    assert derived(equation)["GPUs, largest network"].limit == pytest.approx(2.15)
 
 
 def test_equation_5_1_is_as_printed_for_one_slave():
@@ -51,37 +55,53 @@ def test_equation_5_1_is_as_printed_for_one_slave():
     inputs = 8 * 64 * (32**2 * 3 + 14**2 * 50)
     assert sent("50:500", 64, (1,) * 4, SUMMED) - sent("50:500", 64, (1,) * 4, PRINTED) == 2 * inputs
     assert sent("50:500", 64, (1,), SUMMED) == 0
-    both = here("50:500", 64, {"computation": 1.0, "convolution": 1.0}, RATE)
+    both = like_measured("50:500", 64, {"computation": 1.0, "convolution": 1.0}, RATE)
     assert both.bytes(2) == 4 * (2 * layers - 64 * 32**2 * 3)  # nobody needs the gradient of the images
 
 
 def test_many_nodes_lose_where_each_is_sent_the_input():
-    printed, summed = (derived(way)[LARGEST] for way in (PRINTED, SUMMED))
+    printed, summed = (derived(equation)[LARGEST] for equation in EQUATIONS)
     assert printed.speedup(32) > printed.speedup(8) > printed.speedup(4)
     assert summed.speedup(32) < summed.speedup(8)
     slow, *_, fast = (row for row in marques2016_scaling.rate_rows() if row["nodes"] == 32)
-    assert slow["1 MB/s"] < slow["1250 MB/s"] < slow["limit"] and fast["limit"] == pytest.approx(2.15)
+    assert slow["1 MiB/s"] < slow["1250 MiB/s"] < slow["limit"] and fast["limit"] == pytest.approx(2.15)
 
 
 def test_tables_of_a_measurement():
     tables = marques2016.tables(measured())
     rows = {(r["network"], r["batch"], r["ranks"], r["form"]): r for r in tables["split"]}
     assert len(rows) == 4 * 7
-    two = rows["50:500", 64, 2, MASTER]
+    two = rows["50:500", 64, 2, WITH_MASTER]
     assert (two["how"], two["speedup"], two["step, s"]) == ("measured", pytest.approx(10 / 7), pytest.approx(7))
-    four = rows["50:500", 64, 4, MASTER]
+    four = rows["50:500", 64, 4, WITH_MASTER]
     assert four["how"] == "predicted" and four["convolution, s"] == pytest.approx(2, rel=0.05)
     assert four["computation, s"] == pytest.approx(2, rel=0.05)  # on the master alone, however many ranks there are
     assert four["communication, s"] > two["communication, s"]
     assert rows["50:500", 64, 4, MASTERLESS]["computation, s"] < 0.75
     best = tables["5.1"][0]
-    assert best["published"] == 1.40 and best[f"{MASTER}, measured"] == pytest.approx(10 / 7)
-    assert best[f"{MASTER} at 5 MB/s, predicted"] < best[f"{MASTERLESS} at 5 MB/s, predicted"]
+    assert best["published"] == 1.40 and best[f"{WITH_MASTER}, measured"] == pytest.approx(10 / 7)
+    assert best[f"{WITH_MASTER} at 5 MiB/s, predicted"] < best[f"{MASTERLESS} at 5 MiB/s, predicted"]
+    assert best[f"{WITH_MASTER}, at"] == "batch 64, rounds: 2"
+    assert [(row["rounds"], row["median"]) for row in tables["forms"]] == [(2, pytest.approx(ratio / 5.5)) for ratio in (7, 10)]
     claimed = {row["claim"]: row for row in tables["claims"]}
     assert any("speedup for every network" in claim and row["holds"] for claim, row in claimed.items())
     assert len(claims([])) < len(claims(tables["split"]))
     text = marques2016.as_markdown(tables)
     assert "a machine" in text and all(title in text for title in ("Table 5.1", "Table 5.3", "Figures 5.13 to 5.15"))
+
+
+def test_a_round_that_failed_shifts_no_ratio():
+    """Speedups compare runs of one round, though the machine was three times as slow in another."""
+    measured = {
+        Run("50:500", 64).key: [printed((0, 6, 2), number=0), printed((0, 18, 6), number=2)],
+        Run("50:500", 64, 2, WITH_MASTER).key: [printed((0, 30, 10), number=1), printed((0, 9, 3), number=2)],
+    }
+    alone, two = measured.values()
+    assert ratios(two, alone) == [2.0]
+    row = next(row for row in marques2016.split(measured) if row["form"] == WITH_MASTER)
+    assert (row["rounds"], row["speedup"], row["step, s"]) == (1, 2.0, 12)
+    two[1]["round"] = 3
+    assert [row["ranks"] for row in marques2016.split(measured)] == [1]
 
 
 def test_tables_and_figures_from_an_earlier_run(tmp_path):
@@ -106,18 +126,22 @@ def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
     file = tmp_path / "runs.jsonl"
     found = measure(file, [1, 2, 4], 1, ("50:500",), (4,), seconds=0.0)
     assert list(found["runs"]) == [run.key for run in runs("50:500", 4, [1, 2])]
-    for ranks, form in ((1, ""), (2, MASTER), (2, MASTERLESS)):
+    for ranks, form in ((1, ""), (2, WITH_MASTER), (2, MASTERLESS)):
         (result,) = found["runs"][Run("50:500", 4, ranks, form).key]
         seconds = parts([result])
         assert min(seconds["convolution"]) > 0 and min(seconds["computation"]) > 0 and result["batch_size"] == 4
-    row = next(row for row in marques2016.tables(found)["split"] if row["form"] == MASTER)
-    assert row["MB"] == pytest.approx(row["equation 5.1, MB"], abs=1e-4)  # the loss is 16 bytes more
+    row = next(row for row in marques2016.tables(found)["split"] if row["form"] == WITH_MASTER)
+    assert row["MiB"] == pytest.approx(row["equation 5.1, MiB"], abs=1e-4)  # the loss is 16 bytes more
     monkeypatch.setattr(Run, "start", lambda *_: pytest.fail("it was measured before"))
     assert measure(file, [1, 2], 1, ("50:500",), (4,))["runs"] == found["runs"]
-    with file.open("a") as lines:
-        lines.write(json.dumps({"key": "another", **printed((0, 1, 1))}) + "\n")
+    whole = file.read_text()
+    file.write_text(whole + json.dumps({"key": "another", **printed((0, 1, 1))}) + "\n")
     with pytest.raises(UserError, match="a machine"):
         measure(file, [1, 2], 1, ("50:500",), (4,))
+    for broken in ('{"key": "half a li', "[]", "1", '{"key": "no times", "round": 0}'):
+        file.write_text(f"{whole}{broken}\n")
+        with pytest.raises(UserError, match="line 4 is not a run"):
+            measure(file, [1, 2], 1, ("50:500",), (4,))
 
 
 def test_what_does_not_fit_is_refused():
