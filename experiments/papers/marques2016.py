@@ -198,7 +198,7 @@ def table_5_1(rows):
                 mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
                 best = max((r for r in mine if r["how"] == "measured"), key=lambda r: r["speedup"], default=None)
                 row[f"{form}, measured"] = best and best["speedup"]
-                row[f"{form}, at"] = best and f"batch {best['batch']}, rounds: {best['rounds']}"
+                row[f"{form}, measured at"] = best and f"batch {best['batch']}, {figures.rounds_of([best])}"
                 row[f"{form}, predicted"] = max((r["speedup"] for r in mine if r["how"] == "predicted"), default=None)
                 row[f"{form} at 5 MiB/s, predicted"] = max(
                     (slow_speedup(network, r["batch"], ranks, form, rows) for r in rows if r["network"] == network),
@@ -265,8 +265,8 @@ def as_markdown(tables):
     if "machine" in tables:
         rounds = max(map(len, tables["runs"].values()))
         where = (
-            f"Measured on {tables['machine']}, float32, SGD with momentum on images of random numbers, in rounds in which the "
-            f"forms take turns: {rounds}, of batches of {LARGE} images and more {min(rounds, LARGE_ROUNDS)}. "
+            f"Measured on {tables['machine']}, float32, SGD with momentum on images of random numbers, in {rounds} rounds in "
+            f"which the forms take turns, of batches of {LARGE} images and more in {min(rounds, LARGE_ROUNDS)}. "
             f'"{WITH_MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
         )
     text = f"# Marques 2016\n\n{where} `-`: not there.\n"

@@ -81,7 +81,7 @@ def test_tables_of_a_measurement():
     best = tables["5.1"][0]
     assert best["published"] == 1.40 and best[f"{WITH_MASTER}, measured"] == pytest.approx(10 / 7)
     assert best[f"{WITH_MASTER} at 5 MiB/s, predicted"] < best[f"{MASTERLESS} at 5 MiB/s, predicted"]
-    assert best[f"{WITH_MASTER}, at"] == "batch 64, rounds: 2"
+    assert best[f"{WITH_MASTER}, measured at"] == "batch 64, 2 rounds"
     assert [(row["rounds"], row["median"]) for row in tables["forms"]] == [(2, pytest.approx(ratio / 5.5)) for ratio in (7, 10)]
     claimed = {row["claim"]: row for row in tables["claims"]}
     assert any("speedup for every network" in claim and row["holds"] for claim, row in claimed.items())
