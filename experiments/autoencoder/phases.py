@@ -4,12 +4,15 @@ import platform
 import time
 from contextlib import contextmanager
 
+import numpy as np
+
 
 class Phases:
     """Measures one phase after another on all ranks.
 
     grid: a ProcessGrid. meter: an EnergyMeter on every rank, or None on all of them. say: called with a line of text.
-    rows: for each phase, {"phase", "seconds", "joules"}; joules are those of all machines together, or None.
+    rows: for each phase, {"phase", "seconds", "joules"}: the seconds of the rank that takes the longest, and the joules of all
+    machines together, or None.
     """
 
     def __init__(self, grid, meter, say):
@@ -26,7 +29,8 @@ class Phases:
         """A `with` block around a phase. Collective at its end."""
         started, before = time.perf_counter(), self._joules()
         yield
-        seconds, after = time.perf_counter() - started, self._joules()
+        seconds = float(self.grid.max(np.array([time.perf_counter() - started]))[0])
+        after = self._joules()
         joules = None if self.reason else after - before
         self.rows.append({"phase": name, "seconds": seconds, "joules": joules})
         self.say(f"{name}: {seconds:.1f} s" + (f", {joules:.0f} J, {joules / seconds:.1f} W" if joules is not None else ""))

@@ -18,7 +18,7 @@ class EncodedReader:
     def __init__(self, net, encoder, reader):
         if net.output != encoder.output:
             raise ValueError("the outputs of the network must have the shape and the layout of those of the encoder")
-        self.encoder, self.reader = encoder, reader
+        self.net, self.encoder, self.reader = net, encoder, reader
         placer = Placer(net.grid, {}, encoder.output.sample_shape, net.splits, at=encoder.output.placements)
         for axis, placement in net.input.placements.items():
             placer.move(axis, placement, "encodings")

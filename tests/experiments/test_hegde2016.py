@@ -119,7 +119,7 @@ def small(monkeypatch):
         monkeypatch.setattr(hegde2016, name, values)
     monkeypatch.setattr(hegde2016, "ROUNDS", 2)
     monkeypatch.setattr(hegde2016, "cores", lambda: {0})
-    monkeypatch.setattr(hegde2016.device, "gpus", lambda: 0)
+    monkeypatch.setattr(hegde2016.device, "gpus", list)
 
 
 def test_a_small_measurement(small, tmp_path):
