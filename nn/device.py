@@ -28,7 +28,7 @@ class Cpu:
 
     library, is_cpu = np, True
 
-    def __init__(self, local_rank=0, tf32=False):
+    def __init__(self, number=0, tf32=False):
         if tf32:
             raise ValueError("--tf32 is for the products of a GPU: use --device gpu with it")
         np.setbufsize(BUFFER_SIZE)
@@ -59,14 +59,14 @@ class Gpu:
 
     is_cpu = False
 
-    def __init__(self, local_rank=0, tf32=False):
+    def __init__(self, number=0, tf32=False):
         os.environ["CUPY_TF32"] = str(int(tf32))  # CuPy reads it before the first matrix product
         try:
             import cupy
             import cupyx
 
             self.library, self._empty_pinned = cupy, cupyx.empty_pinned
-            self.number = local_rank % max(cupy.cuda.runtime.getDeviceCount(), 1)
+            self.number = number % max(cupy.cuda.runtime.getDeviceCount(), 1)
             cupy.cuda.Device(self.number).use()
             probe = cupy.ones((2, 2), np.float32)
             (probe @ probe).get()  # fails if the compiler or cuBLAS is missing, as in a CuPy without a toolkit
@@ -103,12 +103,12 @@ KINDS = {"cpu": Cpu, "gpu": Gpu}
 xp = ArrayLibrary()
 
 
-def use(name, local_rank=0, tf32=False):
+def use(name, number=0, tf32=False):
     """Choose the array library of this process.
 
-    name: "cpu", "gpu", or "auto" for a GPU if there is one and the CPU otherwise. local_rank: the number of this process
-    among the processes of its machine that use GPUs, to which they are assigned in turn. tf32: whether a GPU may round the
-    factors of float32 products to 10 bits of mantissa (TensorFloat-32).
+    name: "cpu", "gpu", or "auto" for a GPU if there is one and the CPU otherwise. number: which of the GPUs that this process
+    sees, from 0; numbers beyond the last GPU begin again with the first one. tf32: whether a GPU may round the factors of
+    float32 products to 10 bits of mantissa (TensorFloat-32).
     Raises ValueError if the name is unknown, if there is no GPU, or if CuPy or a library that it needs is missing.
     """
     global _device
@@ -117,7 +117,7 @@ def use(name, local_rank=0, tf32=False):
         tf32 = tf32 and name == "gpu"
     if name not in KINDS:
         raise ValueError(f"unknown device '{name}': use cpu, gpu or auto")
-    _device = KINDS[name](local_rank, tf32)
+    _device = KINDS[name](number, tf32)
     vars(xp).clear()
     vars(xp).update((name, value) for name, value in vars(_device.library).items() if not name.startswith("__"))
 

@@ -200,8 +200,8 @@ class Device:
 
     library, is_cpu, calls = library, False, Counter()
 
-    def __init__(self, local_rank=0, tf32=False):
-        self.local_rank, self.tf32 = local_rank, tf32
+    def __init__(self, number=0, tf32=False):
+        self.number, self.tf32 = number, tf32
         self.calls.clear()
 
     def empty(self, size, dtype):

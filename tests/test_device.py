@@ -75,7 +75,7 @@ def test_ranks_take_the_gpus_in_turn(monkeypatch, tf32):
     for name, module in (("cupy", cupy), ("cupyx", cupyx)):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("CUPY_TF32", "0")
-    device.use("gpu", local_rank=4, tf32=tf32)
+    device.use("gpu", number=4, tf32=tf32)
     cupy.cuda.Device.assert_called_once_with(1)
     cupy.cuda.Device().use.assert_called_once_with()
     assert os.environ["CUPY_TF32"] == str(int(tf32))
@@ -103,7 +103,7 @@ def test_every_rank_gets_a_device(comm):
     from parallel.grid.devices import use_device
 
     use_device(comm, "stand-in", tf32=True)
-    assert device._device.local_rank == comm.rank and device._device.tf32
+    assert device._device.number == comm.rank and device._device.tf32
     use_device(comm, "auto")
     assert device.describe() == ("cpu" if not device.gpus() else device.describe())
     for wrong in ("tpu", "cpu,tpu", "cpu,auto", "hybrid,cpu", "", "cpu,"):
@@ -120,7 +120,7 @@ def test_a_list_names_the_devices_by_rank(comm):
 
     use_device(comm, "stand-in,cpu", tf32=True)
     assert comm.allgather(device.describe()) == ["stand-in", "cpu", "stand-in"] and ranks_on_cpus(comm) == [1]
-    assert device.is_cpu() or (device._device.local_rank, device._device.tf32) == (comm.rank // 2, True)
+    assert device.is_cpu() or (device._device.number, device._device.tf32) == (comm.rank // 2, True)
     use_device(comm, "cpu")
     assert ranks_on_cpus(comm) == [0, 1, 2]
 
@@ -130,17 +130,18 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
     from parallel.grid.devices import use_device
 
     monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
-    cases = [  # (the GPUs that each rank sees, the ranks that get one)
-        ([["a", "b"]] * 3, [0, 1]),
-        ([["a"], ["b"], ["c"]], [0, 1, 2]),
-        ([["a"], ["a"], ["b"]], [0, 2]),
-        ([[], ["a"], ["a"]], [1]),
-        ([[], [], []], []),
+    cases = [  # (the GPUs that each rank sees, the number of the one among them that it gets)
+        ([["a", "b"]] * 3, [0, 1, None]),
+        ([["a"], ["b"], ["c"]], [0, 0, 0]),
+        ([["a"], ["a"], ["b"]], [0, None, 0]),
+        ([["b"], ["a", "b"], ["a", "b", "c"]], [0, 0, 2]),
+        ([[], ["a"], ["a"]], [None, 0, None]),
+        ([[], [], []], [None, None, None]),
     ]
-    for seen, served in cases:
+    for seen, numbers in cases:
         monkeypatch.setattr(device, "gpus", lambda seen=seen: seen[comm.rank])
         use_device(comm, "hybrid", tf32=True)
-        assert device.is_cpu() == (comm.rank not in served), seen
+        assert (None if device.is_cpu() else device._device.number) == numbers[comm.rank], seen
 
 
 @mpi(3)

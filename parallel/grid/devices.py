@@ -24,19 +24,20 @@ def use_device(comm, name, tf32=False):
     """
     names = _checked_names(name, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    if name == "auto":
-        own = "gpu" if comm.allreduce(bool(device.gpus()), MPI.LAND) else "cpu"
-    elif name == "hybrid":
-        own = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
+    if name == "hybrid":
+        number = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
+        own = "cpu" if number is None else "gpu"
     else:
+        if name == "auto":
+            names = ["gpu" if comm.allreduce(bool(device.gpus()), MPI.LAND) else "cpu"]
         own = names[comm.rank % len(names)]
-    local_rank = neighbours.allgather(own)[: neighbours.rank].count(own)
+        number = neighbours.allgather(own)[: neighbours.rank].count(own)
     neighbours.Free()
     problem = None
     try:
         if own == "gpu":
             is_cuda_aware()  # raises ValueError for a wrong setting now, rather than in the first collective
-        device.use(own, local_rank, tf32 and (own != "cpu" or name == "cpu"))
+        device.use(own, number or 0, tf32 and (own != "cpu" or name == "cpu"))
     except ValueError as error:
         problem = str(error)
     for found in filter(None, comm.allgather(problem)):
@@ -58,13 +59,13 @@ def _checked_names(name, ranks):
 
 
 def _with_one_gpu_each(seen):
-    """The device of each rank of a machine, "gpu" or "cpu". seen: for each rank, the GPUs that it sees."""
-    names, taken = [], set()
+    """For each rank of a machine, the number of its GPU among those that it sees, or None. seen: for each rank, these GPUs."""
+    numbers, taken = [], set()
     for gpus in seen:
         free = [gpu for gpu in gpus if gpu not in taken]
         taken.update(free[:1])
-        names.append("gpu" if free else "cpu")
-    return names
+        numbers.append(gpus.index(free[0]) if free else None)
+    return numbers
 
 
 def ranks_on_cpus(comm):
