@@ -100,8 +100,8 @@ class Side:
     def row(self, described, planned):
         """Predicted for a Machine, as a dict. planned: whether this is the planner's choice."""
         problem, ranks_per_node = self.problem, described.node["ranks"]
-        plan = ",".join(self.net.plan)
-        cost = Cost(problem.serial(), busiest(self.grid.sizes, ranks_per_node), plan, problem.batch_size, described)
+        grid, plan = busiest(self.grid.sizes, self.net.plan, ranks_per_node), ",".join(self.net.plan)
+        cost = Cost(problem.serial(), grid, plan, problem.batch_size, described)
         return {
             "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": self.grid.size,
             "grid": str(self.grid), "plan": self.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,

@@ -30,6 +30,7 @@ from parallel.grid.process_grid import parse_grid
 from parallel.performance import machine as machines
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import NoRoom, Planner
+from parallel.placement.plans import weighted, words_of
 
 AUTO = "auto"
 ALL_SCHEMES = (*SCHEMES, AUTO)
@@ -49,7 +50,8 @@ def cost(net, scheme, ranks, batch_size, machine, plan="fewest-bytes"):
     grid = grid_of(scheme, ranks)
     if grid is None or (scheme == "height" and not any(isinstance(layer, Conv2d) for layer in net.leaves())):
         return None  # without images to cut, height would be batch under another name
-    return grid, Cost(net, busiest(parse_grid(grid), machine.node["ranks"]), plan, batch_size, machine)
+    rank = busiest(parse_grid(grid), words_of(plan, weighted(net)), machine.node["ranks"])
+    return grid, Cost(net, rank, plan, batch_size, machine)
 
 
 def reports(settings, machine, shape=None, outputs=None, weak=False):

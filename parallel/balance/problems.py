@@ -15,7 +15,7 @@ from math import prod
 from nn.sequence import leaves
 from parallel.grid.grid_description import GridDescription
 from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.marques import HAND_OUT, MASTER, WORD, HandedConv2d
+from parallel.placement.marques import HAND_OUT, MARQUES, MASTER, HandedConv2d
 from parallel.placement.moves import Step
 from parallel.placement.partition import Partition, resized
 from parallel.placement.place_network import place, splits
@@ -110,11 +110,11 @@ class RankCosts:
         top, moves, found = {layer.name for layer in self.net.layers}, self._moves_behind(), []
         for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
             word = self.words[name]
-            if name not in top or CHOICES[word].weight != OUTPUTS or word == WORD and not self.layers[name].takes_images:
+            if name not in top or CHOICES[word].weight != OUTPUTS or word == MARQUES and not self.layers[name].takes_images:
                 continue  # of a plan with a master, the master alone computes a Linear layer
             taken = following if following in top and self.words[following] == "in" else None
             computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
-            if word == WORD:
+            if word == MARQUES:
                 sending = partial(self._handing, name)
             found.append(Problem(CHOSEN, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
         return found

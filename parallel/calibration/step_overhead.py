@@ -100,7 +100,7 @@ def fitted(passes, machine, ranks):
     passes: what `measured_steps` returned. machine: a Machine that predicts the rest of each step. ranks: of the job.
     """
     every, seconds = list(problems(ranks)), passes.min(axis=0)
-    costs = [Cost(make(), busiest(sizes, machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
+    costs = [Cost(make(), busiest(sizes, [PLAN], machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
     each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds
     missing = 1 - [cost.seconds for cost in costs] / seconds
     fits = [least_squares(columns, missing) for columns in ((each, collectives), (each, 0 * each), (0 * each, collectives))]

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from parallel.grid.grid_description import GridDescription
 from parallel.performance.workload import Workload
-from parallel.placement.marques import MASTER, WORD
+from parallel.placement.marques import MARQUES, MASTER
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, weighted
 
@@ -97,14 +97,15 @@ def local_shape(layout, batch_size, grid):
     return layout.of(batch_size).local_shape(grid.coordinates)
 
 
-def busiest(sizes, ranks_per_node=None, shares=None, plan=None):
+def busiest(sizes, words, ranks_per_node=None, shares=None):
     """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
 
     It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
     on both sides, because it exchanges two halos. With the plan "marques" it is the master, whatever its share.
+    words: the choices of the layers with weights, which `plans.words_of` finds in the text of a plan.
     """
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    if plan == WORD:
+    if MARQUES in words:
         place[CHOSEN] = MASTER
     return GridDescription(sizes, place, ranks_per_node)

@@ -58,7 +58,7 @@ class PlanSearch:
 
     def __init__(self, problem, sizes):
         self.problem, self.sizes = problem, sizes
-        self.grid = busiest(sizes, problem.machine.node["ranks"], problem.shares)
+        self.grid = busiest(sizes, (), problem.machine.node["ranks"], problem.shares)  # none of its plans has a master
         self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
         self.bound = self._rest(0) + self._sums_and_update()

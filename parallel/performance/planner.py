@@ -18,7 +18,7 @@ from parallel.performance.cost import Cost, busiest
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.place_network import checked
-from parallel.placement.plans import OUTPUTS
+from parallel.placement.plans import OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -154,9 +154,9 @@ class Planner:
 
     def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
-        words = self.plan or search.plan(price)
-        grid = busiest(search.sizes, self.machine.node["ranks"], self.shares, words)
-        return Cost(self.net, grid, words, self.batch_size, self.machine, self.shares)
+        plan = self.plan or search.plan(price)
+        grid = busiest(search.sizes, words_of(plan, self.layers), self.machine.node["ranks"], self.shares)
+        return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""

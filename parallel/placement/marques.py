@@ -30,7 +30,7 @@ from parallel.placement.placements import C, N, Shard
 from parallel.placement.redistribute import Redistribute
 
 MASTER = 0
-WORD = "marques"
+MARQUES = "marques"  # the word of a plan
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
 

@@ -6,9 +6,8 @@ from numbers import Real
 
 import numpy as np
 
-from nn.device import is_cpu
 from parallel.placement.layout import Layout
-from parallel.placement.marques import WORD
+from parallel.placement.marques import MARQUES
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, OUTPUTS, choices, feature_sizes, parse_plan, weighted
@@ -45,7 +44,7 @@ def place(net, grid, plan, shares=None, owners=None):
             raise ValueError(f"plan '{plan}': the axis {axis} splits the images already: leave {axis} out of one of the two")
     if "laugier" in words and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
         raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
-    if WORD in words:
+    if MARQUES in words:
         check_masters(plan, grid)
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), checked_owners(owners, layers, grid))
     input = placer.layout
@@ -58,8 +57,8 @@ def check_masters(plan, grid):
     """ValueError for a grid, or a device, on which there can be no masters and slaves."""
     if grid.sizes["height"] > 1:
         raise ValueError(f"plan '{plan}' has no rule for the axis height: use the axes batch and model")
-    if not is_cpu():
-        raise ValueError(f"plan '{plan}' sends arrays of the host only: use --device cpu, or another plan")
+    if not grid.on_cpus:
+        raise ValueError(f"plan '{plan}' sends arrays of the host only: use --device cpu for all ranks, or another plan")
 
 
 def splits(sizes, shares=None):

@@ -10,7 +10,7 @@ from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
-from parallel.placement.marques import MASTER, WORD, Idle, at_master, handed_convolution
+from parallel.placement.marques import MARQUES, MASTER, Idle, at_master, handed_convolution
 from parallel.placement.partition import EMPTY, Partition, size
 from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
 from parallel.placement.plans import CHOICES, OUTPUTS
@@ -30,7 +30,7 @@ class Placer:
 
     def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
         self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
-        self.with_masters = [axis for axis, found in choices.items() if WORD in found.values() and grid.sizes[axis] > 1]
+        self.with_masters = [axis for axis, found in choices.items() if MARQUES in found.values() and grid.sizes[axis] > 1]
         self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
         self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []

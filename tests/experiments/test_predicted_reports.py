@@ -41,7 +41,7 @@ def lines(path):
 def test_each_line_is_the_price_of_its_grid_and_plan(swept):
     net = published("mlp:16,16,relu", [4], 1)
     for line in lines(swept[0]):
-        cost = Cost(net, busiest(parse_grid(line["grid"]), 32), line["plan"], 100, CORI)
+        cost = Cost(net, busiest(parse_grid(line["grid"]), line["plan"].split(","), 32), line["plan"], 100, CORI)
         assert line["predicted"] is True and line["machine"] == "Cori Haswell" and line["threads"] == 1
         assert line["seconds_per_step"]["median"] == pytest.approx(cost.seconds, rel=1e-5)
         assert sum(line["parts"].values()) == pytest.approx(cost.seconds, rel=1e-5)
@@ -166,7 +166,7 @@ def test_a_thresholds_winner_is_the_cheapest_of_all_and_what_the_planner_takes(w
     net = laugier2018_predicted.network(width, "float32")
     point = thresholds.point(net, width, 8, batch_size, CORI)
     for scheme, grid in point.grids.items():
-        cost = Cost(net, busiest(parse_grid(grid), 32), point.plans[scheme], batch_size, CORI)
+        cost = Cost(net, busiest(parse_grid(grid), point.plans[scheme].split(","), 32), point.plans[scheme], batch_size, CORI)
         assert point.seconds[scheme] == pytest.approx(cost.seconds) and point.seconds[point.winner] <= cost.seconds
     chosen, _ = Planner(net, 8, batch_size, CORI).best()
     parallel = min(seconds for scheme, seconds in point.seconds.items() if scheme != "serial")
@@ -191,11 +191,11 @@ def test_the_smallest_batch_that_is_fast_enough_is_and_its_half_is_not():
     net = laugier2018_predicted.network(1024, "float64")
     batch_size, chosen, speedup = laugier2018_predicted.smallest_batch(net, CORI)
     assert speedup >= 20 and log2(batch_size) % 1 == 0
-    serial = Cost(net, busiest({}, 32), "out", batch_size, CORI).seconds
-    cost = Cost(net, busiest(chosen.sizes, 32), chosen.plan, batch_size, CORI)
+    serial = Cost(net, busiest({}, ["out"], 32), "out", batch_size, CORI).seconds
+    cost = Cost(net, busiest(chosen.sizes, chosen.plan.split(","), 32), chosen.plan, batch_size, CORI)
     assert serial / cost.seconds == pytest.approx(speedup) and cost.grid.size == 32
     half, _ = Planner(net, 32, batch_size // 2, CORI).best()
-    assert Cost(net, busiest({}, 32), "out", batch_size // 2, CORI).seconds / half.seconds < 20
+    assert Cost(net, busiest({}, ["out"], 32), "out", batch_size // 2, CORI).seconds / half.seconds < 20
     *_, little = laugier2018_predicted.smallest_batch(net, CORI, ranks=2)
     assert little < 20  # two ranks never are: the answer says so
 

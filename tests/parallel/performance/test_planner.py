@@ -34,7 +34,7 @@ def every_plan(net, ranks, batch_size, machine, words):
         for plan in product(*words):
             if any(axis in plan and size > 1 for axis, size in sizes.items()):
                 continue
-            yield Cost(net, busiest(sizes, machine.node["ranks"]), ",".join(plan), batch_size, machine)
+            yield Cost(net, busiest(sizes, plan, machine.node["ranks"]), ",".join(plan), batch_size, machine)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -64,7 +64,8 @@ def test_memory_is_respected(machine, ranks, batch_size):
     free, _ = Planner(net, ranks, batch_size, machine, grid=grid).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
-        Cost(net, busiest(grid, machine.node["ranks"]), ",".join(plan), batch_size, machine).memory for plan in product(*words)
+        Cost(net, busiest(grid, plan, machine.node["ranks"]), ",".join(plan), batch_size, machine).memory
+        for plan in product(*words)
     )
     assert least < free.cost.memory  # so that there is a choice
     chosen, _ = Planner(net, ranks, batch_size, machine, memory=least, grid=grid).best()

@@ -22,6 +22,7 @@ from nn import (
 )
 from nn.sequence import shapes
 from parallel import ProcessGrid, Trace, parallelize, train_step
+from parallel.grid.devices import use_device
 from parallel.grid.grid_description import GridDescription
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
@@ -30,6 +31,7 @@ from parallel.placement import volume
 from parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
 from parallel.placement.partition import Partition
 from parallel.placement.placements import C, N, Shard
+from parallel.placement.plans import weighted, words_of
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 
@@ -237,7 +239,7 @@ def test_a_simulated_step_takes_what_the_model_says(comm):
         for _ in range(2):
             start = virtual.time
             train_step(net, SoftmaxCrossEntropy(), optimizer, *block(net, x, y), 8)
-        cost = Cost(serial_net, busiest({"model": comm.size}, plan="marques"), "marques", 8, CORI)
+        cost = Cost(serial_net, busiest({"model": comm.size}, ["marques"]), "marques", 8, CORI)
         assert comm.bcast(virtual.time - start) == pytest.approx(cost.seconds, rel=0.02)
 
 
@@ -258,8 +260,10 @@ def test_a_trace_shows_what_is_handed_out_and_in(comm):
 
 
 def test_the_rank_with_the_most_work_is_the_master():
-    assert busiest({"model": 3}, shares={"model": (1, 2, 3)}).coordinates["model"] == 2
-    assert busiest({"model": 3}, shares={"model": (1, 2, 3)}, plan="marques").coordinates["model"] == MASTER
+    layers, shares = weighted(net_of(published)), {"model": (1, 2, 3)}
+    for plan in ("marques", "marques,marques,marques", "conv=marques,linear=marques"):
+        assert busiest({"model": 3}, words_of(plan, layers), shares=shares).coordinates["model"] == MASTER
+    assert busiest({"model": 3}, words_of("out", layers), shares=shares).coordinates["model"] == 2
 
 
 @mpi(2, 4)
@@ -269,3 +273,10 @@ def test_what_does_not_fit_is_refused(comm):
     for sizes, plan, words in cases:
         with ProcessGrid(comm, **sizes) as grid, pytest.raises(ValueError, match=words):
             parallelize(net_of(published), grid, plan)
+
+
+@mpi(2, 4)
+def test_ranks_on_other_devices_are_refused_by_all(comm):
+    use_device(comm, "stand-in,cpu")
+    with ProcessGrid(comm, model=comm.size) as grid, pytest.raises(ValueError, match="--device cpu for all ranks"):
+        parallelize(net_of(published), grid, "marques")
