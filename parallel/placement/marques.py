@@ -24,6 +24,7 @@ from nn.device import xp
 from nn.gemm import column_sums
 from nn.layer import Layer
 from nn.patches import add_bias
+from parallel.placement.layout import Layout
 from parallel.placement.moves import Move, place_of
 from parallel.placement.partition import EMPTY, Partition, Split, resized, size
 from parallel.placement.placements import C, N, Shard
@@ -254,3 +255,36 @@ def handed_convolution(block, group, columns, before, after, rows):
     yield ThroughMaster(group, Shard(C, columns), held, after, held, rows)
     if block.has_bias:
         yield AddBias(block.bias)
+
+
+# ----- placing layers on masters and slaves, for a Placer
+
+
+def place_at_masters(placer, layer):
+    """Place a Linear or Conv2d: the master holds the weights, and hands out the kernels of a Conv2d."""
+    (axis,) = placer.with_masters
+    grid = placer.grid
+    weight, bias = (Layout(p.shape, grid.sizes, held_by_masters(placer, p)) for p in (layer.weight, layer.bias))
+    (*_, rows, columns), (biases,) = (layout.block(grid.coordinates) for layout in (weight, bias))
+    block = layer.block(rows, columns, biases)
+    block.weight.layout, block.bias.layout = weight, bias
+    if layer.kind != "conv":
+        append_at_masters(placer, block, layer)
+        return
+    shares = placer.owners.get(layer.name) or placer.splits[axis].of_length(layer.outputs)
+    after = layer.output_shape(placer.shape)
+    for new in handed_convolution(block, grid.group(axis), shares, placer.shape, after, placer.rows_along(axis)):
+        placer.append(new, layer.name)
+
+
+def held_by_masters(placer, parameter):
+    """{axis: placement} of a parameter of which each master holds all, by its last dimension."""
+    length, sizes = parameter.shape[-1], placer.grid.sizes
+    return {axis: Shard(-1, Partition.at_rank(length, sizes[axis], MASTER)) for axis in placer.with_masters}
+
+
+def append_at_masters(placer, block, layer):
+    """Append a layer with parameters that runs on the masters alone, where there are any. block: what this rank holds of it."""
+    if any(placer.grid.coordinates[axis] != MASTER for axis in placer.with_masters):
+        block = Idle(block, placer.shape, layer.output_shape(placer.shape))
+    placer.append(block, layer.name)

@@ -6,11 +6,12 @@ from functools import lru_cache, partial
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
 from nn.activations import Activation
 from nn.pool import Pool2d
+from parallel.placement.autoencoder import place_autoencoder
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
-from parallel.placement.marques import MARQUES, MASTER, Idle, at_master, handed_convolution
+from parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
 from parallel.placement.partition import EMPTY, Partition, size
 from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
 from parallel.placement.plans import CHOICES, OUTPUTS
@@ -37,9 +38,9 @@ class Placer:
 
     def _start(self, axis):
         """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""
-        return self._wanted(axis, next(iter(self.choices[axis].values())), {})
+        return self.wanted(axis, next(iter(self.choices[axis].values())), {})
 
-    def _wanted(self, axis, choice, at):
+    def wanted(self, axis, choice, at):
         """The placement of the input along an axis that a choice requires.
 
         at: {axis: placement} now; if the axis shards the required dimension already, its Shard is kept, whatever its partition.
@@ -96,17 +97,16 @@ class Placer:
 
     def _append_move(self, axis, target, name, kind=Redistribute):
         outer = self.order[: self.order.index(axis)] if axis in self.order else self.order
-        rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
-        self._append(kind(self.grid.group(axis), self.at[axis], target, self.shape, rows), name)
+        self.append(kind(self.grid.group(axis), self.at[axis], target, self.shape, self.rows_along(axis)), name)
         self.at[axis] = target
         self.order = outer + ((axis,) if target.dim == N else ())
 
-    @staticmethod
-    def _rows_of_group(layout, axis, coordinates, batch_size):
-        """The slice of a global minibatch that the ranks along an axis hold together."""
-        return layout.of(batch_size).part(0, coordinates, inside=axis)
+    def rows_along(self, axis):
+        """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
+        return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
 
-    def _append(self, layer, name):
+    def append(self, layer, name):
+        """Append a layer of this rank. name: of the serial layer that it belongs to."""
         layer.give_name(name)
         self.layers.append(layer)
 
@@ -120,18 +120,18 @@ class Placer:
         """The axes along which one of these dimensions is sharded."""
         return [axis for axis, placement in self.at.items() if placement.dim in dims]
 
-    # ----- one method for each kind of layer
+    # ----- one method for each kind of layer that has no file of its own
 
     def weights(self, layer):
         """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
-        choices = {axis: self.choices[axis][layer] for axis in self.at}
         if self.with_masters:
-            return self._weights_at_master(layer)
+            return place_at_masters(self, layer)
+        choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
-            self.move(axis, self._wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
+            self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
         whole = [axis for axis, choice in choices.items() if choice == "laugier"]
         for axis in whole:
-            self._append(CopyThenReduce(self.grid.group(axis), self.shape), layer.name)
+            self.append(CopyThenReduce(self.grid.group(axis), self.shape), layer.name)
         block, outputs = self._block(layer, choices)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
@@ -139,41 +139,14 @@ class Placer:
             block.window, parts, halos = self._windowed(layer.window)
             outputs |= parts
             for halo in halos[:-1]:
-                self._append(halo, layer.name)
+                self.append(halo, layer.name)
             if halos:
                 block = HaloConv2d(block, halos[-1])
-        self._append(block, layer.name)
+        self.append(block, layer.name)
         for axis in whole:
-            self._append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
+            self.append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
             outputs[axis] = Replicate()
         self.at |= outputs
-
-    def _weights_at_master(self, layer):
-        """A Linear or Conv2d in the plan "marques": the master holds the weights, and hands out the kernels of a Conv2d."""
-        (axis,) = self.with_masters
-        weight, bias = (Layout(p.shape, self.grid.sizes, self._at_master(p)) for p in (layer.weight, layer.bias))
-        (*_, rows, columns), (biases,) = (layout.block(self.grid.coordinates) for layout in (weight, bias))
-        block = layer.block(rows, columns, biases)
-        block.weight.layout, block.bias.layout = weight, bias
-        if layer.kind != "conv":
-            self._append_at_master(block, layer)
-            return
-        shares = self.owners.get(layer.name) or self.splits[axis].of_length(layer.outputs)
-        rows = partial(self._rows_of_group, self.layout, axis, self.grid.coordinates)
-        after = layer.output_shape(self.shape)
-        for new in handed_convolution(block, self.grid.group(axis), shares, self.shape, after, rows):
-            self._append(new, layer.name)
-
-    def _at_master(self, parameter):
-        """{axis: placement} of a parameter of which each master holds all, by its last dimension."""
-        length = parameter.shape[-1]
-        return {axis: Shard(-1, Partition.at_rank(length, self.grid.sizes[axis], MASTER)) for axis in self.with_masters}
-
-    def _append_at_master(self, block, layer):
-        """Append a layer with parameters that runs on the masters alone. block: what this rank holds of it."""
-        if any(self.grid.coordinates[axis] != MASTER for axis in self.with_masters):
-            block = Idle(block, self.shape, layer.output_shape(self.shape))
-        self._append(block, layer.name)
 
     def _block(self, layer, choices):
         """(the block of a Linear or Conv2d that this rank holds, the placements of its output by axis).
@@ -199,30 +172,6 @@ class Placer:
         block = layer.block(rows, columns, biases)
         block.weight.layout, block.bias.layout = layouts
         return block, outputs
-
-    def autoencoder(self, layer):
-        """A TiedAutoencoder: where its hidden units are sharded, every rank computes a partial sum of the output.
-
-        The bias of the decoder must be added only once: the first rank that has any hidden units adds it.
-        """
-        choices = {axis: self.choices[axis][layer] for axis in self.at}
-        sharded, adding, outputs = {}, {}, {}
-        for axis, choice in choices.items():
-            self.move(axis, self._wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
-            outputs[axis] = self.at[axis]
-            if CHOICES[choice].weight is not None:
-                units, ranks = self.owners.get(layer.name) or self.splits[axis].of_length(layer.hidden), self.grid.sizes[axis]
-                first = next(rank for rank in range(ranks) if units.size(rank))
-                sharded[axis], outputs[axis] = Shard(-1, units), Partial()
-                adding[axis] = Shard(0, Partition.at_rank(layer.inputs, ranks, first))
-        placements = sharded, sharded, adding
-        layouts = [Layout(p.shape, self.grid.sizes, of) for p, of in zip(layer.parameters, placements, strict=True)]
-        (_, columns), _, (decoder_bias,) = (layout.block(self.grid.coordinates) for layout in layouts)
-        block = TiedAutoencoder(layer.inputs, layer.hidden, columns, decoder_bias)
-        for p, layout in zip(block.parameters, layouts, strict=True):
-            p.layout = layout
-        self._append(block, layer.name)
-        self.at |= outputs
 
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
@@ -257,14 +206,14 @@ class Placer:
         new = copy(layer)
         new.window, parts, halos = self._windowed(layer.window)
         for halo in halos:
-            self._append(halo, layer.name)
+            self.append(halo, layer.name)
         self.at |= parts
-        self._append(new, layer.name)
+        self.append(new, layer.name)
 
     def elementwise(self, layer):
         """An activation function: each rank applies it to its own elements."""
         self.whole_values(layer.name)
-        self._append(copy(layer), layer.name)
+        self.append(copy(layer), layer.name)
 
     def dropout(self, layer):
         """A Dropout: each rank draws its block of the mask that the serial layer draws."""
@@ -272,19 +221,19 @@ class Placer:
         new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
         new.shape, new.block = self.shape, layout.sample_block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
-        self._append(new, layer.name)
+        self.append(new, layer.name)
 
     def batch_norm(self, layer):
         """A BatchNorm: each rank holds its channels; statistics are summed over the axes that shard samples or pixels."""
         self.whole_values(layer.name)
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
-        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C} | self._at_master(layer.gamma)
-        layout = Layout((layer.channels,), self.grid.sizes, channels)
+        channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
+        layout = Layout((layer.channels,), self.grid.sizes, channels | held_by_masters(self, layer.gamma))
         (held,) = layout.block(self.grid.coordinates)
         new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum, held)
         for array in (*new.parameters, *new.buffers):
             array.layout = layout
-        self._append_at_master(new, layer)
+        append_at_masters(self, new, layer)
 
     def response_norm(self, layer):
         """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""
@@ -300,8 +249,8 @@ class Placer:
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
             halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(C, needed), self.shape)
             if halo.moves("forward"):
-                self._append(halo, layer.name)
-        self._append(new, layer.name)
+                self.append(halo, layer.name)
+        self.append(new, layer.name)
 
     def flatten(self, layer):
         """A Flatten: parts of images become shards of the samples; shards of channels become shards of the features."""
@@ -310,7 +259,7 @@ class Placer:
             return
         for axis in self._sharding(*PIXELS):
             self.move(axis, self.shard(axis, N), layer.name)
-        self._append(copy(layer), layer.name)
+        self.append(copy(layer), layer.name)
         pixels = self.shape[0] * self.shape[1]
         self.at |= {axis: Shard(C, p.partition.grouped(pixels)) for axis, p in self.at.items() if p.dim == C}
 
@@ -363,7 +312,7 @@ class Placer:
 PLACES = {
     Linear: Placer.weights,
     Conv2d: Placer.weights,
-    TiedAutoencoder: Placer.autoencoder,
+    TiedAutoencoder: place_autoencoder,
     Pool2d: Placer.pool,
     Dropout: Placer.dropout,
     BatchNorm: Placer.batch_norm,
@@ -373,6 +322,10 @@ PLACES = {
     Concat: Placer.concat,
     Activation: Placer.elementwise,
 }
+
+
+def _rows_of_group(layout, axis, coordinates, batch_size):
+    return layout.of(batch_size).part(0, coordinates, inside=axis)
 
 
 @lru_cache(maxsize=1024)

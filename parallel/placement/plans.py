@@ -1,24 +1,24 @@
 """Plans: for each layer with weights, how its weights and activations are placed along the model axis.
 
-| choice      | weight W (.., inputs, outputs) | input of the layer | output                |
-|-------------|--------------------------------|--------------------|-----------------------|
-| "out"       | `Shard(outputs)`               | `Replicate`        | `Shard(C)`            |
-| "in"        | `Shard(inputs)`                | `Shard(C)`         | `Partial`             |
-| "replicate" | `Replicate`                    | `Shard(N)`         | `Shard(N)`            |
-| "height"    | `Replicate`                    | `Shard(H)`         | `Shard(H)`            |
-| "width"     | `Replicate`                    | `Shard(W)`         | `Shard(W)`            |
-| "laugier"   | `Shard(outputs)`               | `Replicate`        | all-gathered at once  |
-| "marques"   | at the first rank              | at the first rank  | at the first rank     |
-| "hidden"    | `Shard(hidden units)`          | `Replicate`        | `Partial`             |
+| choice      | weight W (.., inputs, outputs) | input of the layer          | output                      |
+|-------------|--------------------------------|-----------------------------|-----------------------------|
+| "out"       | `Shard(outputs)`               | `Replicate`                 | `Shard(C)`                  |
+| "in"        | `Shard(inputs)`                | `Shard(C)`                  | `Partial`                   |
+| "replicate" | `Replicate`                    | `Shard(N)`                  | `Shard(N)`                  |
+| "height"    | `Replicate`                    | `Shard(H)`                  | `Shard(H)`                  |
+| "width"     | `Replicate`                    | `Shard(W)`                  | `Shard(W)`                  |
+| "laugier"   | `Shard(outputs)`               | `Replicate`                 | all-gathered at once        |
+| "marques"   | `Shard(outputs)`, handed out   | `Shard(N)`, all on one rank | `Shard(N)`, all on one rank |
+| "hidden"    | `Shard(hidden units)`          | `Replicate`                 | `Partial`                   |
 
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
 axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
 the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
 all-gathered to every rank, and backward slices the gradient of the output and all-reduces that of the input. It is here for
-comparison with the other plans. So is "marques", the algorithm of Marques 2016: the first rank holds everything, and hands out
-the input and the kernels of each convolution (`parallel/placement/marques.py`). "hidden" is for a TiedAutoencoder alone, whose
-hidden units are the columns of its weight: each rank computes some of them, and the part of the output that these add. It can
-only have this or "replicate".
+comparison with the other plans. So is "marques", the algorithm of Marques 2016 (`parallel/placement/marques.py`): the first
+rank holds all samples and weights, and hands out the input and the kernels of each convolution. "hidden" is for a
+TiedAutoencoder alone, whose hidden units are the columns of its weight: each rank computes some of them, and the part of the
+output that these add. It can only have this or "replicate".
 
 Along the axis `height`, convolutions always have "height", and Linear layers and autoencoders "replicate".
 """

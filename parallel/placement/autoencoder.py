@@ -1,0 +1,32 @@
+"""The placement of a TiedAutoencoder."""
+
+from nn import TiedAutoencoder
+from parallel.placement.layout import Layout
+from parallel.placement.partition import Partition
+from parallel.placement.placements import Partial, Shard
+from parallel.placement.plans import CHOICES
+
+
+def place_autoencoder(placer, layer):
+    """Place a TiedAutoencoder: where its hidden units are sharded, every rank computes a partial sum of the output.
+
+    The bias of the decoder must be added only once: the first rank that has any hidden units adds it.
+    """
+    sizes, coordinates = placer.grid.sizes, placer.grid.coordinates
+    choices = {axis: placer.choices[axis][layer] for axis in placer.at}
+    sharded, adding, outputs = {}, {}, {}
+    for axis, choice in choices.items():
+        placer.move(axis, placer.wanted(axis, choice, placer.at), layer.name, CHOICES[choice].move)
+        outputs[axis] = placer.at[axis]
+        if CHOICES[choice].weight is not None:
+            units = placer.owners.get(layer.name) or placer.splits[axis].of_length(layer.hidden)
+            first = next(rank for rank in range(sizes[axis]) if units.size(rank))
+            sharded[axis], outputs[axis] = Shard(-1, units), Partial()
+            adding[axis] = Shard(0, Partition.at_rank(layer.inputs, sizes[axis], first))
+    layouts = [Layout(p.shape, sizes, of) for p, of in zip(layer.parameters, (sharded, sharded, adding), strict=True)]
+    (_, columns), _, (decoder_bias,) = (layout.block(coordinates) for layout in layouts)
+    block = TiedAutoencoder(layer.inputs, layer.hidden, columns, decoder_bias)
+    for p, layout in zip(block.parameters, layouts, strict=True):
+        p.layout = layout
+    placer.append(block, layer.name)
+    placer.at |= outputs
