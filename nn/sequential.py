@@ -250,18 +250,21 @@ class Sequential(Observable):
         """The global array of a Parameter or Buffer; None on a rank that does not get it. Collective in a parallel network."""
         return parameter.value
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state, strict=True):
         """Set all parameters and buffers from a `state_dict`, of this library or PyTorch's: {name: host array of global shape}.
 
+        strict: as in PyTorch. If it is false, parameters that the state does not name keep their values, and entries of other
+        names are left out.
         Raises ValueError, which names the entry, if names or shapes differ; nothing is changed then.
         """
         self.allocate()
         pairs = {f"{layer.name}.{p.name}": p for layer, p in self.parameters + self.buffers}
         only_in_torch = ".num_batches_tracked"
         state = {name: value for name, value in state.items() if not name.endswith(only_in_torch)}
-        if pairs.keys() != state.keys():
+        if strict and pairs.keys() != state.keys():
             raise ValueError(f"state_dict: names differ: {sorted(pairs.keys() ^ state.keys())}")
         values = {}
+        pairs = {name: p for name, p in pairs.items() if name in state}
         for name, p in pairs.items():
             value = np.asarray(state[name])
             expected = tuple(p.shape[axis] for axis in p.torch_axes)

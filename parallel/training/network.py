@@ -217,16 +217,16 @@ class ParallelSequential(Sequential):
         """Called by the optimizer when it has written all slices: sends them to all ranks that hold them. Collective."""
         self.reduction.updated()
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state, strict=True):
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
 
         state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
-        the state of rank 0. ValueError, on all ranks, if rank 0 has none.
+        the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
         """
         if self.grid.comm.allreduce(state is None, MPI.LOR):
             state = self._of_first_rank(state)
         with self.exclusive():
-            super().load_state_dict(state)
+            super().load_state_dict(state, strict)
 
     def _of_first_rank(self, state):
         """Broadcast the state of rank 0: a dict of arrays. ValueError, on all ranks, if rank 0 has none. Collective."""

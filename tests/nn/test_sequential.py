@@ -63,6 +63,13 @@ def test_state_dict_has_pytorchs_names_and_shapes_and_loads():
     assert np.array_equal(params(other), params(net(seed=1)))
 
 
+def test_a_state_of_some_layers_leaves_the_others_as_they_are():
+    other, expected = net(seed=2), net(seed=2).state_dict()
+    other.load_state_dict({"2.bias": np.ones(3), "9.bias": np.ones(4)}, strict=False)
+    found = other.state_dict()
+    assert all(np.array_equal(found[name], np.ones(3) if name == "2.bias" else value) for name, value in expected.items())
+
+
 @pytest.mark.parametrize("change", [{"0.weight": np.zeros((5, 7))}, {"extra": np.zeros(1)}])
 def test_a_state_that_does_not_fit_changes_nothing(change):
     n = net()

@@ -111,6 +111,10 @@ def test_weights_move_in_and_out(comm):
             states = [one.state_dict(everywhere=True) for one in (net, fresh)]
             for name, value in trained.state_dict().items():
                 assert all(np.array_equal(state[name], value) for state in states)
+            part = {"0.bias": trained.state_dict()["0.bias"] + 1}
+            net.load_state_dict(part if comm.rank == 0 else None, strict=False)
+            for name, value in net.state_dict(everywhere=True).items():
+                assert np.array_equal(value, part.get(name, trained.state_dict()[name])), name
 
 
 @mpi(4)
