@@ -9,6 +9,7 @@ both to encode and, transposed, to decode. Every grid trains the same networks o
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -18,21 +19,25 @@ from datasets import hold_out
 from experiments.autoencoder import networks
 from experiments.autoencoder.largest_width import largest_width
 from experiments.autoencoder.phases import Phases
-from experiments.autoencoder.training import error_of, finetune, pretrain
+from experiments.autoencoder.training import check, error_of, finetune, pretrain
 from experiments.common import report
 from experiments.common.energy import EnergyMeter
 from experiments.common.options import (
+    SHARES_HELP,
     Parser,
     add_device,
     add_grid,
+    add_reduction,
     check_writable,
     number,
     process_grid_of,
+    reduction_of,
+    shares_of,
     user_input,
     whole,
     whole_list,
 )
-from parallel import parallelize, use_device
+from parallel import parallelize_unallocated, use_device
 from parallel.auto.this_machine import memory_of_machine
 from parallel.job.run import UserError, on_root, run
 
@@ -44,6 +49,10 @@ def options():
     add("--data-dir", metavar="DIR", help="see train --help")
     add("--widths", type=whole_list, default="500,250", metavar="W,W,..", help="units of the hidden layers")
     add_grid(parser)
+    add("--plan", help="placement of the weights along the axis model: fewest-bytes, replicate, or by kind of layer, such as "
+        "conv=out,linear=in,autoencoder=hidden (default: fewest-bytes)")  # fmt: skip
+    add("--shares", metavar="W,W,..", help=SHARES_HELP)
+    add_reduction(parser)
     add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
         "0: no pre-training")  # fmt: skip
     add("--epochs", type=whole(1), default=30, metavar="E", help="passes over the training data for fine-tuning")
@@ -83,6 +92,10 @@ def main():
     if args.largest_width:
         search(args, comm, widths, data.outputs, say)
         return
+    with user_input():
+        shares = shares_of(args.shares, grid.sizes) if args.shares else None
+        placed = partial(parallelize_unallocated, grid=grid, plan=args.plan, shares=shares, **reduction_of(args))
+        check(placed, widths, data.outputs, args)
 
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}: {len(train)} training samples, {held}{len(data.test)} to test")
@@ -94,17 +107,13 @@ def main():
     for position, hidden in enumerate(args.widths if args.pretrain_epochs else ()):
         told = Told(f"autoencoder {widths[position]}-{hidden}", "reconstruction error", phases, say)
         with phases.phase(f"pre-training {position + 1}"):
-            errors, learned = pretrain(grid, train, widths, position, state, args, told)
-        state |= learned
-        layers.append({"inputs": widths[position], "hidden": hidden, "reconstruction_error": errors})
+            plan, errors = pretrain(placed, train, widths, position, state, args, told)
+        layers.append({"inputs": widths[position], "hidden": hidden, "plan": plan, "reconstruction_error": errors})
 
     # ----- fine-tuning from what was learned, with softmax and cross-entropy
-    net = parallelize(networks.classifier(widths, data.outputs, args.seed, args.dtype), grid)
-    if args.pretrain_epochs:
-        first = net.state_dict()
-        net.load_state_dict(first and first | state)
     with phases.phase("fine-tuning"):
-        losses = finetune(net, train, args, Told("fine-tuning", "loss", phases, say))
+        told = Told("fine-tuning", "loss", phases, say)
+        net, losses = finetune(placed, train, widths, data.outputs, state, args, told)
     validation_error = error_of(net, held_out, args.batch_size) if held_out else None
     test_error = error_of(net, data.test, args.batch_size)
     if held_out:
@@ -114,7 +123,7 @@ def main():
     # ----- results
     memory = int(grid.max(np.array([report.peak_memory()]))[0])
     say(f"peak memory of a rank {memory / 2**20:.0f} MiB")
-    digest = report.digest(net.global_parameters())
+    digest, devices = report.digest(net.global_parameters()), report.devices(grid)
     result = {
         "program": "autoencoder",
         "settings": vars(args),
@@ -123,6 +132,8 @@ def main():
         "P": grid.size,
         "grid": str(grid),
         "plan": net.plan,
+        "reduction": str(net.reduction),
+        "device": devices,
         "training_samples": len(train),
         "versions": report.versions(),
         "layers": layers,
@@ -176,7 +187,8 @@ def search(args, comm, widths, classes, say):
     if nbytes > memory_of_machine():
         raise UserError(f"--largest-width {args.largest_width:g}: the machine has {memory_of_machine() / 2**30:.1f} GiB")
     settings = {"inputs": widths[0], "widths": widths[2:], "classes": classes}
-    settings |= {"batch_size": args.batch_size, "momentum": args.momentum, "dtype": args.dtype}
+    settings |= {name: getattr(args, name) for name in ("batch_size", "momentum", "dtype", "corruption")}
+    settings["pretrain_epochs"] = min(args.pretrain_epochs, 1)
     width = largest_width(nbytes, settings, say)
     weights = networks.classifier([widths[0], width, *widths[2:]], classes, args.seed, args.dtype).size
     say(f"the largest first hidden layer in {args.largest_width:g} GiB has {width} units: {weights} weights in the classifier")

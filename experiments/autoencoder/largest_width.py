@@ -1,17 +1,22 @@
 """The largest first hidden layer with which a stacked autoencoder can be trained in a given memory (Marques 2016, table III).
 
-Nothing is estimated: a process under this limit trains each autoencoder and the classifier for two steps, or fails to.
+Nothing is estimated: a process under this limit trains each autoencoder and the classifier for two steps, or fails to
+(`two_steps.py`).
 """
 
 import json
+import re
+import signal
 import subprocess
 import sys
 
-from experiments.autoencoder.two_steps import NO_MEMORY
 from parallel.job.run import UserError
 
 STEP = 50  # widths are multiples of this number, as in the paper
-PROCESS = "from experiments.autoencoder.two_steps import main; main()"
+TIMEOUT = 1800  # seconds
+# What Python, the loader of libraries and OpenBLAS say last where there is too little memory.
+NO_MEMORY = "MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
+PROCESS = "-m", "experiments.autoencoder.two_steps"
 
 
 def largest_width(nbytes, settings, say):
@@ -41,14 +46,18 @@ def largest_width(nbytes, settings, say):
 def fits(width, nbytes, settings):
     """Whether a process that may have `nbytes` bytes of memory of its own can train with this first hidden width.
 
-    UserError if it fails for another reason than memory.
+    UserError if it fails for another reason than memory, or does not end.
     """
     settings = json.dumps({"nbytes": nbytes, "width": width, **settings})
-    finished = subprocess.run([sys.executable, "-c", PROCESS, settings], capture_output=True, text=True)
+    try:
+        finished = subprocess.run(
+            [sys.executable, *PROCESS, settings], capture_output=True, text=True, errors="replace", timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"two steps with a first hidden layer of {width} did not end within {TIMEOUT} seconds") from None
     if finished.returncode == 0:
         return True
-    # A library that gets no memory may end the process by a signal.
-    if finished.returncode == NO_MEMORY or finished.returncode < 0 or "memory" in finished.stderr.lower():
+    last = (finished.stderr.strip().splitlines() or [f"status {finished.returncode}, no message"])[-1].removeprefix("[rank 0] ")
+    if finished.returncode == -signal.SIGKILL or re.search(NO_MEMORY, last):
         return False
-    last = (finished.stderr.strip().splitlines() or ["no message"])[-1]
-    raise UserError(f"the steps with a first hidden layer of {width} fail: {last}")
+    raise UserError(f"two steps with a first hidden layer of {width} fail: {last}")

@@ -1,4 +1,11 @@
-"""The training of a stacked autoencoder on a grid: pre-training of one autoencoder, and fine-tuning of the whole network."""
+"""The training of a stacked autoencoder on a grid: pre-training of one autoencoder, and fine-tuning of the whole network.
+
+placed: a function that places a serial network on the grid and returns a ParallelSequential without memory, such as
+`partial(parallelize_unallocated, grid=grid)`. state: what the encoders have learned, {name: array} on rank 0, empty elsewhere.
+settings: the options of the program. after_epoch: a function that is called after each epoch with its number and mean loss.
+"""
+
+import gc
 
 import numpy as np
 
@@ -6,44 +13,63 @@ from datasets.views import Reconstruction
 from experiments.autoencoder import networks
 from nn import MSE, SGD, SoftmaxCrossEntropy
 from nn.schedules import cosine
-from parallel import READERS, evaluate, parallelize, train_step
+from parallel import READERS, evaluate, train_step
 from parallel.training import minibatch_indices, steps_per_epoch
 from parallel.training.encoded_reader import EncodedReader
 from parallel.training.steps import check_finite
 
-TESTED_AT_ONCE = 1000  # samples in a forward pass of a test, unless the minibatch is larger
 
-
-def pretrain(grid, part, widths, position, state, settings, after_epoch):
-    """Train the autoencoder of the hidden layer at a position: (its reconstruction errors, what its encoder has learned).
-
-    part: the training samples. state: on rank 0 what the encoders in front of it have learned. after_epoch: a function that is
-    called after each epoch. The errors are the means of (y - x)^2 over the minibatches of each epoch, over samples and inputs,
-    of the network as it was before each step. The rest is {name: array} on rank 0 and empty elsewhere. Collective.
-    """
+def check(placed, widths, classes, settings):
+    """ValueError unless every network of the training fits the grid, the plan and the shares. Takes no memory. Collective."""
     seed, dtype = settings.seed, settings.dtype
-    net = parallelize(networks.autoencoder(widths, position, seed, dtype, settings.corruption), grid)
+    for position in range(len(widths) - 1) if settings.pretrain_epochs else ():
+        net = placed(networks.autoencoder(widths, position, seed, dtype))
+        if position:
+            EncodedReader(net, placed(networks.encoder(widths, position, seed, dtype)), None)
+    placed(networks.classifier(widths, classes, seed, dtype))
+
+
+def pretrain(placed, part, widths, position, state, settings, after_epoch):
+    """Train the autoencoder of the hidden layer at a position, and add what its encoder has learned to `state`. Collective.
+
+    part: the training samples. Returns (the plan of the autoencoder, its reconstruction errors): the means of (y - x)^2 over
+    the minibatches of each epoch, over samples and inputs, of the network as it was before each step.
+    """
+    gc.collect()  # networks are in cycles of references, so that the last one may still be in memory
+    seed, dtype = settings.seed, settings.dtype
+    net = placed(networks.autoencoder(widths, position, seed, dtype, settings.corruption))
     if position:
-        encoder = parallelize(networks.encoder(widths, position, seed, dtype), grid)
+        encoder = placed(networks.encoder(widths, position, seed, dtype))
         encoder.load_state_dict(state or None)
         reader = EncodedReader(net, encoder, READERS["each"](encoder, part))
     else:
         reader = READERS["each"](net, Reconstruction(part))
     # The loss is a mean over the inputs, while the learning rate is that of half of their sum.
     lr = settings.pretrain_lr * widths[position] / 2
-    losses = train(net, reader, MSE(), lr, len(part), settings.pretrain_epochs, settings, after_epoch)
+    errors = train(net, reader, MSE(), lr, len(part), settings.pretrain_epochs, settings, after_epoch)
     learned = net.state_dict()
-    return losses, networks.encoder_state(learned, position) if learned else {}
+    if learned:
+        state |= networks.encoder_state(learned, position)
+    return net.plan, errors
 
 
-def finetune(net, part, settings, after_epoch):
-    """Train the classifier on labelled samples; returns the mean losses of the epochs. Collective."""
+def finetune(placed, part, widths, classes, state, settings, after_epoch):
+    """Train the classifier on labelled samples; returns (the network, the mean losses of the epochs). Collective.
+
+    It starts from what the encoders have learned, and empties `state`, so that its memory can be used.
+    """
+    gc.collect()
+    net = placed(networks.classifier(widths, classes, settings.seed, settings.dtype))
+    if settings.pretrain_epochs:
+        net.load_state_dict(state or None, strict=False)  # the last layer has learned nothing yet
+        state.clear()
     reader = READERS["each"](net, part)
-    return train(net, reader, SoftmaxCrossEntropy(), settings.lr, len(part), settings.epochs, settings, after_epoch)
+    return net, train(net, reader, SoftmaxCrossEntropy(), settings.lr, len(part), settings.epochs, settings, after_epoch)
 
 
 def train(net, reader, loss, lr, samples, epochs, settings, after_epoch):
     """Train a network for some epochs; returns the mean loss of each. The learning rate falls from lr to 0. Collective."""
+    net.allocate()
     per_epoch, means = steps_per_epoch(samples, settings.batch_size), []
     optimizer = SGD(net, cosine(lr, epochs * per_epoch), settings.momentum)
     for epoch in range(epochs):
@@ -58,6 +84,9 @@ def train(net, reader, loss, lr, samples, epochs, settings, after_epoch):
 
 
 def error_of(net, part, batch_size):
-    """The share of samples, in percent, that the classifier puts into a wrong class. Collective."""
-    tested = evaluate(net, part, "cross-entropy", READERS["each"](net, part), max(batch_size, TESTED_AT_ONCE))
+    """The share of samples, in percent, that the classifier puts into a wrong class. Collective.
+
+    batch_size: the samples in a forward pass. One as in training needs no further memory.
+    """
+    tested = evaluate(net, part, "cross-entropy", READERS["each"](net, part), batch_size)
     return round(100 - tested["accuracy"], 6)  # without the rounding of the difference

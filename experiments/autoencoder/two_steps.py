@@ -1,16 +1,25 @@
-"""What a process of `largest_width.py` does: train every network of a stacked autoencoder for two steps on made-up samples."""
+"""What a process of `largest_width.py` does: train every network of a stacked autoencoder for two steps on made-up samples.
+
+It calls what the program calls, on a grid of one rank, so that what fits here fits there.
+"""
 
 import json
 import resource
 import sys
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
+from mpi4py import MPI
 
-from experiments.autoencoder import networks
-from nn import MSE, SGD, SoftmaxCrossEntropy
+from datasets import Part
+from experiments.autoencoder.training import error_of, finetune, pretrain
+from experiments.common import report
+from parallel import ProcessGrid, parallelize_unallocated
+from parallel.job.run import run
 
-NO_MEMORY = 3  # the exit status if there is too little memory
-STEPS = 2  # in the second step everything that the first one has allocated is there
+STEPS = 2  # of each training: the second one still holds everything that the first one has allocated
+RATE = 1e-6  # a learning rate with which no network diverges, however wide it is
 
 
 def main():
@@ -18,30 +27,36 @@ def main():
     settings = json.loads(sys.argv[1])
     nbytes = settings.pop("nbytes")
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # all private memory that can be written, on Linux
-    try:
-        train(**settings)
-    except (MemoryError, ImportError):  # NumPy loads some of its libraries when they are needed
-        sys.exit(NO_MEMORY)
+    train(**settings)
 
 
-def train(inputs, width, widths, classes, batch_size, momentum, dtype):
-    """inputs, width, widths, classes: the units of the input, of the first hidden layer, of the others, and of the output."""
-    widths = [inputs, width, *widths]
-    samples = np.random.default_rng(0).random((batch_size, inputs)).astype(dtype)
-    for position in range(len(widths) - 1):
-        pretrain(widths, position, samples, momentum, dtype)
-    labels = np.arange(batch_size) % classes
-    steps(networks.classifier(widths, classes, 0, dtype), samples, labels, SoftmaxCrossEntropy(), momentum)
+def train(inputs, width, widths, classes, **settings):
+    """Pre-train, fine-tune and test. MemoryError if the memory is too small.
+
+    inputs, width, widths, classes: the units of the input, of the first hidden layer, of the others, and of the output.
+    settings: those options of the program that change how much memory it needs.
+    """
+    settings, widths = SimpleNamespace(**settings, seed=0, epochs=1, pretrain_lr=RATE, lr=RATE), [inputs, width, *widths]
+    part, state = made_up(inputs, classes, settings), {}
+    with ProcessGrid(MPI.COMM_WORLD) as grid:
+        placed = partial(parallelize_unallocated, grid=grid)
+        for position in range(len(widths) - 1) if settings.pretrain_epochs else ():
+            pretrain(placed, part, widths, position, state, settings, say_nothing)
+        net, _ = finetune(placed, part, widths, classes, state, settings, say_nothing)
+        error_of(net, part, settings.batch_size)
+        report.digest(net.global_parameters())
 
 
-def pretrain(widths, position, samples, momentum, dtype):
-    """Train one autoencoder on what the encoders in front of it say of the samples. Afterwards all memory is free again."""
-    encoder = networks.encoder(widths, position, 0, dtype)  # kept until the end, as in training
-    x = encoder.predict(samples) if position else samples
-    steps(networks.autoencoder(widths, position, 0, dtype), x, x, MSE(), momentum)
+def made_up(inputs, classes, settings):
+    """As many images and labels as these steps need."""
+    samples = STEPS * settings.batch_size
+    images = np.random.default_rng(0).integers(0, 256, (samples, inputs), np.uint8)
+    return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
 
 
-def steps(net, x, y, loss, momentum):
-    optimizer = SGD(net, 0.01, momentum)
-    for _ in range(STEPS):
-        net.learn(x, y, loss, optimizer)
+def say_nothing(epoch, value):
+    """What is called after an epoch."""
+
+
+if __name__ == "__main__":
+    run(main)

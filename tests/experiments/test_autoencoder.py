@@ -64,27 +64,28 @@ def test_the_energy_is_measured_or_it_is_said_why_not(alone):
     assert (f"energy is not measured: {reason}" if reason else " J, ") in printed
 
 
-@pytest.mark.parametrize("grid", ["batch=2", "model=2", "batch=2,model=2", "model=3"])
-def test_every_grid_trains_the_same_networks(grid, alone, data, tmp_path):
+@pytest.mark.parametrize(
+    ("grid", "options"),
+    [
+        ("batch=2", ["--reduction", "overlap:8"]),
+        ("model=2", []),
+        ("batch=2,model=2", ["--shares", "batch=3:1,model=1:2", "--plan", "conv=out,linear=in,autoencoder=replicate"]),
+        ("model=3", ["--shares", "3,0,1"]),
+    ],
+)
+def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_path):
     expected, path = alone[0], tmp_path / "report.json"
-    arguments = [
-        "-m",
-        "experiments.autoencoder",
-        "--data-dir",
-        str(data),
-        *map(str, SMALL),
-        "--grid",
-        grid,
-        "--report",
-        str(path),
-    ]
-    finished = mpiexec(prod(parse_grid(grid).values()), arguments, 120)
+    arguments = ["-m", "experiments.autoencoder", "--data-dir", data, *SMALL, "--grid", grid, *options, "--report", path]
+    finished = mpiexec(prod(parse_grid(grid).values()), [*map(str, arguments)], 120)
     assert finished.status == 0, finished.stderr
     found = json.loads(path.read_text())
     for layer, same in zip(found["layers"], expected["layers"], strict=True):
         assert layer["reconstruction_error"] == pytest.approx(same["reconstruction_error"], rel=1e-10)
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-9)
     assert (found["test_error"], found["validation_error"]) == (expected["test_error"], expected["validation_error"])
+    choice = "replicate" if "--plan" in options else "hidden"
+    assert [layer["plan"] for layer in found["layers"]] == [[choice], [choice]] and len(found["plan"]) == 3
+    assert found["device"] == ["cpu"] * found["P"]
 
 
 def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
@@ -103,6 +104,9 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
         (["--widths", "5,x"], "whole number"),
         (["--batch-size", 251], "larger than the data: 250 training samples"),
         (["--grid", "model=2"], "has 2 places but there are 1 ranks"),
+        (["--plan", "hidden"], "has no hidden units"),
+        (["--shares", "2,1"], "is for one axis, but 0 have several ranks"),
+        (["--reduction", "slow"], "there is no reduction 'slow'"),
         (["--validation", 0.0001], "would be 0 of them"),
         (["--report", "/proc/no/r.json"], "can not write"),
         (["--largest-width", 1e6], "the machine has"),
@@ -118,7 +122,8 @@ def test_bad_input_is_named_in_one_line(arguments, message, data):
 
 # ----- the largest width
 
-SETTINGS = {"inputs": 20, "widths": [7], "classes": 3, "batch_size": 5, "momentum": 0.9, "dtype": "float32"}
+SETTINGS = {"inputs": 20, "widths": [7], "classes": 3, "batch_size": 5, "momentum": 0.9, "dtype": "float32", "corruption": 0.2,
+            "pretrain_epochs": 1}  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 100])
@@ -139,6 +144,31 @@ def test_a_process_under_a_limit_trains_or_has_too_little_memory():
     assert not fits(4 * 10**6, 2**29, SETTINGS)  # its parameters alone need 860 MB
     with pytest.raises(UserError, match="fail: .*whole number"):
         fits(50, 2**30, SETTINGS | {"widths": [-1]})
+
+
+MAPPING = "ImportError('libopenblas.so: failed to map segment from shared object')"
+
+
+@pytest.mark.parametrize("code", ["raise MemoryError", f"raise {MAPPING}", "import os; os.kill(os.getpid(), 9)"])
+def test_a_process_that_gets_no_memory_does_not_fit(code, monkeypatch):
+    monkeypatch.setattr(largest_width, "PROCESS", ("-c", code))
+    assert not fits(50, 2**30, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("raise ValueError('of the memory there is enough')", "fail: ValueError: of the memory there is enough"),
+        ("import nothing_of_this_name", "fail: ModuleNotFoundError: .*nothing_of_this_name"),
+        ("import os; os.kill(os.getpid(), 11)", "fail: status -11, no message"),
+        ("import time; time.sleep(60)", "did not end within 1 seconds"),
+    ],
+)
+def test_other_failures_are_shown(code, message, monkeypatch):
+    monkeypatch.setattr(largest_width, "PROCESS", ("-c", code))
+    monkeypatch.setattr(largest_width, "TIMEOUT", 1)
+    with pytest.raises(UserError, match=message):
+        fits(50, 2**30, SETTINGS)
 
 
 def test_the_largest_width_is_said_with_its_weights(data, tmp_path):

@@ -10,6 +10,7 @@ from datasets.views import Reconstruction
 from nn import Linear, Sequential, Sigmoid, TiedAutoencoder
 from nn.device import to_host
 from parallel import READERS, ProcessGrid, parallelize
+from parallel.training import MicroBatchReader
 from parallel.training.encoded_reader import EncodedReader
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
@@ -41,6 +42,8 @@ def test_each_rank_gets_its_block(comm):
                 expected = encoder().predict(part.inputs(indices, everything))
                 assert np.allclose(x, expected[net.input_block(len(indices))], rtol=1e-12), (sizes, plans)
                 assert np.allclose(y, expected[net.output_rows(len(indices))], rtol=1e-12), (sizes, plans)
+            parts = [samples for *_, samples in MicroBatchReader(reader).parts(np.arange(13), 3)]
+            assert sum(parts) == 13 and len(parts) == 3
             other = parallelize(Sequential([Linear(7, 4)]), grid)
             with pytest.raises(ValueError, match="must have the shape and the layout of those of the encoder"):
                 EncodedReader(net, other, READERS["each"](other, part))
