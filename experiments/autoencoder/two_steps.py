@@ -19,13 +19,14 @@ from parallel import ProcessGrid, parallelize_unallocated
 from parallel.job.run import run
 
 STEPS = 2  # of each training: the second one still holds everything that the first one has allocated
+RESERVE = 4 * 2**20  # bytes that the program may need besides, such as for its report and the order of the samples
 RATE = 1e-6  # a learning rate with which no network diverges, however wide it is
 
 
 def main():
     """The one argument of the process is JSON: the bytes of memory that it may have, and the arguments of `train`."""
     settings = json.loads(sys.argv[1])
-    nbytes = settings.pop("nbytes")
+    nbytes = max(settings.pop("nbytes") - RESERVE, 0)
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))  # all private memory that can be written, on Linux
     train(**settings)
 
