@@ -90,7 +90,11 @@ SMALL = {
     ".venv/bin/python -m experiments.launch 2 experiments.train --net mlp:512,512,relu --grid batch=2 --rebalance 10 "
     "--handicap 1=3@40": Small("--steps 4 --rebalance 2 --handicap 1=3@1"),
     ".venv/bin/python -m experiments.launch 2 experiments.unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json --figure results/unequal.png": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
+    "--handicap 1=2 --out results/unequal.json --figure results/unequal.png": Small(
+        "--net lenet5 --batch-size 8 --rounds 1 --steps 1"
+    ),
+    ".venv/bin/python -m experiments.launch 2 experiments.unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
+    "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
     ".venv/bin/python -m experiments.launch 32 experiments.train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
     "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
