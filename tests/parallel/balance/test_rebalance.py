@@ -13,7 +13,7 @@ from parallel.performance.simulation import VirtualTime
 from parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.balance.test_choose import MACHINE, images
-from tests.parallel.equality import assert_same, block, serial
+from tests.parallel.equality import assert_same, block, on_cpus, serial
 
 STEPS, INTERVAL, BATCH = 12, 3, 17
 
@@ -74,7 +74,7 @@ def test_uneven_shares_at_the_start_two_axes_and_a_rank_without_a_share(comm):
         ({"model": 4}, "fewest-bytes", {"model": (3, 0, 1.5, 1)}),
         ({"batch": 2, "model": 2}, "out", {"batch": (2, 1), "model": (3, 2)}),
         ({"batch": 4}, "out", {"batch": (0, 1, 1, 1)}),
-        ({"model": 4}, "marques", {"model": (1, 1, 1, 1)}),
+        *[({"model": 4}, "marques", {"model": (1, 1, 1, 1)})] * on_cpus(comm),
     ]:
         with ProcessGrid(comm, **sizes) as grid:
             found, log = run(grid, plan, [1.0, 1.0, 8.0, 1.0], 0, shares=shares)
@@ -94,7 +94,8 @@ def test_a_move_that_comes_too_late_is_not_made(comm):
 @mpi(3)
 def test_equal_ranks_look_equally_slow_with_every_plan(comm):
     """Also where a master computes layers alone, in branches, and where the axis shares samples."""
-    for plan in ("out", "marques", "fewest-bytes", "conv=out,linear=replicate", "conv=in,linear=out"):
+    plans = ["out", "fewest-bytes", "conv=out,linear=replicate", "conv=in,linear=out", *["marques"] * on_cpus(comm)]
+    for plan in plans:
         with ProcessGrid(comm, model=3) as grid:
             _, log = run(grid, plan, [1.0] * 3, 0)
         for entry in log:
