@@ -17,18 +17,17 @@ The share that is hidden is
 Between ranks on the same node nothing is hidden, because the cores that would have to move the data are busy with backward.
 """
 
-import json
 import os
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
+from experiments.common.kept_results import earlier_results, of_other_problems
 from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_problem, check_writable, user_input, whole
+from experiments.common.options import Parser, add_problem, user_input, whole
 from nn import LOSSES, SGD, network_names
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.job.launch import LINK
@@ -116,7 +115,7 @@ def main():
         raise UserError("there is nothing to hide on 1 rank: start at least 2")
     if not args.reduction.startswith("overlap"):
         raise UserError(f"--reduction must be overlap or overlap:KIB, not '{args.reduction}'")
-    before = on_root(comm, lambda: earlier(args.out)) if args.out else None
+    before = on_root(comm, lambda: earlier_results(args.out, PROBLEM, "overlap")) if args.out else None
     with user_input():
         plain, overlap = (Side(args, comm, reduction) for reduction in ("plain", args.reduction))
     rounds = []
@@ -135,23 +134,9 @@ def main():
     if comm.rank == 0:
         print(table(results))
     if args.out:
-        on_root(comm, lambda: report.write_json(args.out, others(before, results) + [results]))
+        on_root(comm, lambda: report.write_json(args.out, of_other_problems(before, results, PROBLEM) + [results]))
     plain.grid.free()
     overlap.grid.free()
-
-
-def earlier(path):
-    """The results in a file, if there is one. ValueError if it holds anything else, OSError if it can not be written."""
-    check_writable(path)
-    found = json.loads(Path(path).read_text()) if Path(path).exists() else []
-    if not isinstance(found, list) or any(not isinstance(r, dict) or not set(PROBLEM) <= r.keys() for r in found):
-        raise ValueError(f"{path} holds no results of overlap: give another name")
-    return found
-
-
-def others(before, results):
-    """The earlier results of other problems."""
-    return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ while it runs (`parallel/balance/rebalance.py`). The seconds of every step are r
 with those of the network that had the shares by function from the start.
 """
 
-import json
 import time
 from pathlib import Path
 from statistics import median
@@ -23,6 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
+from experiments.common.kept_results import earlier_results, of_other_problems
 from experiments.common.made_up_data import minibatch
 from experiments.common.markdown import lines
 from experiments.common.options import Parser, add_grid, add_problem, check_writable, process_grid_of, user_input, whole
@@ -126,7 +126,7 @@ def main():
     comm = MPI.COMM_WORLD
     if comm.size == 1:
         raise UserError("one rank shares nothing: start at least 2")
-    before = on_root(comm, lambda: earlier(args.out)) if args.out else None
+    before = on_root(comm, lambda: earlier_results(args.out, (*PROBLEM, "ratios"), "unequal")) if args.out else None
     if args.figure:
         on_root(comm, lambda: check_writable(args.figure))
     with user_input():
@@ -157,7 +157,7 @@ def main():
     if comm.rank == 0:
         print("\n".join([*results["lines"], "", text(results)]))
     if args.out:
-        on_root(comm, lambda: write(args.out, other_problems(before, results) + [results]))
+        on_root(comm, lambda: write(args.out, of_other_problems(before, results, PROBLEM) + [results]))
     if args.figure:
         on_root(comm, lambda: draw(results, args.figure))
     grid.free()
@@ -195,20 +195,6 @@ def markdown(everything):
         for results in everything
     ]  # fmt: skip
     return f"# Ranks of unequal speed\n\nMeasured on {measured_on(everything[-1]['versions'])}.\n\n{lines(rows)}\n"
-
-
-def earlier(path):
-    """The results in a file, if there is one. ValueError if it holds anything else, OSError if it can not be written."""
-    check_writable(path)
-    found = json.loads(Path(path).read_text()) if Path(path).exists() else []
-    if not isinstance(found, list) or any(not isinstance(r, dict) or not {*PROBLEM, "ratios"} <= r.keys() for r in found):
-        raise ValueError(f"{path} holds no results of unequal: give another name")
-    return found
-
-
-def other_problems(before, results):
-    """The earlier results of other problems."""
-    return [r for r in before if any(r[name] != results[name] for name in PROBLEM)]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,24 @@
+"""Files of results to which a program adds those of one problem after another."""
+
+import json
+from pathlib import Path
+
+from experiments.common.options import check_writable
+
+
+def earlier_results(path, entries, program):
+    """The results in a file, a list of dicts; an empty list if there is no file.
+
+    entries: what each of them must have. program: the name of the one that writes the file. ValueError if it holds anything
+    else, OSError if it can not be written.
+    """
+    check_writable(path)
+    found = json.loads(Path(path).read_text()) if Path(path).exists() else []
+    if not isinstance(found, list) or any(not isinstance(r, dict) or not set(entries) <= r.keys() for r in found):
+        raise ValueError(f"{path} holds no results of {program}: give another name")
+    return found
+
+
+def of_other_problems(before, results, problem):
+    """The earlier results that differ from `results` in one of the entries that name the problem."""
+    return [r for r in before if any(r[name] != results[name] for name in problem)]
