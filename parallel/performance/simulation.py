@@ -128,10 +128,12 @@ class VirtualTime(Observer):
 
         begun: when this rank arrived at it. sent: bytes that this rank sends.
         """
-        latest, most = np.array([begun]), np.array([sent], np.float64)
+        latest, whole = np.array([begun, sent], np.float64), np.array([sent], np.float64)
         group.comm.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
-        group.comm.Allreduce(MPI.IN_PLACE, most, MPI.SUM if COLLECTIVES[kind].through_first else MPI.MAX)
-        begun, sent = float(latest[0]), float(most[0])
+        begun, sent = latest.tolist()
+        if COLLECTIVES[kind].through_first:  # one rank sends or receives what all of them do
+            group.comm.Allreduce(MPI.IN_PLACE, whole, MPI.SUM)
+            sent = float(whole[0])
         return begun + self.machine.collective_seconds(kind, self._ranks(group), self.net.grid.size, sent)
 
     def _ranks(self, group):
