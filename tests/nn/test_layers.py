@@ -31,11 +31,14 @@ def difference(function, array, index, step=1e-6):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_gradients_equal_finite_differences(layers):
-    context = Context()
-    net = Sequential(layers(), seed=1, dtype=np.float64)
     rng = np.random.default_rng(0)
-    x = to_device(rng.standard_normal((6, 7)))
-    weights = to_device(rng.standard_normal(net.forward(x).shape))  # of the sum that is differentiated
+    net, x = Sequential(layers(), seed=1, dtype=np.float64), to_device(rng.standard_normal((6, 7)))
+    assert_gradients_equal_finite_differences(net, x, to_device(rng.standard_normal(net.forward(x).shape)))
+
+
+def assert_gradients_equal_finite_differences(net, x, weights):
+    """Both gradients of the sum of the outputs of a network for x. weights: those of the sum, in the shape of the outputs."""
+    context = Context()
     value = lambda: float((net.forward(x, context) * weights).sum())  # noqa: E731
     value()
     dx = to_host(net.backward(weights.copy(), context, input_gradient=True)).copy()

@@ -5,7 +5,7 @@ import pytest
 
 from nn import MSE, SGD, Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
 from nn.device import to_device, to_host, xp
-from tests.nn.test_layers import difference
+from tests.nn.test_layers import assert_gradients_equal_finite_differences
 
 LAYERS = [
     lambda: [TiedAutoencoder(7, 4)],
@@ -20,17 +20,9 @@ def values(shape, seed=0):
 
 @pytest.mark.parametrize("layers", LAYERS)
 def test_gradients_equal_finite_differences(layers):
-    net, context, x = Sequential(layers(), seed=1, dtype=np.float64), Context(), to_device(values((6, 7)))
+    net, x = Sequential(layers(), seed=1, dtype=np.float64), to_device(values((6, 7)))
     net.params[:] += to_device(0.1 * values(net.params.size, 1))  # so that the decoder's bias is not 0
-    weights = to_device(values(net.forward(x).shape, 2))  # of the sum that is differentiated
-    value = lambda: float((net.forward(x, context) * weights).sum())  # noqa: E731
-    value()
-    dx = to_host(net.backward(weights.copy(), context, input_gradient=True)).copy()
-    grads = to_host(net.grads).copy()
-    for index in np.ndindex(x.shape):
-        assert difference(value, x, index) == pytest.approx(dx[index], abs=1e-7)
-    for i in range(net.params.size):
-        assert difference(value, net.params, i) == pytest.approx(grads[i], abs=1e-7)
+    assert_gradients_equal_finite_differences(net, x, to_device(values(net.forward(x).shape, 2)))
 
 
 @pytest.mark.parametrize("layers", LAYERS)
