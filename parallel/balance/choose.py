@@ -14,7 +14,7 @@ import numpy as np
 
 from parallel.balance.exact import fastest_shares
 from parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
-from parallel.balance.problems import ORDER, RankCosts, of_sizes
+from parallel.balance.problems import ORDER, RankCosts
 from parallel.grid.process_grid import places
 from parallel.performance.machine import Machine
 from parallel.placement.partition import Partition
@@ -55,7 +55,7 @@ class Chosen:
         return NOUNS.get(self.axis) or f"outputs of layer {self.name}"
 
     def at(self, seconds, shares):
-        """For each rank its number of `seconds`, (ranks, total + 1), with its share."""
+        """The entries of `seconds`, (ranks, total + 1), for the shares of the ranks: one for each rank of the grid."""
         return seconds[np.arange(len(seconds)), np.asarray(shares)[self.coordinates]]
 
     def slowest(self, shares):
@@ -92,7 +92,7 @@ class Balance:
         """(shares, owners) for `parallelize` by one of the rules. What is no Problem is shared evenly or by the speeds."""
         shares = {} if rule == "even" else dict(self.speeds)
         shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != CHOSEN}
-        return shares, {one.name: of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == CHOSEN}
+        return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == CHOSEN}
 
     @property
     def shares(self):
@@ -110,8 +110,7 @@ class Balance:
         factor = 1.0
         for group in self._by_axis():
             now, then = (sum(one.at(one.computing, of[one.name]) for one in group) for of in (shares, self.given))
-            seconds = now * factor
-            factor = factor * np.divide(now, then, out=np.ones(len(now)), where=then > 0)
+            seconds, factor = now * factor, factor * change(now, then)
         return seconds
 
     def seconds(self, shares):
@@ -131,7 +130,7 @@ class Balance:
                 chosen.append(replace(one, function=fastest_shares(of_axis(seconds, one.coordinates))))
             now = sum(one.at(one.computing, one.function) for one in chosen[-len(group) :])
             then = sum(one.at(one.computing, self.given[one.name]) for one in slower)
-            factor = factor * np.divide(now, then, out=np.ones(len(now)), where=then > 0)
+            factor = factor * change(now, then)
         speeds = {}
         for axis, before in self.speeds.items():
             now = np.array(before) / of_axis(slowness[:, None], self.coordinates[axis])[:, 0]
@@ -197,13 +196,18 @@ def balance(costs, gather, agree):
         for problems in zip(*(one.problems(axis) for one in costs), strict=True):
             chosen.append(solution(problems, coordinates, gather, agree))
             if axis == CHOSEN:
-                owners[chosen[-1].name] = of_sizes(chosen[-1].function)
+                owners[chosen[-1].name] = Partition.of_sizes(chosen[-1].function)
             else:
                 shares[axis] = tuple(chosen[-1].function)
         for one in costs:
             one.give(shares, owners)
     given = {one.name: one.function for one in chosen}
     return Balance(costs[0].machine, chosen, given, speeds, all_coordinates)
+
+
+def change(now, then):
+    """The ratio of what ranks compute now and what they computed then, elementwise; 1 where they computed nothing."""
+    return np.divide(now, then, out=np.ones(len(now)), where=then > 0)
 
 
 def of_axis(rows, coordinates):

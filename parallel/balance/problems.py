@@ -28,7 +28,9 @@ ORDER = CHOSEN, "batch", "height"  # of the axes: along each of them the shares 
 
 @dataclass(frozen=True)
 class Problem:
-    """axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
+    """What the ranks of one axis share, and what a share costs.
+
+    axis: whose ranks share. name: of the layer whose outputs are shared; else that of the axis. total: how many kernels,
     neurons, samples or rows there are. layers: the names of the layers with weights that compute with a share.
 
     computing, sending: functions of a share, from 0 to `total`: the seconds that the rank computes in these layers in a
@@ -66,15 +68,15 @@ class RankCosts:
         self.give({}, {})
 
     def give(self, shares, owners):
-        """Take these shares, which are those of `parallelize`, for the Problems that are asked for from now on."""
+        """Place the network with these shares and owners (see `parallelize`); `problems` then takes them as given."""
         grid = self.grid
         self.placed = place(self.net, grid, self.plan, shares, owners)
         self.words = dict(zip(self.layers, self.placed.plan, strict=True))
         held = [leaf for leaf in leaves(self.placed.layers) if leaf.name in self.layers and leaf.parameters]
         self.blocks = {leaf.name: held_weight(leaf).block_shape[-2:] for leaf in reversed(held)}  # a bias may follow as a layer
-        parts = {axis: splits(grid.sizes, shares)[axis].of_length(self.total(axis)) for axis in ("batch", "height")}
-        self.samples = parts["batch"].size(grid.coordinates["batch"])
-        self.rows = parts["height"].size(grid.coordinates["height"]) / max(1, self.total("height"))
+        divided = splits(grid.sizes, shares)
+        own = lambda axis: divided[axis].of_length(self.total(axis)).size(grid.coordinates[axis])  # noqa: E731
+        self.samples, self.rows = own("batch"), own("height") / max(1, self.total("height"))
 
     def total(self, axis):
         """How many samples or rows the ranks of the axis batch or height share."""
@@ -190,10 +192,4 @@ def move_in(layer):
 def with_share(total, ranks, rank, share):
     """The Partition of `total` indices in which a rank has `share` of them, and the others have the rest evenly."""
     rest = Partition.even(total - share, max(1, ranks - 1)).sizes
-    return of_sizes([*rest[:rank], share, *rest[rank:]][:ranks])
-
-
-def of_sizes(sizes):
-    """The Partition into consecutive parts of these sizes."""
-    stops = [sum(sizes[: rank + 1]) for rank in range(len(sizes))]
-    return Partition.of(sum(sizes), tuple(slice(stop - n, stop) for stop, n in zip(stops, sizes)))
+    return Partition.of_sizes([*rest[:rank], share, *rest[rank:]][:ranks])

@@ -17,8 +17,8 @@ EMPTY = slice(0, 0)
 class Partition:
     """A value that says for a dimension of `length` indices which of them each of `ranks` ranks holds.
 
-    It is made by `even`, `weighted`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It answers for
-    any rank, without communication, and equal partitions compare equal however they were made.
+    It is made by `even`, `weighted`, `of_sizes`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It
+    answers for any rank, without communication, and equal partitions compare equal however they were made.
     """
 
     length: int
@@ -129,7 +129,12 @@ class Partition:
         by_remainder = sorted(range(len(weights)), key=lambda rank: (sizes[rank] - exact[rank], rank))
         for rank in by_remainder[: length - sum(sizes)]:
             sizes[rank] += 1
-        return Partition.of(length, tuple(slice(stop - n, stop) for stop, n in zip(accumulate(sizes), sizes)))
+        return Partition.of_sizes(sizes)
+
+    @staticmethod
+    def of_sizes(sizes):
+        """Consecutive parts of these sizes, one for each rank."""
+        return Partition.of(sum(sizes), tuple(slice(stop - n, stop) for stop, n in zip(accumulate(sizes), sizes)))
 
     @staticmethod
     def owned(owners, ranks):
