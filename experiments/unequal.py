@@ -190,7 +190,7 @@ def markdown(everything):
             "network": results["net"], "batch": results["batch_size"], "grid": results["grid"], "handicap": results["handicap"],
             **{f"{name} (ms)": seconds * 1e3 for name, seconds in results["median"].items()},
             **{name: f"{r['median']:.2f} ({r['min']:.2f}-{r['max']:.2f})" for name, r in results["ratios"].items()},
-            f"speed {WITHIN} steps after a slowdown": f"{results['recovered']['median']:.0%}",
+            f"speed {WITHIN} steps after a slowdown": "{median:.0%} ({min:.0%}-{max:.0%})".format(**results["recovered"]),
         }
         for results in everything
     ]  # fmt: skip
