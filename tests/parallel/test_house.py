@@ -18,6 +18,7 @@ FOLDERS = (
     "training",
     "observe",
     "performance",
+    "partitioning",
     "sync",
     "placement",
     "grid",
