@@ -141,6 +141,15 @@ class Layer:
         """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape
 
+    def inputs_of(self, columns):
+        """The inputs that some outputs of a layer with weights are computed from, all of them unless its weights are sparse.
+
+        columns: the outputs, a slice or an increasing index array; of a TiedAutoencoder the hidden units. Returns a slice or an
+        increasing index array, `slice(0, 0)` where there are no outputs. Both count in the whole layer, also that of a block.
+        """
+        some = columns.stop > columns.start if isinstance(columns, slice) else len(columns)
+        return slice(0, self.inputs if some else 0)
+
     @property
     def description(self):
         """The layer in a few words, for messages and tables: its `repr`, or only its type if it has branches."""

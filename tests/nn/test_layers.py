@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Context, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from nn import MSE, SGD, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
 from nn.device import to_device, to_host, xp
 from nn.layer import Layer
 
@@ -113,6 +113,14 @@ def test_dropout_keeps_the_mean_and_follows_the_step():
 def test_bad_sizes_are_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         bad()
+
+
+@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(slice(0, 2), slice(1, 3), slice(1, 3))])
+def test_outputs_of_a_dense_layer_need_all_inputs(layer):
+    for columns in (slice(2, 3), np.array([0, 4])):
+        assert layer.inputs_of(columns) == slice(0, 7)
+    for columns in (slice(2, 2), np.array([], int)):
+        assert layer.inputs_of(columns) == slice(0, 0)
 
 
 def test_base_layer_is_abstract():
