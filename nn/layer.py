@@ -20,6 +20,8 @@ class Parameter:
     bound: initial values are drawn uniformly from [-bound, bound) by global index. If it is None, all values start as `fill`.
     torch_axes: the permutation of the axes that gives PyTorch's layout.
     layout: how the array is placed on a process grid; None in a serial network. See `parallel/placement/layout.py`.
+    stored_shape: the shape under which a `state_dict` stores the array, before its axes are permuted: another one than `shape`
+    only if `shape` combines some of the dimensions.
     """
 
     layout = None
@@ -29,6 +31,10 @@ class Parameter:
         self.index = tuple(index or (slice(0, n) for n in shape))
         self.torch_axes = torch_axes or tuple(range(len(shape)))
         self.value = self.grad = None
+
+    @property
+    def stored_shape(self):
+        return self.shape
 
     @property
     def block_shape(self):

@@ -243,8 +243,9 @@ class Sequential(Observable):
         self.allocate()
         for layer, p in self.parameters + self.buffers:
             whole = self.global_value(p, everywhere)
-            array = whole if whole is None else np.array(to_host(whole).transpose(p.torch_axes), order="C")
-            yield f"{layer.name}.{p.name}", array
+            if whole is not None:
+                whole = np.array(to_host(whole).reshape(p.stored_shape).transpose(p.torch_axes), order="C")
+            yield f"{layer.name}.{p.name}", whole
 
     def global_value(self, parameter, everywhere=False):
         """The global array of a Parameter or Buffer; None on a rank that does not get it. Collective in a parallel network."""
@@ -267,10 +268,10 @@ class Sequential(Observable):
         pairs = {name: p for name, p in pairs.items() if name in state}
         for name, p in pairs.items():
             value = np.asarray(state[name])
-            expected = tuple(p.shape[axis] for axis in p.torch_axes)
+            expected = tuple(p.stored_shape[axis] for axis in p.torch_axes)
             if value.shape != expected:
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
-            values[name] = value.transpose(np.argsort(p.torch_axes))
+            values[name] = value.transpose(np.argsort(p.torch_axes)).reshape(p.shape)
         for name, p in pairs.items():
             p.value[...] = to_device(take(values[name], p.index))
 

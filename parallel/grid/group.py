@@ -5,6 +5,7 @@ They send buffers, never pickles. Every call is counted in the tally of the grid
 """
 
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from mpi4py import MPI
@@ -127,13 +128,13 @@ class Group:
         outgoing, incoming: a host array for each rank; those at this rank's own position are not used, and for empty ones there
         is no message. kind: the name under which the call is counted.
         """
-        sent = sum(array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank)
+        messages = [array.nbytes for rank, array in enumerate(outgoing) if rank != self.rank and array.size]
         tag = self.next_tag()
 
         def steps():
             yield self.point_to_point(outgoing, incoming, tag)
 
-        return Transfer(self, layer, kind, sent, steps())
+        return Transfer(self, layer, kind, sum(messages), steps(), len(messages))
 
     def point_to_point(self, outgoing, incoming, tag):
         """Post the messages of `start_point_to_point` without counting them; return an object with Test and Wait.
@@ -182,16 +183,19 @@ class Group:
     def start_exchange(self, blocks, counts, out, out_counts, layer):
         """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer.
 
-        It is counted as "exchange".
+        There is one message from each rank to each other rank for which its count is not 0, and a rank waits for those alone
+        that send it something. A rank's counts of its own must be 0. It is counted as "exchange".
         """
+        tag = self.next_tag()
 
         def steps():
             stage = Staging()
             received = stage.incoming(out)
-            yield self.comm.Ialltoallv([stage.outgoing(blocks), counts], [received, out_counts])
+            yield self.point_to_point(pieces(stage.outgoing(blocks), counts), pieces(received, out_counts), tag)
             stage.arrived(received, out)
 
-        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, counts[self.rank]), steps())
+        messages = sum(count > 0 for count in counts)
+        return Transfer(self, layer, "exchange", self.bytes_of("exchange", blocks, 0), steps(), messages)
 
     def broadcast(self, array, layer):
         """Copy `array` of rank 0 into `array` of every rank."""
@@ -236,3 +240,8 @@ class Group:
             return float(array[0])
 
         return finish
+
+
+def pieces(flat, counts):
+    """Views of consecutive blocks of a flat array, which have these numbers of elements."""
+    return [flat[stop - count : stop] for stop, count in zip(accumulate(counts), counts)]

@@ -11,11 +11,15 @@ from parallel.grid.clock import WallClock
 
 @dataclass
 class Record:
-    """What one entry of a tally has counted: calls, bytes sent by this rank, and seconds that this rank spent in the calls."""
+    """What one entry of a tally has counted: calls, bytes sent by this rank, and seconds that this rank spent in the calls.
+
+    messages: those that this rank sent from point to point; the messages within MPI's collectives are not known.
+    """
 
     calls: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    messages: int = 0
 
 
 class Tally(Observable):
@@ -30,12 +34,12 @@ class Tally(Observable):
         self.records = defaultdict(Record)
 
     @contextmanager
-    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True):
+    def measure(self, group, layer, kind, bytes_sent, calls=1, blocks=True, messages=0):
         """A `with` block around one collective, or around one call that advances a collective that does not block.
 
         group: the Group that communicates. layer, kind: the entry of `records`. bytes_sent: by this rank.
         calls: 1 for the call that runs or begins a collective, 0 for a later call that tests it or waits for it.
-        blocks: whether the collective is complete when the block ends.
+        blocks: whether the collective is complete when the block ends. messages: see `Record`.
         The device is synchronised first: otherwise the end of its earlier computations would be counted as communication.
         """
         device.synchronise()
@@ -48,6 +52,7 @@ class Tally(Observable):
         record.calls += calls
         record.bytes += int(bytes_sent)
         record.seconds += stop - start
+        record.messages += messages
         self._report_call(calls, group, layer, kind, bytes_sent, start, stop)
 
     def _report_call(self, calls, *call):

@@ -9,18 +9,19 @@ class Transfer:
     """A non-blocking collective of one or several rounds, from its beginning until it is complete.
 
     group, layer, kind: whose it is and how it is counted. steps: a generator of MPI requests, one a round; it is resumed when
-    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together.
+    the request that it yielded last is complete. bytes_sent: what this rank sends in all rounds together. messages: how many
+    it sends from point to point.
     started, stopped: when it began and, once it is complete, when it was found complete; seconds of the tally's clock.
 
     An MPI library may move data only while one of its functions runs, so `test` should be called now and then. The seconds
     spent in the calls count as communication; the time under way is reported to the tally's observer.
     """
 
-    def __init__(self, group, layer, kind, bytes_sent, steps):
+    def __init__(self, group, layer, kind, bytes_sent, steps, messages=0):
         self.group, self.layer, self.kind, self.bytes_sent, self.steps = group, layer, kind, bytes_sent, steps
         self.clock = group.tally.clock
         self.started = self.clock.now()
-        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False):
+        with group.tally.measure(group, layer, kind, bytes_sent, blocks=False, messages=messages):
             self._go_on()
 
     @property

@@ -25,6 +25,7 @@ from parallel.grid.process_grid import AXES
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.marques import AddBias, HandedConv2d, Idle
+from parallel.placement.paired_layer import PairedLayer
 from parallel.placement.partition import size
 from parallel.placement.redistribute import Redistribute
 
@@ -324,6 +325,18 @@ class Workload:
         self.convolution(layer.conv)
         self.moved("backward", layer.kernels, held, "gradients")
 
+    def paired(self, layer):
+        """A PairedLayer: the products of its rectangles, zeros included, and copies of their kernels and of parts of arrays."""
+        before = self.shape
+        for product in layer.products:
+            block = product.block
+            self.shape = *before[:-1], block.weight.block_shape[-2]
+            self.convolution(block) if block.kind == "conv" else self.linear(block)
+            copied = block.weight.size + (0 if layer.is_one else prod(before) + prod(self.shape))
+            self.pack("forward", copied, self.shape[-1])
+            self.pack("gradients", copied, self.shape[-1])
+        self.shape = before[0], *layer.after[:-1], layer.made
+
     def add_bias(self, layer):
         self.both("add", prod(self.shape))
 
@@ -347,6 +360,7 @@ RULES = {
     HaloConv2d: Workload.halo_convolution,
     GatheredLinear: Workload.gathered,
     HandedConv2d: Workload.handed_convolution,
+    PairedLayer: Workload.paired,
     AddBias: Workload.add_bias,
     Idle: Workload.idle,
 }

@@ -41,9 +41,9 @@ class Layout:
         for axis, placement in self.placements.items():
             if axis == inside:
                 break
-            if placement.dim is not None and placement.dim % len(self.shape) == dim:
-                part = placement.partition_of(size(held)).part(coordinates[axis])
-                held = within(held, part)
+            split = placement.split_of(dim, len(self.shape))
+            if split is not None:
+                held = within(held, split.of_length(size(held)).part(coordinates[axis]))
         return held
 
     def block(self, coordinates):

@@ -37,7 +37,7 @@ KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
 def at_master(ranks):
     """The Split of a dimension that the master holds whole."""
-    return Split(ranks, tuple(float(rank == MASTER) for rank in range(ranks)))
+    return Split.at_rank(ranks, MASTER)
 
 
 @dataclass(frozen=True)

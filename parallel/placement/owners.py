@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parallel.placement.partition import Partition
+
 
 @dataclass(frozen=True, eq=False)
 class Owners:
@@ -26,6 +28,7 @@ class Owners:
     outputs: dict
     pairs: dict = field(default_factory=dict)
     loss: int = 0
+    _partitions: dict = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self):
         for kind in ("outputs", "pairs"):
@@ -42,3 +45,9 @@ class Owners:
                 raise ValueError(f"owners: the pairs of layer {name} must be one row an input, with one rank for each output")
         if not 0 <= self.loss < self.ranks:
             raise ValueError(f"owners: the loss is at rank {self.loss}, of {self.ranks}")
+
+    def partition(self, name):
+        """The Partition of the outputs of a layer."""
+        if name not in self._partitions:
+            self._partitions[name] = Partition.owned(self.outputs[name], self.ranks)
+        return self._partitions[name]

@@ -246,6 +246,11 @@ class Split:
                 raise ValueError(f"{len(self.weights)} weights for {self.ranks} ranks: give one for each rank")
             Partition.weighted(0, self.weights)  # refuses weights that are none
 
+    @staticmethod
+    def at_rank(ranks, rank):
+        """One rank gets all indices, the others none."""
+        return Split(ranks, tuple(float(other == rank) for other in range(ranks)))
+
     def of_length(self, length):
         """The Partition of so many indices."""
         return Partition.even(length, self.ranks) if self.weights is None else Partition.weighted(length, self.weights)
@@ -279,6 +284,13 @@ def common(a, b):
         start, stop = max(a.start, b.start), min(a.stop, b.stop)
         return slice(start, stop) if stop > start else EMPTY
     return _normal(np.intersect1d(indices(a), indices(b), assume_unique=True))
+
+
+def union(parts):
+    """The indices that any of several parts holds."""
+    if not any(map(size, parts)):
+        return EMPTY
+    return _normal(np.unique(np.concatenate([indices(part) for part in parts])))
 
 
 def positions(part, held):

@@ -6,11 +6,13 @@ from numbers import Real
 
 import numpy as np
 
+from parallel.placement.hypergraph import checked_pieces
 from parallel.placement.layout import Layout
 from parallel.placement.marques import MARQUES
+from parallel.placement.owners import Owners
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, FIXED, OUTPUTS, choices, feature_sizes, parse_plan, weighted
+from parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -46,7 +48,13 @@ def place(net, grid, plan, shares=None, owners=None):
         raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
     if MARQUES in words:
         check_masters(plan, grid)
-    placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), checked_owners(owners, layers, grid))
+    pieces = None
+    if HYPERGRAPH in words and grid.sizes[CHOSEN] > 1:
+        pieces, owners = checked_pieces(owners, layers, grid), None
+    if isinstance(owners, Owners):
+        raise ValueError(f"owners: an Owners is for the plan {HYPERGRAPH}, not for '{plan}'")
+    owners = checked_owners(owners, layers, grid)
+    placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
     input = placer.layout
     placer.place(net.layers)
     placer.finish()

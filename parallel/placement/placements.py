@@ -6,6 +6,8 @@
 | `Replicate`             | every rank of the axis holds the whole array                     | `Partial`               |
 | `Partial`               | the ranks of the axis hold partial sums, which add up to the array | `Replicate`           |
 
+The parameters of a layer have one more, `Tile`: the ranks hold rectangles of a weight.
+
 The adjoint is the placement of the array's gradient. If every rank holds a copy, each rank computes a partial sum of the
 gradient, and these must be added. If every rank holds a partial sum, the gradient of each partial sum is the gradient of the
 whole sum. Where the parts of a Shard overlap, as with a halo, the gradients of an element that several ranks hold are partial
@@ -38,8 +40,30 @@ class Shard:
         """The Partition of the dimension. samples: of the minibatch, which is the length of the dimension where that is N."""
         return self.partition.of_length(samples)
 
+    def split_of(self, dim, dims):
+        """The Partition or Split of dimension `dim`, counted from 0, of an array with `dims` of them; None if it is whole."""
+        return self.partition if self.dim % dims == dim else None
+
     def __str__(self):
         return f"Shard(dim={self.dim})"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Of a weight: each rank holds a rectangle, its part of the inputs and of the outputs, which are the last two dimensions.
+
+    The rectangles do not overlap, but their sides may. What no rectangle covers is zero.
+    """
+
+    inputs: Partition
+    outputs: Partition
+    dim = -1
+
+    def split_of(self, dim, dims):
+        return {dims - 2: self.inputs, dims - 1: self.outputs}.get(dim)
+
+    def __str__(self):
+        return "Tile"
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,9 @@ class Replicate:
     """Every rank holds the whole array."""
 
     dim = None  # no dimension is sharded
+
+    def split_of(self, dim, dims):
+        return None
 
     @property
     def adjoint(self):
@@ -61,6 +88,9 @@ class Partial:
     """Every rank holds an array of the full shape; the global array is the sum of them."""
 
     dim = None
+
+    def split_of(self, dim, dims):
+        return None
 
     @property
     def adjoint(self):

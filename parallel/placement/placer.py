@@ -9,12 +9,13 @@ from nn.pool import Pool2d
 from parallel.placement.autoencoder import place_autoencoder
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
+from parallel.placement.hypergraph import Keep, bring_to_loss, place_pieces, side_by_side, starts_of_branches
 from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
 from parallel.placement.partition import EMPTY, Partition, size
 from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
-from parallel.placement.plans import CHOICES, OUTPUTS
+from parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
 from parallel.placement.redistribute import Redistribute
 
 
@@ -24,21 +25,32 @@ class Placer:
     grid: a ProcessGrid or a GridDescription. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
     splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: {name of a layer: Partition},
     which replaces the Split for the outputs of that layer if its choice is "out", or for its hidden units if that is "hidden".
+    pieces: the Owners, if the choice is "hypergraph".
     The state changes from layer to layer. shape: of a whole sample of the activations at this point. at: {axis: placement} of
     them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. layers: the layers
     placed so far.
     """
 
-    def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None):
+    def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None, pieces=None):
         self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
-        self.with_masters = [axis for axis, found in choices.items() if MARQUES in found.values() and grid.sizes[axis] > 1]
+        self.with_masters, self.by_pieces = (
+            [axis for axis, found in choices.items() if word in found.values() and grid.sizes[axis] > 1]
+            for word in (MARQUES, HYPERGRAPH)
+        )
+        self.pieces = pieces
         self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
         self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []
 
     def _start(self, axis):
         """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""
+        if axis in self.by_pieces:
+            return Replicate()
         return self.wanted(axis, next(iter(self.choices[axis].values())), {})
+
+    def fork(self):
+        """A Placer that begins where this one is, for a branch."""
+        return Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order, self.pieces)
 
     def wanted(self, axis, choice, at):
         """The placement of the input along an axis that a choice requires.
@@ -74,8 +86,10 @@ class Placer:
 
     def finish(self):
         """Move the outputs to where the loss is computed: along each axis they are sharded by samples or replicated."""
+        for axis in self.by_pieces:
+            bring_to_loss(self, axis)
         for axis, placement in self.at.items():
-            if placement != Replicate():
+            if placement.dim != N and placement != Replicate():
                 self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name, kind=Redistribute):
@@ -126,6 +140,8 @@ class Placer:
         """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
         if self.with_masters:
             return place_at_masters(self, layer)
+        if self.by_pieces:
+            return place_pieces(self, *self.by_pieces, layer)
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
@@ -269,8 +285,10 @@ class Placer:
         self._append_whole(Residual(branch.layers, shortcut.layers), layer.name)
 
     def concat(self, layer):
-        """A Concat: all branches end in the same placement, with all channels on each rank."""
+        """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
         branches = self._branches(layer.branches, layer.name, whole_channels=True)
+        for axis in self.by_pieces:
+            self.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
         self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)
 
     def _append_whole(self, container, name):
@@ -281,18 +299,24 @@ class Placer:
     def _branches(self, branches, name, whole_channels=False):
         """Place branches that begin here; returns a Placer for each. All end in the placement of the first branch.
 
-        That has no partial sums and, with `whole_channels`, does not shard the channels. name: of the layer with the branches.
+        That has no partial sums and, with `whole_channels`, does not shard the channels, except that each branch keeps the
+        channels at their owners with the plan "hypergraph". name: of the layer with the branches.
         """
-        placers = []
-        for layers in branches:
-            placer = Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order)
+        placers, begins = (
+            [],
+            {axis: starts_of_branches(self, axis, branches, name, not whole_channels) for axis in self.by_pieces},
+        )
+        for number, layers in enumerate(branches):
+            placer = self.fork()
+            for axis, starts in begins.items():
+                placer.move(axis, starts[number], name, Keep)
             placer.place(layers)
             if not placers:
                 placer.whole_values(name)
                 for axis, placement in placer.at.items():
-                    if whole_channels and placement.dim == C:
+                    if whole_channels and placement.dim == C and axis not in self.by_pieces:
                         placer.move(axis, placer.shard(axis, N), name)
-            else:
+            elif not (whole_channels and self.by_pieces):
                 placer._end_as(placers[0], name)
             placers.append(placer)
         self.at, self.order = placers[0].at, placers[0].order

@@ -10,6 +10,7 @@
 | "laugier"   | `Shard(outputs)`               | `Replicate`                 | all-gathered at once        |
 | "marques"   | `Shard(outputs)`, handed out   | `Shard(N)`, all on one rank | `Shard(N)`, all on one rank |
 | "hidden"    | `Shard(hidden units)`          | `Replicate`                 | `Partial`                   |
+| "hypergraph" | `Tile`                        | `Shard(C)`: what is needed  | `Shard(C)`: what is owned   |
 
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
 axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
@@ -18,7 +19,8 @@ all-gathered to every rank, and backward slices the gradient of the output and a
 comparison with the other plans. So is "marques", the algorithm of Marques 2016 (`parallel/placement/marques.py`): the first
 rank holds all samples and weights, and hands out the input and the kernels of each convolution. "hidden" is for a
 TiedAutoencoder alone, whose hidden units are the columns of its weight: each rank computes some of them, and the part of the
-output that these add. It can only have this or "replicate".
+output that these add. It can only have this or "replicate". With "hypergraph" every rank computes the filters, or the
+channels of filters, that a partition of the network gives it (`parallel/placement/hypergraph.py`).
 
 Along the axis `height`, convolutions always have "height", and Linear layers and autoencoders "replicate".
 """
@@ -59,14 +61,17 @@ CHOICES = {
     "laugier": Choice(Replicate(), Replicate(), OUTPUTS),
     "marques": Choice(N, N, OUTPUTS),
     "hidden": Choice(Replicate(), Partial(), OUTPUTS),
+    "hypergraph": Choice(C, C, OUTPUTS),
 }
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate,autoencoder=replicate"}  # axes with one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
-WHOLE = "laugier", "marques"  # choices that are the same for all layers
+HYPERGRAPH = "hypergraph"
+WHOLE = "laugier", "marques", HYPERGRAPH  # choices that are the same for all layers
 SHARDED = {"linear": ("out", "in"), "conv": ("out", "in"), "autoencoder": ("hidden",)}  # by kind: what "fewest-bytes" chooses
 HELP = (
-    "fewest-bytes, laugier, marques, or out, in, replicate, height or width: one word for all layers with weights, or one for "
-    "each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate"
+    "fewest-bytes, laugier, marques, hypergraph, or out, in, replicate, height or width: one word for all layers with "
+    "weights, or one for each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes; an autoencoder "
+    "takes hidden or replicate"
 )
 
 

@@ -310,7 +310,7 @@ class ParallelSequential(Sequential):
         gather(parameter.value, flat, counts, "state")
         if flat is None:
             return None
-        whole, start = xp.empty(parameter.shape, self.dtype), 0
+        whole, start = xp.zeros(parameter.shape, self.dtype), 0  # blocks may leave out what is zero in a sparse weight
         for block, count in zip(blocks, counts, strict=True):
             put(whole, block, flat[start : start + count].reshape([size(part) for part in block]))
             start += count

@@ -1,0 +1,194 @@
+"""The plan "hypergraph": any partition of the filters, or of single channels of filters, over the axis `model`.
+
+An array of activations is at the owners of its channels. Before each layer with weights a rank receives the channels that its
+part of the layer needs, each once and in one message from each rank that owns some of them; in backward the gradients return
+the same way and are added.
+
+| array                                          | coarse grain            | fine grain                            |
+|------------------------------------------------|-------------------------|---------------------------------------|
+| activations between layers                     | `Shard(C, owned)`       | `Shard(C, owned)`                     |
+| input of the layer                             | `Shard(C, needed)`      | `Shard(C, needed)`                    |
+| weight                                         | `Tile(needed, owned)`   | `Shard(-1, pairs)`: `PairedLayer`     |
+| output of the layer                            | `Shard(C, owned)`       | `Shard(C, made)`, with partial sums   |
+| behind it                                      | the same                | `Shard(C, owned)`: the sums are added |
+
+`needed` and `made` overlap: several ranks need the same channel, or make partial sums of the same feature map. All sends are
+exchanges of the table of moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. Where
+several branches take one array, a rank receives what any of them needs once. All outputs go to one rank, which computes the
+loss. (Eserol 2019, chapter 3; the thesis did not execute the fine grain.)
+"""
+
+import numpy as np
+
+from nn.device import xp
+from nn.layer import Parameter
+from parallel.placement.layout import Layout
+from parallel.placement.marques import AddBias
+from parallel.placement.moves import Move, place_of
+from parallel.placement.owners import Owners
+from parallel.placement.paired_layer import PairedLayer, Pairs, Product, rectangles
+from parallel.placement.partition import Partition, Split, indices, positions, union
+from parallel.placement.placements import C, N, Replicate, Shard, Tile
+from parallel.placement.plans import CHOSEN, HYPERGRAPH
+from parallel.placement.redistribute import Redistribute
+
+# ----- moves that send nothing
+
+
+class KeepHeld(Move):
+    """Every rank keeps a part of the indices that it holds."""
+
+    def run(self, step, x, space, layer):
+        rank, dim = step.group.rank, step.source.dim
+        return x[place_of(dim, positions(step.incoming.part(rank), step.outgoing.part(rank)))]
+
+
+class PutBack(Move):
+    """The adjoint of KeepHeld: zeros where nothing was kept."""
+
+    def run(self, step, x, space, layer):
+        rank, dim = step.group.rank, step.source.dim
+        out = space("out", step.there, x.dtype)
+        out.fill(0)
+        out[place_of(dim, positions(step.outgoing.part(rank), step.incoming.part(rank)))] = x
+        return out
+
+
+class Same(Move):
+    """One rank holds the whole array before and after; the others hold nothing, in another shape."""
+
+    def run(self, step, x, space, layer):
+        return x if x.shape == step.there else xp.empty(step.there, x.dtype)
+
+
+class Keep(Redistribute):
+    """`Shard(C, more) -> Shard(C, fewer)` where each rank holds all of its indices already, and its adjoint."""
+
+    def move_of(self, source, target):
+        return KEEP_HELD if source == self.source else PUT_BACK
+
+
+class AtOneRank(Redistribute):
+    """`Shard(C, ..) -> Shard(N, ..)` of an array that one rank holds whole."""
+
+    def move_of(self, source, target):
+        return SAME
+
+
+KEEP_HELD, PUT_BACK, SAME = KeepHeld(), PutBack(), Same()
+
+
+# ----- placing layers, for a Placer
+
+
+def place_pieces(placer, axis, layer):
+    """Place a Linear or Conv2d: its input comes to the ranks that need it, and each holds its part of the weight."""
+    owned = placer.pieces.partition(layer.name)
+    if layer.name in placer.pieces.pairs:
+        return place_pairs(placer, axis, layer, owned)
+    needed = needed_by(layer, owned)
+    placer.move(axis, Shard(C, needed), layer.name)
+    rank = placer.grid.coordinates[axis]
+    block = layer.block(needed.part(rank), owned.part(rank), owned.part(rank))
+    block.weight.layout = Layout(layer.weight.shape, placer.grid.sizes, {axis: Tile(needed, owned)})
+    block.bias.layout = Layout(layer.bias.shape, placer.grid.sizes, {axis: Shard(0, owned)})
+    placer.append(block, layer.name)
+    placer.at[axis] = Shard(C, owned)
+
+
+def place_pairs(placer, axis, layer, owned):
+    """Place a layer with a fine grain: the products, the sums of what they make, and the bias. owned: see the table above."""
+    owners = placer.pieces.pairs[layer.name]
+    ranks, rank = placer.grid.sizes[axis], placer.grid.coordinates[axis]
+    needed, made = needed_and_made(owners, ranks)
+    placer.move(axis, Shard(C, needed), layer.name)
+    held = Shard(-1, Partition.owned(owners.ravel(), ranks))
+    pairs = Pairs(layer.weight, held.partition.part(rank))
+    pairs.layout = Layout(pairs.shape, placer.grid.sizes, {axis: held})
+    mine = [indices(partition.part(rank)) for partition in (needed, made, held.partition)]
+    products = [Product(layer, rows, columns, *mine) for rows, columns in rectangles(owners == rank)]
+    after = layer.output_shape(placer.shape)
+    placer.append(PairedLayer(pairs, products, needed.size(rank), made.size(rank), after), layer.name)
+    sums = Redistribute(placer.grid.group(axis), Shard(C, made), Shard(C, owned), after, placer.rows_along(axis))
+    if sums.moves("forward"):
+        placer.append(sums, layer.name)
+    placer.at[axis] = Shard(C, owned)
+    if layer.bias in layer.parameters:
+        bias = Parameter(layer.bias.name, layer.bias.shape, layer.bias.bound, (owned.part(rank),))
+        bias.layout = Layout(bias.shape, placer.grid.sizes, {axis: Shard(0, owned)})
+        placer.append(AddBias(bias), layer.name)
+
+
+def needed_and_made(owners, ranks):
+    """(the Partition of the inputs that the ranks need, that of the outputs to which they contribute) of a fine grain."""
+    mine = [owners == rank for rank in range(ranks)]
+    return [Partition.of(owners.shape[dim], tuple(np.flatnonzero(pairs.any(1 - dim)) for pairs in mine)) for dim in (0, 1)]
+
+
+def needed_by(layer, owned):
+    """The Partition of a layer's inputs that the ranks need which own these outputs."""
+    return Partition.of(layer.inputs, tuple(layer.inputs_of(part) for part in owned.parts))
+
+
+def starts_of_branches(placer, axis, branches, name, added):
+    """Bring what several branches need of the array that they all take; returns the placement in which each begins.
+
+    A channel is sent to a rank once, also if several branches need it there. A branch that begins with a layer with weights
+    needs the inputs of that layer, and an empty branch whose output is `added` to that of the first needs those of the
+    outputs. Any other branch begins with the channels that a rank owns. name: of the layer with the branches.
+    """
+    owned = placer.at[axis]
+    if owned == Replicate():
+        return [owned] * len(branches)
+    starts = []
+    for branch in branches:
+        start = owned
+        if branch and branch[0].kind and branch[0].name not in placer.pieces.pairs:
+            start = Shard(C, needed_by(branch[0], placer.pieces.partition(branch[0].name)))
+        elif branch and branch[0].kind:
+            start = Shard(C, needed_and_made(placer.pieces.pairs[branch[0].name], placer.grid.sizes[axis])[0])
+        elif starts and not branch and added:
+            first = placer.fork()
+            first.place(branches[0])
+            start = first.at[axis]
+        starts.append(start)
+    parts = zip(*(start.partition.parts for start in (owned, *starts)))
+    placer.move(axis, Shard(C, Partition.of(owned.partition.length, tuple(map(union, parts)))), name)
+    return starts
+
+
+def side_by_side(partitions):
+    """The Partition of dimensions that are joined one after another."""
+    offsets = np.cumsum([0, *(partition.length for partition in partitions)])
+    parts = zip(*(partition.parts for partition in partitions))
+    joined = (np.concatenate([indices(part) + offset for part, offset in zip(of_rank, offsets)]) for of_rank in parts)
+    return Partition.of(int(offsets[-1]), tuple(joined))
+
+
+def bring_to_loss(placer, axis):
+    """Bring all outputs of the network to the rank that computes the loss."""
+    ranks, rank = placer.grid.sizes[axis], placer.pieces.loss
+    placer.move(axis, Shard(C, Partition.at_rank(placer.shape[-1], ranks, rank)), "output")
+    placer.move(axis, Shard(N, Split.at_rank(ranks, rank)), "output", AtOneRank)
+
+
+def checked_pieces(owners, layers, grid):
+    """Owners that fit a network and a grid; ValueError that says what does not fit. layers: the layers with weights."""
+    ranks, outputs = grid.sizes[CHOSEN], {layer.name: layer.outputs for layer in layers}
+    if grid.sizes["height"] > 1:
+        raise ValueError(f"plan '{HYPERGRAPH}' has no rule for the axis height: use the axes batch and model")
+    if not isinstance(owners, Owners):
+        raise ValueError(f"plan '{HYPERGRAPH}' needs owners: those of a file, or of parallel.partitioning.choose.partition")
+    if owners.ranks != ranks:
+        raise ValueError(
+            f"owners: the partition is for {owners.ranks} ranks, the axis {CHOSEN} has {ranks}: make one for {ranks}"
+        )
+    for name in sorted(outputs.keys() ^ owners.outputs.keys()):
+        raise ValueError(f"owners: {'there are none for' if name in outputs else 'there is no'} layer {name} with weights")
+    for layer in layers:
+        name, pairs = layer.name, owners.pairs.get(layer.name)
+        if len(owners.outputs[name]) != layer.outputs:
+            raise ValueError(f"owners: layer {name} {layer!r} has {layer.outputs} outputs, not {len(owners.outputs[name])}")
+        if pairs is not None and len(pairs) != layer.inputs:
+            raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
+    return owners
