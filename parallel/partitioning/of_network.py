@@ -260,6 +260,7 @@ class _Walk:
 
     def residual(self, layer, array, shape):
         """A Residual: the channels of the shortcut travel to where those of the branch are."""
+        array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
         branch, shortcut = self.through(layer.branch, array), self.through(layer.shortcut, array)
         owners = _owned(layer, branch)
         channel = np.arange(shape[-1]) // (shape[-1] // len(shortcut.owners))
@@ -269,6 +270,7 @@ class _Walk:
 
     def concat(self, layer, array, shape):
         """A Concat: each channel stays where its branch has made it."""
+        array = array.after(array.shape)
         owners = [_owned(layer, self.through(branch, array)) for branch in layer.branches]
         return _Array(layer.name, shape, np.concatenate(owners), prod(shape[:-1]))
 

@@ -24,6 +24,7 @@ from nn import (
 )
 from parallel import ProcessGrid, parallelize
 from parallel.grid.grid_description import GridDescription
+from parallel.partitioning.of_network import of_network
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
 from parallel.placement.owners import Owners
@@ -186,6 +187,28 @@ def test_what_is_sent_is_what_the_cost_model_counts(comm):
     cost = Cost(net_of(branching), described, "hypergraph", len(x), read("cori-haswell"), owners=owners)
     assert cost.bytes_sent == sum(record.bytes for record in records.values())
     assert {kind for layer, kind in records if layer != "loss"} == {"exchange"}
+
+
+@mpi(2, 3, 4, 5)
+def test_bytes_and_messages_on_the_wire_are_those_of_the_hypergraph(comm):
+    """For each rank: forward its messages, and backward those that return to it."""
+    (x, y), ranks, rank = next(iter(batches())), comm.size, comm.rank
+    for layers, grain in ((branching, "coarse"), (branching, "fine"), (narrow, "coarse"), (narrow, "fine")):
+        owners, net = random_owners(layers, ranks, 1), net_of(layers)
+        pairs = {layer.name: np.random.default_rng(1).integers(0, ranks, (layer.inputs, layer.outputs))
+                 for layer in weighted(net) if layer.kind == "conv" and grain == "fine"}  # fmt: skip
+        owners = Owners(ranks, owners.outputs, pairs, owners.loss)
+        model = of_network(net, grain, neuron_blocks=None)
+        traffic = model.hypergraph.traffic(model.parts(owners), ranks)
+        with ProcessGrid(comm, model=ranks) as grid:
+            net = parallelize(net, grid, "hypergraph", owners=owners)
+            optimizer = sgd(net)
+            grid.tally.clear()
+            train_step(net, LOSSES["cross-entropy"](), optimizer, *block(net, x, y), len(x))
+            records = [record for (_, kind), record in grid.tally.records.items() if kind == "exchange"]
+        both = traffic[:, rank], traffic[:, :, rank]
+        assert sum(record.bytes for record in records) == sum(map(np.sum, both)) * len(x) * 8, (layers, grain)
+        assert sum(record.messages for record in records) == sum(map(np.count_nonzero, both)), (layers, grain)
 
 
 def test_products_are_few_and_cover_the_pairs():
