@@ -22,6 +22,7 @@ from nn import (
     Sequential,
     Tanh,
 )
+from nn.device import to_device, to_host
 from parallel import ProcessGrid, parallelize
 from parallel.grid.grid_description import GridDescription
 from parallel.partitioning.of_network import of_network
@@ -159,7 +160,7 @@ def test_the_halves_of_backward_may_be_separate(comm):
     (x, y), loss, found = next(iter(batches())), LOSSES["cross-entropy"](), []
     with ProcessGrid(comm, model=3) as grid:
         net = parallelize(net_of(branching), grid, "hypergraph", owners=random_owners(branching, 3, 11, 0.6))
-        mine, labels = block(net, x, y)
+        mine, labels = map(to_device, block(net, x, y))
         for separate in (False, True):
             context = Context()
             loss.forward(net.forward(mine, context, batch_size=len(x)), labels, context)
@@ -170,7 +171,7 @@ def test_the_halves_of_backward_may_be_separate(comm):
             else:
                 net.backward(dy, context)
             net.synchronise()
-            found.append(net.grads.copy())
+            found.append(to_host(net.grads).copy())
     assert np.allclose(*found, rtol=1e-12, atol=1e-14)
 
 
