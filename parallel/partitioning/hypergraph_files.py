@@ -2,8 +2,8 @@
 
 The ending of a name says which: `.patoh` or `.hgr`. Both have a line with the sizes, a line for each net with its cost and its
 vertices, and then the weights of the vertices; lines that begin with % are comments. A partition is one number for each vertex.
-The first vertex of a net is the one that owns its data. Groups of nets, and nets in which all others send to that vertex, are not
-in the formats: what is read has the defaults of `Hypergraph`. Files are written and read line by line.
+The first vertex of a net is the one that owns its data. Groups of nets, and nets in which all others send to that vertex, are
+not in the formats: what is read has the defaults of `Hypergraph`. Files are written and read line by line.
 """
 
 from array import array

@@ -1,0 +1,89 @@
+"""Partitions of hypergraphs by Mt-KaHyPar (Gottesbüren et al.), which is installed with `pip install mtkahypar`.
+
+The library runs in a process of its own (`mt_kahypar_process.py`), because it ends its process when something goes wrong. Its
+weights and costs are 32 bits wide, so larger ones are scaled down. What it returns is checked here with the exact ones.
+"""
+
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+PRESETS = "DETERMINISTIC", "HIGHEST_QUALITY"
+LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that of all costs in all parts
+PROCESS = Path(__file__).with_name("mt_kahypar_process.py")
+
+
+def limits_of(weights, k, epsilon, speeds=None):
+    """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)).
+
+    weights: of the vertices. The most is 1 + epsilon times a part's share of all work. speeds: the shares are as these numbers,
+    one above 0 for each part; None if they are equal. A vertex that is larger than any of these limits gets a part for
+    itself, the largest vertex that with the largest share, and its weight is the limit there. ValueError for bad arguments.
+    """
+    speeds = np.ones(k) if speeds is None else np.asarray(speeds, float)
+    if speeds.shape != (k,) or not (np.isfinite(speeds) & (speeds > 0)).all():
+        raise ValueError(f"speeds must be {k} numbers above 0, one for each part")
+    if not 0 <= epsilon < np.inf:
+        raise ValueError(f"epsilon, the part of its share by which a part may be too large, must be at least 0, not {epsilon}")
+    limits = (1 + epsilon) * weights.sum() * speeds / speeds.sum()
+    fixed = np.full(len(weights), -1)
+    heavy = np.flatnonzero(weights > limits.max())
+    heavy, alone = heavy[np.argsort(-weights[heavy], kind="stable")], np.argsort(-limits, kind="stable")[: len(heavy)]
+    fixed[heavy], limits[alone] = alone, weights[heavy]
+    return limits, fixed
+
+
+def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", limit_s=600):
+    """The part, 0 to k - 1, of each vertex of a Hypergraph, so that the volume is small: an int64 array (V,).
+
+    No part has more work than `limits_of` says, which also explains epsilon and speeds. preset: one of PRESETS, of which the
+    second takes longer and is often better. limit_s: the seconds after which it is given up. The same arguments give the same
+    partition. Raises ValueError, in one line, for a bad hypergraph or argument, without the library, if it fails, or if a part
+    becomes too large.
+    """
+    graph.check()
+    limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
+    if k == 1:
+        return np.zeros(graph.vertices, np.int64)
+    if find_spec("mtkahypar") is None:
+        raise ValueError("hypergraphs are partitioned by Mt-KaHyPar, which is not installed: pip install mtkahypar")
+    if preset not in PRESETS:
+        raise ValueError(f"preset '{preset}' is unknown: use {' or '.join(PRESETS)}")
+    weights, scale = _scaled(graph.weights, LARGEST)
+    costs, _ = _scaled(graph.costs, LARGEST // k)
+    given = {"k": k, "epsilon": epsilon, "seed": seed, "preset": preset, "offsets": graph.offsets, "pins": graph.pins,
+             "weights": weights, "costs": costs, "limits": np.ceil(limits / scale).astype(int), "fixed": fixed}  # fmt: skip
+    parts = graph.check_parts(_in_process(given, limit_s), k)
+    filled = graph.part_weights(parts, k) / limits
+    if filled.max() > 1.001:  # some more is due to the scale
+        raise ValueError(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
+                         "imbalance, or divide the work into more and smaller vertices")  # fmt: skip
+    return parts
+
+
+def _scaled(numbers, largest):
+    """(numbers whose sum is about `largest` at most, and the factor by which they are smaller, which is at least 1)."""
+    scale = max(1, numbers.sum() / largest)
+    return np.rint(numbers / scale).astype(int), scale
+
+
+def _in_process(given, limit_s):
+    """The partition, from `mt_kahypar_process.py`. given: the arrays that it needs. ValueError if there is none."""
+    with tempfile.TemporaryDirectory(prefix="gridgrad-") as folder:
+        files = Path(folder, "in.npz"), Path(folder, "out.npy")
+        np.savez(files[0], **given)
+        try:
+            command = [sys.executable, "-P", str(PROCESS), *map(str, files)]
+            finished = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, errors="replace")
+        except subprocess.TimeoutExpired:
+            raise ValueError(
+                f"Mt-KaHyPar did not end within {limit_s:g} seconds: divide the work into fewer vertices"
+            ) from None
+        if finished.returncode or not files[1].exists():
+            lines = (finished.stderr or finished.stdout).strip().splitlines() or ["it said nothing"]
+            raise ValueError(f"Mt-KaHyPar failed with status {finished.returncode}: {lines[-1][:200]}")
+        return np.load(files[1])
