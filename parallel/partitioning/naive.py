@@ -1,0 +1,121 @@
+"""Simple partitions of a network, for comparison (Eserol 2019, section 5.1).
+
+All functions take a NetworkHypergraph, the number of ranks and, for ranks that should get unequal shares, their speeds, and
+return the part of each vertex: an int64 array (V,). The minibatch is where the first layer is, the loss where most outputs are.
+"""
+
+import numpy as np
+
+from parallel.placement.partition import Partition
+
+
+def layer_wise(model, ranks, speeds=None):
+    """Every layer is at one rank, and those of a rank follow one another. The largest work of a rank is the least possible.
+
+    Of several such partitions it is the most even one. Ranks for which there is no layer get nothing.
+    """
+    speeds = _shares(ranks, speeds)
+    vertices = [_vertices_of_layer(model, name) for name in model.outputs]
+    work = np.array([model.hypergraph.weights[some].sum() for some in vertices])
+    ends = _contiguous(work, speeds)
+    parts = np.zeros(model.hypergraph.vertices, np.int64)
+    for layer, some in enumerate(vertices):
+        parts[some] = np.searchsorted(ends, layer, side="right")
+    return _with_ends(model, parts, ranks)
+
+
+def horizontal(model, ranks, speeds=None):
+    """Every rank has an equal share of the filters or neurons of every layer, in rank order, and all channels of a filter."""
+    parts = np.zeros(model.hypergraph.vertices, np.int64)
+    for name, outputs in model.outputs.items():
+        vertices, column = np.unique(outputs, return_inverse=True)
+        share = Partition.weighted(len(vertices), tuple(_shares(ranks, speeds)))
+        owners = np.repeat(np.arange(ranks), share.sizes)
+        parts[vertices] = owners
+        if name in model.pairs:
+            parts[model.pairs[name][2]] = owners
+    return _with_ends(model, parts, ranks)
+
+
+def incremental(model, ranks, speeds=None):
+    """A rank gets piece after piece, from the first layer on, until it has more than its share; then the next one begins.
+
+    Pieces are filters, or in a fine grain the channels of a filter, one filter after another.
+    """
+    return _with_ends(model, _filled(model, _in_order(model), ranks, speeds), ranks)
+
+
+def random(model, ranks, speeds=None, seed=0):
+    """As `incremental`, with all pieces in a random order: shares are even, and nothing is near what it needs."""
+    order = np.random.default_rng(seed).permutation(_in_order(model))
+    return _with_ends(model, _filled(model, order, ranks, speeds), ranks)
+
+
+METHODS = {"layer-wise": layer_wise, "horizontal": horizontal, "incremental": incremental, "random": random}
+
+
+def _shares(ranks, speeds):
+    return np.ones(ranks) / ranks if speeds is None else np.asarray(speeds, float) / np.sum(speeds)
+
+
+def _vertices_of_layer(model, name):
+    """The vertices of a layer."""
+    vertices = np.unique(model.outputs[name])
+    return np.concatenate((vertices, model.pairs[name][2].ravel())) if name in model.pairs else vertices
+
+
+def _in_order(model):
+    """All vertices with work, layer by layer; in a fine grain filter by filter, and the sum of a filter behind its channels."""
+    order = []
+    for name, outputs in model.outputs.items():
+        vertices = np.unique(outputs)
+        if name in model.pairs:
+            vertices = np.concatenate((model.pairs[name][2].T, vertices[:, None]), axis=1).ravel()
+        order.append(vertices)
+    return np.concatenate(order)
+
+
+def _filled(model, order, ranks, speeds):
+    """The parts if ranks are filled one after another with vertices in this order, each until it has more than its share."""
+    done = np.cumsum(model.hypergraph.weights[order])
+    parts, start, before = np.zeros(model.hypergraph.vertices, np.int64), 0, 0
+    for rank, share in enumerate(_shares(ranks, speeds) * done[-1]):
+        stop = len(order) if rank == ranks - 1 else min(len(order), np.searchsorted(done, before + share, side="right") + 1)
+        parts[order[start:stop]] = rank
+        start, before = stop, done[stop - 1] if stop else 0
+    return parts
+
+
+def _with_ends(model, parts, ranks):
+    """Put the minibatch and the loss to their parts."""
+    layers = list(model.outputs.values())
+    parts[model.inputs] = parts[layers[0][0]]
+    if model.loss is not None:
+        parts[model.loss] = np.bincount(parts[layers[-1]], minlength=ranks).argmax()
+    return parts
+
+
+def _contiguous(work, speeds):
+    """Where the layers of each rank end: an int array (ranks,). work: of each layer. The largest work / speed is the least.
+
+    Of several such divisions it is the one with the least sum of work^2 / speed.
+    """
+    before = np.concatenate(([0], np.cumsum(work, dtype=float)))
+
+    def best(cost, join):
+        """The ends with the least join of the ranks' costs. cost: a function of a rank and of works that it may have."""
+        least, chosen = np.where(np.arange(len(before)) == 0, 0.0, np.inf), []
+        for rank in range(len(speeds)):
+            mine = before[None, :] - before[:, None]  # [start, stop]
+            joined = join(least[:, None], np.where(mine >= 0, cost(rank, mine), np.inf))
+            joined[np.tri(len(before), k=-1, dtype=bool)] = np.inf
+            chosen.append(joined.argmin(axis=0))
+            least = joined.min(axis=0)
+        ends = [len(work)]
+        for starts in reversed(chosen[1:]):
+            ends.insert(0, int(starts[ends[0]]))
+        return np.array(ends), least[-1]
+
+    _, most = best(lambda rank, mine: mine / speeds[rank], np.maximum)
+    allowed = most * (1 + 1e-12)
+    return best(lambda rank, mine: np.where(mine / speeds[rank] <= allowed, mine**2 / speeds[rank], np.inf), np.add)[0]
