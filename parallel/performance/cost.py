@@ -18,7 +18,8 @@ class Cost:
     step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
     of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
-    works: the list of the rank's operations and collectives, see `Work`. memory: bytes that it needs, see `Workload.memory`.
+    works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
+    memory: bytes that the rank needs, see `Workload.memory`.
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
 
@@ -28,7 +29,7 @@ class Cost:
         self.itemsize = net.dtype.itemsize
         workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
         workload.step(self.placed.layers, grid)
-        self.works, self.memory = workload.works, workload.memory
+        self.works, self.executed, self.memory = workload.works, workload.executed, workload.memory
 
     @cached_property
     def seconds(self):

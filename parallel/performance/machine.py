@@ -10,6 +10,7 @@ A machine file is JSON. `name` and `source` say which machine it describes and w
 |                                                | see `parallel/calibration/core_speed.py`                          |
 | `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective,            |
 |                                                | see `parallel/calibration/step_overhead.py`                       |
+| `core`: `crowd`                                | how many ranks shared a core while it was measured, 1 if absent   |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
 | `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
 | `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
@@ -215,7 +216,7 @@ NUMBERS = {  # the numbers that a machine file must have, by where they are
     ("links", "node"): ("alpha", "beta"),
     ("links", "network"): ("alpha", "beta"),
 }
-MEASURED = ("calm", "step", "wait")  # numbers that core may have
+MEASURED = ("calm", "step", "wait", "crowd")  # numbers that core may have
 
 
 def checked(content):

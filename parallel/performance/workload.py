@@ -7,7 +7,7 @@ array is allocated.
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import prod
 
 import numpy as np
@@ -44,7 +44,8 @@ class Work:
     that time; flops: its arithmetic; nbytes: its memory traffic in bytes.
     Of a collective: name: its kind; group: its ranks; nbytes: the bytes that this rank sends; most: the bytes of the rank that
     sends or receives the most, where that is known and more; behind: the Works that it overlaps with, during which the MPI
-    library is called so that it makes progress.
+    library is called so that it makes progress; step: of an exchange, the Step of `parallel/placement/moves.py`, which knows
+    its messages.
     """
 
     layer: str
@@ -57,6 +58,12 @@ class Work:
     group: object = None
     most: float = 0.0
     behind: tuple = ()
+    step: object = None
+
+    def messages(self, itemsize=4):
+        """The messages of an exchange, from this rank: {rank of the group: bytes}. itemsize: bytes of a number."""
+        counts = self.step.move.counts(self.step, self.step.sent_parts)
+        return {rank: count * itemsize for rank, count in enumerate(counts) if count}
 
     def seconds(self, machine, ranks, itemsize=4):
         """Predicted seconds on a Machine of which `ranks` ranks are in use. itemsize: bytes of a number."""
@@ -75,7 +82,8 @@ class Workload:
     shape: of this rank's block of the activations at the current layer, samples first. batch_size: of the global minibatch.
     itemsize: bytes of a number.
 
-    works: all Works so far, in the order of the forward pass. works_of: {layer: its operations, without collectives}.
+    works: all Works so far, in the order of the forward pass, each layer's backward behind its forward. works_of: {layer: its
+    operations, without collectives}.
     elements: number of elements of the activations that are kept for backward. parameters: number of elements that are held
     and updated.
     """
@@ -83,6 +91,7 @@ class Workload:
     def __init__(self, shape, batch_size, itemsize=4):
         self.shape, self.batch_size, self.itemsize = tuple(shape), batch_size, itemsize
         self.works, self.elements, self.parameters = [], prod(shape), 0
+        self.starts = []  # where in `works` those of each layer begin, and where those of all layers end
         self.layer, self.works_of = None, defaultdict(list)
         self.before, self.streams = None, False  # the previous layer; whether its outputs are still in the cache
         self.first = True  # no layer so far has parameters, so that no gradient of the input is needed
@@ -91,18 +100,33 @@ class Workload:
         """Add the forward and backward work of layers that run one after another."""
         for layer in layers:
             outer, self.layer, self.name = self.layer, layer, layer.name
+            self.starts.append(len(self.works))
             kind = next(kind for kind in type(layer).__mro__ if kind in RULES)
             RULES[kind](self, layer)
             self.elements += prod(self.shape)
             if self.first and has_parameters(layer):
                 self.first = False
             self.layer, self.name, self.before = outer, outer and outer.name, layer
+        self.starts.append(len(self.works))  # what a layer adds behind its branches is a layer of its own
 
     def step(self, layers, grid):
         """Add a whole training step: all layers of a network, the loss, the gradient reductions and the update."""
         self.go(layers)
         self.loss(grid)
         self.update(layers, grid)
+
+    @property
+    def executed(self):
+        """The Works of a whole step in the order in which they are executed.
+
+        These are: forward, the loss, the beginning of the sum of its value, backward, the gradient reductions, the update.
+        """
+        layers = [self.works[start:stop] for start, stop in pairwise(self.starts)]
+        forward = [work for works in layers for work in works if work.phase == "forward"]
+        backward = [work for works in reversed(layers) for work in works if work.phase != "forward"]
+        rest = self.works[self.starts[-1] :]
+        loss = [work for work in rest if work.phase == "loss"]
+        return forward + loss + backward + [work for work in rest if work.phase != "loss"]
 
     @property
     def memory(self):
@@ -133,10 +157,10 @@ class Workload:
         self.works_of[self.layer].append(self.works[-1])
         return self.works[-1]
 
-    def communicate(self, phase, kind, group, elements, behind=(), most=0):
+    def communicate(self, phase, kind, group, elements, behind=(), most=0, step=None):
         if group.size > 1:
             nbytes, most = round(elements * self.itemsize), most * self.itemsize
-            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, behind=behind))
+            self.works.append(Work(self.name, phase, kind, nbytes=nbytes, group=group, most=most, behind=behind, step=step))
 
     def both(self, name, elements, arrays=2, block=None, more=()):
         """Add forward and backward of a layer that only passes over its elements.
@@ -284,9 +308,14 @@ class Workload:
         step = move.step(direction, self.shape if shape is None else shape, self.batch_size)
         if step is None:
             return self.shape if shape is None else shape
+        into_buffer = step.target.dim not in (None, 0)  # else the only copy, if there is any, is out of the buffer
+        before, behind = step.copies[:into_buffer], step.copies[into_buffer:]
+        for elements, run in before:
+            self.pack(phase, elements, run)
         if step.kind:
-            self.communicate(phase, step.kind, move.group, step.sent, most=step.most)
-        for elements, run in step.copies:
+            exchange = step if step.kind == "exchange" else None
+            self.communicate(phase, step.kind, move.group, step.sent, most=step.most, step=exchange)
+        for elements, run in behind:
             self.pack(phase, elements, run)
         return step.there
 
@@ -315,8 +344,8 @@ class Workload:
         backward = layer.move.step("backward", forward.there, self.batch_size)
         self.shape = forward.there
         self.elements += prod(forward.there)  # the gathered blocks
-        _, *back = self.linear(layer.linear)
         self.communicate("forward", forward.kind, layer.group, forward.sent)
+        _, *back = self.linear(layer.linear)
         self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
 
     def handed_convolution(self, layer):
