@@ -100,7 +100,7 @@ def machine_content(timer, tables, curves, how):
             [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
         ),
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core | {"calm": timer.unloaded},
+        "core": core | {"calm": timer.unloaded, "crowd": timer.crowd},
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
         "links": {"node": link, "network": link},
         "tables": tables,

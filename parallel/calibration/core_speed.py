@@ -31,12 +31,12 @@ class NormalisedTimer:
 
     comm: all ranks. unloaded: seconds of the reference product on this rank's unloaded core (`core.calm` of a machine file), by
     default the fastest of a hundred.
-    seconds: of the last `with` block, normalised. raw: the same as measured. slowness: raw / seconds.
+    crowd: how many ranks share a core, at least 1. seconds: of the last `with` block, normalised. raw: the same as measured. slowness: raw / seconds.
     """
 
     def __init__(self, comm, unloaded=None):
         self.comm = comm
-        self.crowded = max(on_machine(comm)) > (os.cpu_count() or 1)
+        self.crowd = max(1, max(on_machine(comm)) / (os.cpu_count() or 1))
         self.unloaded = unloaded or min(core_seconds() for _ in range(100))
 
     def __enter__(self):
@@ -46,7 +46,7 @@ class NormalisedTimer:
 
     def __exit__(self, *exception):
         self.raw = time.perf_counter() - self.start
-        self.slowness = 1.0 if self.crowded else (self.before + core_seconds()) / 2 / self.unloaded
+        self.slowness = 1.0 if self.crowd > 1 else (self.before + core_seconds()) / 2 / self.unloaded
         self.seconds = self.raw / self.slowness
 
 

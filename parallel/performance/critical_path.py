@@ -9,7 +9,8 @@ most work are played.
 |----------------------|----------------------------------------------------------------------------------------------------|
 | an operation         | what the machine file says; more or less where ranks share cores, see below                        |
 | an exchange          | it ends when the messages for the rank have arrived and those from it have been received           |
-| any other collective | it begins when the last rank that it needs has arrived, and takes what the machine file says       |
+| any other collective | it begins when the last rank that it needs has arrived, and takes what the machine file says, for   |
+|                      | the rank that sends the most                                                                       |
 | the sum of the loss  | it begins after the loss, and is waited for before the update                                      |
 
 A rank sends its messages one after another, first to its next rank, then to the one after that. A message occupies the link of
@@ -233,7 +234,10 @@ class _Rank:
 
 
 class _Collective:
-    """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered."""
+    """A collective of the ranks along the axis: it begins for a rank when all that this rank needs have entered.
+
+    It takes as long as the longest of their Works, for which the others wait where the ranks send different amounts.
+    """
 
     def __init__(self, play):
         self.play, self.entered, self.works, self.leaving = play, {}, {}, []
@@ -251,7 +255,8 @@ class _Collective:
     def _try(self, rank):
         if self._needed(rank.place) <= self.entered.keys():
             self.leaving.remove(rank)
-            self.play.at(self.complete(rank.place) + rank.cost.seconds_of(self.works[rank.place]), rank.go_on)
+            seconds = max(rank.cost.seconds_of(self.works[place]) for place in self._needed(rank.place) | {rank.place})
+            self.play.at(self.complete(rank.place) + seconds, rank.go_on)
 
     def _needed(self, place):
         """The places of the ranks that must have entered before the one at `place` can leave."""
