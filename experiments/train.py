@@ -152,8 +152,10 @@ def main():
     with user_input():
         limit = args.memory and args.memory * 2**30
         given = args.shares not in (None, "auto")
-        shares, owners = shares_of(args.shares, None if grid == "auto" else sizes) if given else None, None
-        grid, plan = grid_and_plan(serial, grid, args.plan, args.batch_size, limit, model, shares)
+        shares = shares_of(args.shares, None if grid == "auto" else sizes) if given else None
+        grid, plan, owners = grid_and_plan(serial, grid, args.plan, args.batch_size, limit, model, shares)
+        if owners is not None and (args.shares == "auto" or args.rebalance):
+            raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:

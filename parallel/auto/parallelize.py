@@ -14,7 +14,10 @@ from parallel.balance.choose import measured_shares
 from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.uncaught import end_job_when_uncaught
+from parallel.job.run import one_line
+from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance.planner import BATCH_SIZE, Planner
+from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.training.network import ParallelSequential, distribute
 
 
@@ -32,7 +35,8 @@ def parallelize(net, grid="auto", plan=None, **options):
     grid: a ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
     {"batch": 4, "model": 2}; or "auto" for the planner's choice.
     plan: a text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
-    on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto".
+    on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the name
+    of a file of owners stand for a partition of the network over the axis `model` (`parallel/partitioning/choose.py`).
     options: see `parallelize_unallocated`. The planner runs only for a grid or a plan that is "auto", and sums are
     timed only for the reductions "auto" and "overlap" without a size.
     Raises ValueError if the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do
@@ -60,13 +64,16 @@ def parallelize_unallocated(
     rank is timed, and the shares are those with which the slowest rank finishes as early as possible
     (`parallel/balance/choose.py`).
     owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
-    consecutive: `Partition.owned` makes one from the rank of the axis model that has each output.
+    consecutive: `Partition.owned` makes one from the rank of the axis model that has each output. For the plan "hypergraph",
+    Owners; by default a partition is searched for, with parts in proportion to the shares along the axis `model`.
     batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
     rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
     if that is unknown).
     """
     auto_shares = isinstance(shares, str) and shares == "auto"
-    grid, plan = grid_and_plan(net, grid, plan, batch_size, memory, machine, None if auto_shares else shares)
+    grid, plan, owners = grid_and_plan(
+        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners
+    )  # fmt: skip
     if auto_shares:
         if owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
@@ -76,16 +83,40 @@ def parallelize_unallocated(
     return distribute(net, grid, plan, make_reduction, shares, owners)
 
 
-def grid_and_plan(net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None):
-    """(the ProcessGrid, the text of the plan) that these arguments of `parallelize_unallocated` stand for. Collective."""
+def grid_and_plan(net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None):
+    """(the ProcessGrid, the text of the plan, the owners) that these arguments of `parallelize_unallocated` stand for.
+
+    Collective.
+    """
     end_job_when_uncaught()
     _check_serial(net)
     grid, plan = _grid_or_text(grid), _plan_text(plan)
+    if grid == "auto" and plan is not None and is_partition(plan):
+        raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if grid == "auto" or plan == "auto":
-        grid, plan = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares)
+        grid, plan, owners = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares, owners)
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    return grid, "fewest-bytes" if plan is None else plan
+    if plan is not None and is_partition(plan):
+        if owners is None and grid.sizes[CHOSEN] > 1:
+            speeds = shares and shares.get(CHOSEN)
+            owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], speeds))
+        plan = HYPERGRAPH
+    return grid, "fewest-bytes" if plan is None else plan, owners
+
+
+def of_first(comm, decide):
+    """What `decide` returns on the first rank, on all ranks. ValueError on all of them if it raises that or OSError there."""
+    found = message = None
+    if comm.rank == 0:
+        try:
+            found = decide()
+        except (ValueError, OSError) as error:
+            message = one_line(error)
+    found, message = comm.bcast((found, message))
+    if message is not None:
+        raise ValueError(message)
+    return found
 
 
 def _check_serial(net):
@@ -114,10 +145,11 @@ def _plan_text(plan):
     return plan
 
 
-def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None):
-    """(grid, plan) for `parallelize`, in which the planner has chosen what was "auto". Collective.
+def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None, owners=None):
+    """(grid, plan, owners) for `parallelize`, in which the planner has chosen what was "auto". Collective.
 
-    The arguments are those of `parallelize_unallocated`. A grid or a plan that is not "auto" is kept.
+    The arguments are those of `parallelize_unallocated`. A grid or a plan that is not "auto" is kept. The planner runs on the
+    first rank.
     """
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
@@ -129,7 +161,13 @@ def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shar
         check_places(grid, sizes, comm.size)
     if shares and not sizes:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
-    named = None if plan == "auto" else plan
-    planner = Planner(net, comm.size, batch_size, machine or machine_of_job(comm), memory, sizes, named, shares)
-    chosen, _ = planner.best()
-    return (chosen.grid if grid == "auto" else grid), chosen.plan
+    named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
+
+    def decide():
+        speeds = shares and shares.get(CHOSEN)
+        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=speeds)
+        chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition).best()
+        return chosen.grid, chosen.plan, chosen.owners
+
+    chosen, plan, found = of_first(comm, decide)
+    return (chosen if grid == "auto" else grid), plan, found or owners

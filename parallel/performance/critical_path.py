@@ -84,11 +84,16 @@ def step_time(net, sizes, plan, batch_size, machine, shares=None, owners=None):
     owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine. Reductions are "plain".
     ValueError if the plan, the shares or the owners do not fit.
     """
+    return played(costs_of_ranks(net, sizes, plan, batch_size, machine, shares, owners))
+
+
+def costs_of_ranks(net, sizes, plan, batch_size, machine, shares=None, owners=None):
+    """The Cost of each rank along the axis `model`; along the other axes those with the most work. See `step_time`."""
     layers, _ = checked(net)
     per_node = machine.node["ranks"]
     place = busiest(sizes, words_of(plan, layers), per_node, shares).coordinates
     grids = [GridDescription(sizes, place | {CHOSEN: rank}, per_node) for rank in range(sizes.get(CHOSEN, 1))]
-    return played([Cost(net, grid, plan, batch_size, machine, shares, owners) for grid in grids])
+    return [Cost(net, grid, plan, batch_size, machine, shares, owners) for grid in grids]
 
 
 def played(costs):

@@ -6,6 +6,10 @@ bound, until the plans that are complete are faster than every other grid can be
 `parallel/placement/placer.py` and priced by `parallel/performance/cost.py`, as it would run.
 
 Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
+
+The plan "hypergraph" is no path: a partitioner finds it for each number of ranks along the axis `model`, and its step is the
+critical path through all ranks. It computes no less than the other plans, so it can win only by sending less. It is looked at
+where the fastest other plan spends more than `MOSTLY_SENDING` of its step with communication.
 """
 
 import heapq
@@ -15,13 +19,16 @@ from itertools import count
 
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
+from parallel.performance.critical_path import StepTime, costs_of_ranks, played
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.place_network import checked
-from parallel.placement.plans import OUTPUTS, words_of
+from parallel.placement.owners import Owners
+from parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
+MOSTLY_SENDING = 0.5
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
@@ -35,12 +42,16 @@ class Candidate:
 
     sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
     best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
+    owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
+    computes the most.
     """
 
     sizes: dict
     bound: float
     cost: Cost | None = None
     reason: str = ""
+    owners: Owners | None = None
+    step: StepTime | None = None
 
     @property
     def grid(self):
@@ -54,7 +65,18 @@ class Candidate:
         return words[0] if len(set(words)) == 1 else ",".join(words)
 
     @property
+    def parts(self):
+        """Seconds of the step by what takes them: those of `Cost.parts`, and "waiting" where the ranks have unequal work."""
+        parts = dict(self.cost.parts)
+        if self.step:
+            mine = max(self.step.ranks, key=lambda rank: rank.busy)
+            parts |= {"waiting": mine.waiting, "activations": mine.communicating - parts["gradients"]}
+        return parts
+
+    @property
     def seconds(self):
+        if self.step:
+            return self.step.seconds
         return self.cost.seconds if self.cost else math.inf
 
 
@@ -64,15 +86,18 @@ class Planner:
     net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
     memory: bytes that a rank may use, by default its share of the node's. Counted are parameters, gradients, SGD with momentum
     without sharded optimizers, and activations. grid, plan: if given, only these are considered; as `parallelize` takes them.
-    shares: see `parallelize`.
+    shares: see `parallelize`. partition: a function of a number of ranks that returns Owners, so that the plan "hypergraph" is
+    considered, too; if it is the one that is given, there must be a partition.
     Raises ValueError as `parallelize` does.
     """
 
-    def __init__(self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None):
+    def __init__(
+        self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None, partition=None
+    ):  # fmt: skip
         self.layers, self.shape = checked(net)
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = memory or machine.memory(ranks)
-        self.plan, self.shares = plan, shares
+        self.plan, self.shares, self.partition = plan, shares, partition
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
 
     def best(self, shown=5, progress=lambda: None):
@@ -84,6 +109,12 @@ class Planner:
         progress: called once for each of the `steps` that the planning takes at the most.
         NoRoom if there is none that fits the memory.
         """
+        if self.plan == HYPERGRAPH:
+            candidates = list(self._partitioned())
+            good = sorted((c for c in candidates if not c.reason), key=lambda c: c.seconds)
+            if not good:
+                raise NoRoom(self._no_room(candidates))
+            return self._ranked(good, candidates)
         problem = Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
         searches = [PlanSearch(problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
@@ -106,9 +137,29 @@ class Planner:
             self._complete(candidate, search)
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
+        if self.partition and self.plan is None and (not good or sending(good[0].cost) > MOSTLY_SENDING):
+            partitioned = list(self._partitioned())
+            good = sorted([*good, *(c for c in partitioned if not c.reason)], key=lambda c: c.seconds)
+            candidates += partitioned
         if not good:
             raise NoRoom(self._no_room(candidates))
         return self._ranked(good, candidates)
+
+    def _partitioned(self):
+        """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
+        for sizes in self.grids:
+            ranks = sizes[CHOSEN]
+            if sizes.get("height", 1) > 1 or ranks == 1 or ranks > sum(layer.outputs for layer in self.layers):
+                continue
+            owners = self.partition(ranks)
+            costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
+            step = played(costs)
+            busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)
+            candidate = Candidate(sizes, step.seconds, costs[busiest_rank], owners=owners, step=step)
+            most = max(cost.memory for cost in costs)
+            if most > self.memory:
+                candidate.reason = too_large(most, self.memory)
+            yield candidate
 
     @property
     def steps(self):
@@ -146,7 +197,7 @@ class Planner:
             if candidate.cost.memory <= self.memory:
                 break
         else:
-            candidate.reason = f"needs {candidate.cost.memory / 2**30:.2f} GiB a rank, of {self.memory / 2**30:.2f}"
+            candidate.reason = too_large(candidate.cost.memory, self.memory)
             return
         if price == dearest:
             costs = (self._best_plan(search, price) for price in between)
@@ -170,6 +221,17 @@ class Planner:
         )
 
 
+def too_large(needed, given):
+    """In words, that a plan needs more bytes than a rank may have."""
+    return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}"
+
+
+def sending(cost):
+    """The part of a step that a Cost's rank spends with communication."""
+    parts = cost.parts
+    return (parts["gradients"] + parts["activations"]) / max(cost.seconds, 1e-30)
+
+
 def why_lost(other, chosen):
     """In words, what makes one Candidate slower than another."""
     if other.reason:
@@ -177,11 +239,11 @@ def why_lost(other, chosen):
     if other.seconds < chosen.seconds:
         counts = f"{other.cost.collectives} collectives instead of {chosen.cost.collectives}"
         return f"{counts}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
-    mine, theirs = other.cost.parts, chosen.cost.parts
+    mine, theirs = other.parts, chosen.parts
     names = {
-        "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations"
+        "waiting": "waiting for other ranks", "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations"
     }  # fmt: skip
-    more = sorted(((mine[part] - theirs[part], name) for part, name in names.items()), reverse=True)
+    more = sorted(((mine.get(part, 0.0) - theirs.get(part, 0.0), name) for part, name in names.items()), reverse=True)
     worse = [f"{milliseconds(value)} more for {name}" for value, name in more if value > 0.05 * abs(more[0][0])][:2]
     better = [f"{milliseconds(-value)} less for {name}" for value, name in more[::-1] if -value > 0.05 * abs(more[0][0])][:1]
     return ", ".join(worse + better) or "no difference that counts"
