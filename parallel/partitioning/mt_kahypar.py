@@ -17,6 +17,14 @@ LARGEST = 1 << 30  # what the sum of all weights may be in the library, and that
 PROCESS = Path(__file__).with_name("mt_kahypar_process.py")
 
 
+class Overfilled(ValueError):
+    """A partition has a part with too much work. parts: the partition."""
+
+    def __init__(self, words, parts):
+        super().__init__(words)
+        self.parts = parts
+
+
 def limits_of(weights, k, epsilon, speeds=None):
     """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)).
 
@@ -41,9 +49,9 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
     """The part, 0 to k - 1, of each vertex of a Hypergraph, so that the volume is small: an int64 array (V,).
 
     No part has more work than `limits_of` says, which also explains epsilon and speeds. preset: one of PRESETS, of which the
-    second takes longer and is often better. limit_s: the seconds after which it is given up. The same arguments give the same
-    partition. Raises ValueError, in one line, for a bad hypergraph or argument, without the library, if it fails, or if a part
-    becomes too large.
+    second takes longer and is often better. limit_s: the seconds after which it is given up. Equal arguments give the same
+    partition. Raises ValueError, in one line, for a bad hypergraph or argument, without the library, or if it fails; and
+    Overfilled, which is one, if a part becomes too large.
     """
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
@@ -60,8 +68,8 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
     parts = graph.check_parts(_in_process(given, limit_s), k)
     filled = graph.part_weights(parts, k) / limits
     if filled.max() > 1.001:  # some more is due to the scale
-        raise ValueError(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
-                         "imbalance, or divide the work into more and smaller vertices")  # fmt: skip
+        raise Overfilled(f"Mt-KaHyPar gave part {filled.argmax()} {filled.max() - 1:.1%} more work than is allowed: allow more "
+                         "imbalance, or divide the work into more and smaller vertices", parts)  # fmt: skip
     return parts
 
 

@@ -96,8 +96,9 @@ def of_network(
 
     grain: "coarse", or "fine", in which the convolutions are divided into channels of filters; Linear layers never are.
     filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer:
-    consecutive ones are one vertex if there are more of them. None for no limit; in the fine grain, blocks of the filters of
-    the layer in front divide the channels. The contracted hypergraph is as exact as the full one, with fewer partitions.
+    consecutive ones are one vertex if there are more of them. None for no limit, or {layer name: the most}. In the fine grain,
+    blocks of the filters of the layer in front divide the channels. The contracted hypergraph is as exact as the full one, and
+    has fewer partitions.
     seconds: {layer name: the time of its share of a step}, of any layers, for the weights of the vertices; None for operations.
     patterns: {name of a Linear layer: bool array (inputs, outputs)}, true where a weight is not zero; for sparse layers.
     with_input: whether vertices own the minibatch and send it: one vertex, or in the fine grain one for each channel. Else it
@@ -175,7 +176,7 @@ class _Array:
 class _Walk:
     """Goes through the layers, makes the vertices, and keeps for each array which vertices need it.
 
-    fine: whether convolutions are divided into channels of filters. blocks: {type of layer: the most blocks of outputs}.
+    fine: whether convolutions are divided into channels of filters. blocks: {type of layer: filter_blocks or neuron_blocks}.
     seconds, patterns: as for `of_network`.
     """
 
@@ -210,7 +211,8 @@ class _Walk:
     def with_weights(self, layer, array, shape):
         """A Linear or Conv2d: vertices for its outputs, and in the fine grain for the channels of its filters."""
         work = self.work(layer, shape)
-        column = _blocks(layer.outputs, self.blocks[Conv2d if isinstance(layer, Conv2d) else Linear])
+        most = self.blocks[Conv2d if isinstance(layer, Conv2d) else Linear]
+        column = _blocks(layer.outputs, most[layer.name] if isinstance(most, dict) else most)
         sizes, pixels = np.bincount(column), prod(shape[:-1])
         if self.fine and isinstance(layer, Conv2d):
             vertices = self.vertices(np.zeros(len(sizes)))
