@@ -31,7 +31,11 @@ class NormalisedTimer:
 
     comm: all ranks. unloaded: seconds of the reference product on this rank's unloaded core (`core.calm` of a machine file), by
     default the fastest of a hundred.
-    crowd: how many ranks share a core, at least 1. seconds: of the last `with` block, normalised. raw: the same as measured. slowness: raw / seconds.
+    crowd: how many ranks share a core, at least 1. seconds: of the last `with` block, normalised. raw: the same as measured.
+    slowness: raw / seconds. computing: seconds that the block takes while all ranks compute, if it computes only.
+
+    Where ranks share cores, `computing` is the time that this process had a core, times `crowd`: an operation that is shorter
+    than a time slice of the system would else seem to have a core of its own, and what other programs do would count.
     """
 
     def __init__(self, comm, unloaded=None):
@@ -41,13 +45,14 @@ class NormalisedTimer:
 
     def __enter__(self):
         self.before = core_seconds()
-        self.start = time.perf_counter()
+        self.start, self.had_core = time.perf_counter(), time.process_time()
         return self
 
     def __exit__(self, *exception):
-        self.raw = time.perf_counter() - self.start
+        self.raw, had_core = time.perf_counter() - self.start, time.process_time() - self.had_core
         self.slowness = 1.0 if self.crowd > 1 else (self.before + core_seconds()) / 2 / self.unloaded
         self.seconds = self.raw / self.slowness
+        self.computing = self.crowd * had_core if self.crowd > 1 else self.seconds
 
 
 def on_machine(comm):

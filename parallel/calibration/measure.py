@@ -4,15 +4,11 @@ All ranks measure at the same time, because in training they also compute at the
 network. Other programs slow a machine down for moments or minutes. So computing times are normalised to an unloaded core
 (`parallel/calibration/core_speed.py`), everything is measured in several passes of which the fastest counts, and an operation
 is never taken to be slower than a larger one of its kind.
-
-Where ranks share cores, they take turns, so that at most one a core computes, and the time is multiplied by the number of ranks
-a core. Measured all at once, an operation that is shorter than a time slice of the system would seem to have a core of its own.
 """
 
 import random as shuffling
 import time
 from itertools import cycle, pairwise, product
-from math import ceil
 
 import numpy as np
 from mpi4py import MPI
@@ -53,26 +49,23 @@ POOLINGS = {"maxpool2d": nn.MaxPool2d, "pooled": nn.MaxPool2d, "avgpool2d": nn.A
 
 
 def seconds(timer, action, *arguments):
-    """Seconds of one call of `action` while all ranks compute, normalised to an unloaded core. Collective.
+    """Seconds of one call of `action`, which all ranks run at the same time, normalised to an unloaded core. Collective.
 
     It is the median of `RUNS` runs. A run repeats the action, equally often on all ranks, for about `SAMPLE` seconds. The time
     of the slowest rank counts, because in training the others wait for it. timer: a NormalisedTimer.
     """
     comm = timer.comm
-    turns = ceil(timer.crowd)
     comm.Barrier()
     start = time.perf_counter()
     action(*arguments)
     first = comm.allreduce(time.perf_counter() - start) / comm.size
     times, found = max(1, min(1000, round(SAMPLE / max(first, 1e-7)))), []
     for _ in range(RUNS if first < 0.1 else 1):
-        for turn in range(turns):
-            comm.Barrier()
-            if comm.rank % turns == turn:
-                with timer:
-                    for _ in range(times):
-                        action(*arguments)
-        found.append(timer.crowd * timer.seconds / times)
+        comm.Barrier()
+        with timer:
+            for _ in range(times):
+                action(*arguments)
+        found.append(timer.computing / times)
     found = np.array(found)
     comm.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
     return float(np.median(found))
