@@ -13,8 +13,8 @@ from parallel.auto.this_machine import machine_of_job, memory_of_rank
 from parallel.balance.choose import measured_shares
 from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
-from parallel.job.uncaught import end_job_when_uncaught
 from parallel.job.run import one_line
+from parallel.job.uncaught import end_job_when_uncaught
 from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance.planner import BATCH_SIZE, Planner
 from parallel.placement.plans import CHOSEN, HYPERGRAPH

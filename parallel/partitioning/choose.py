@@ -1,14 +1,20 @@
 """A good partition of a network, with one call: what `--plan hypergraph` uses.
 
-Hypergraphs that are contracted to a few blocks of filters a layer have better partitions than full ones: not in truth, but a
-partitioner finds them. So several contractions are partitioned, and the best partition is taken.
+In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
+coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. Those that are contracted to a few
+blocks of filters a layer have better partitions than full ones: not in truth, but it finds them. So several contractions are
+partitioned, and the best partition is taken.
 """
 
+from contextlib import suppress
 from math import ceil
 
+from parallel.partitioning import chains, count_search
 from parallel.partitioning import mt_kahypar, naive
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
+from parallel.partitioning.owner_file import SUFFIX, read_owners
+from parallel.placement.plans import HYPERGRAPH
 
 BLOCKS = {"coarse": (8, 16, 32), "fine": (8, 16)}  # of a layer, at least
 LARGEST_BLOCK = 0.35  # the most work of a block, in shares of a rank
@@ -39,6 +45,11 @@ def partition(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective '{objective}' is unknown: use {', '.join(OBJECTIVES)}")
+    chain = chains.chain_of(net, seconds) if grain == "coarse" else None
+    if chain:
+        layers, names = chain
+        with suppress(count_search.TooFull):
+            return chains.owners(count_search.search(layers, speeds or [1] * ranks, epsilon, objective, seed), names)
     order = [OBJECTIVES[objective], *OBJECTIVES.values()]
 
     def cost(candidate):
@@ -73,3 +84,24 @@ def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, patterns, neur
                     yield model, mt_kahypar.partition(model.hypergraph, ranks, epsilon, speeds, seed, preset)
                 except mt_kahypar.Overfilled as overfilled:
                     yield model, overfilled.parts
+
+
+def is_partition(plan):
+    """Whether the text of a plan stands for a partition: "hypergraph", "hypergraph:fine", or the name of a file of Owners."""
+    return plan.partition(":")[0] == HYPERGRAPH or plan.endswith(SUFFIX)
+
+
+def owners_of_plan(plan, net, ranks, speeds=None):
+    """The Owners that the text of a plan stands for, see `is_partition`. ValueError or OSError if it is none that fits.
+
+    net: a Sequential. ranks: along the axis `model`. speeds: see `partition`.
+    """
+    if plan.endswith(SUFFIX):
+        owners = read_owners(plan, net)
+        if owners.ranks != ranks:
+            raise ValueError(
+                f"{plan}: it is for {owners.ranks} ranks along the axis model, not for {ranks}: make one for {ranks}"
+            )
+        return owners
+    _, _, grain = plan.partition(":")
+    return partition(net, ranks, grain or "coarse", speeds)

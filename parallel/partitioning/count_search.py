@@ -19,13 +19,17 @@ ATTEMPTS = 5  # with ever higher prices, until no rank is too full
 NORM = 8  # "largest": the sum of what the ranks send and receive to this power stands for the largest
 
 
+class TooFull(ValueError):
+    """No partition was found in which no rank has too much work."""
+
+
 def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None, start=None):
     """Counts (layers, ranks) of small cost, in which no rank has more work than `capacities` says.
 
     speeds: the relative speed of each rank; `[1] * N` for N equal ones. objective: "volume", what all send; "messages", how
     many they send, and the volume next to it; "largest", what the rank that sends and receives most sends and receives.
     moves: how many to try; by default enough for VGG16. start: counts to begin with. The same arguments give the same counts.
-    Raises ValueError if no partition was found, as ranks were too full.
+    Raises TooFull, a ValueError, if no partition was found in which each rank has at most that work.
     """
     most = capacities(chain, speeds, epsilon)
     if objective not in OBJECTIVES:
@@ -38,9 +42,7 @@ def search(chain, speeds, epsilon=0.1, objective="volume", seed=0, moves=None, s
         found = anneal(state, ENERGIES[objective](chain, state), price * 4**attempt, moves, Random(seed))
         if found is not None:
             return found
-    raise ValueError(
-        "no partition found in which no rank has too much work: allow more imbalance (epsilon), or use fewer ranks"
-    )
+    raise TooFull("no partition found in which no rank has too much work: allow more imbalance (epsilon), or use fewer ranks")
 
 
 def in_order(chain, most):

@@ -6,6 +6,7 @@ import numpy as np
 from parallel.placement.owners import Owners
 
 FORMAT = "gridgrad owners 1"
+SUFFIX = ".h5"  # of the names of such files
 
 
 def write_owners(owners, path):

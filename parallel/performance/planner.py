@@ -22,8 +22,8 @@ from parallel.performance.cost import Cost, busiest
 from parallel.performance.critical_path import StepTime, costs_of_ranks, played
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
-from parallel.placement.place_network import checked
 from parallel.placement.owners import Owners
+from parallel.placement.place_network import checked
 from parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
@@ -241,7 +241,8 @@ def why_lost(other, chosen):
         return f"{counts}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
     mine, theirs = other.parts, chosen.parts
     names = {
-        "waiting": "waiting for other ranks", "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations"
+        "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
+        "waiting": "waiting for other ranks",
     }  # fmt: skip
     more = sorted(((mine.get(part, 0.0) - theirs.get(part, 0.0), name) for part, name in names.items()), reverse=True)
     worse = [f"{milliseconds(value)} more for {name}" for value, name in more if value > 0.05 * abs(more[0][0])][:2]
