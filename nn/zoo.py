@@ -12,16 +12,19 @@ to the list of layers.
 | vgg16            | Simonyan and Zisserman 2015, column D                     | 138,357,544 | 224x224x3 |
 | resnet18         | He et al. 2016, projections where the shape changes       | 11,689,512  | 224x224x3 |
 | resnet20         | He et al. 2016, section 4.2, with projections             | 272,474     | 32x32x3   |
+| googlenet        | Szegedy et al. 2015, with BatchNorm, as in torchvision    | 6,624,904   | 224x224x3 |
 
 Marques names the four networks 50:500, 150:800, 300:1000 and 500:1500. The text lists convolution, normalisation and
 pooling, twice, and one fully connected layer. It does not say which normalisation; here it is across 5 channels.
+
+As in torchvision, googlenet has kernels of 3x3 where the paper has 5x5; it has no auxiliary classifiers.
 """
 
 from math import prod
 
 from nn.activations import Dropout, ReLU, Tanh
 from nn.batch_norm import BatchNorm
-from nn.branches import Flatten, Residual
+from nn.branches import Concat, Flatten, Residual
 from nn.conv import Conv2d
 from nn.linear import Linear
 from nn.pool import AvgPool2d, MaxPool2d
@@ -94,6 +97,44 @@ def resnet20(shape, outputs):
     return residual_stages(start, shape, outputs, 16, (16, 32, 64), blocks=3)
 
 
+def googlenet(shape, outputs):
+    layers = [
+        *normalised(shape[2], 64, 7, 2, 3), MaxPool2d(3, 2, 1),
+        *normalised(64, 64, 1), *normalised(64, 192, 3, 1, 1), MaxPool2d(3, 2, 1),
+    ]  # fmt: skip
+    channels = 192
+    for widths in INCEPTIONS:
+        if not widths:
+            layers.append(MaxPool2d(3, 2, 1))
+            continue
+        one, before_three, three, before_five, five, pooled = widths
+        layers.append(
+            Concat(
+                normalised(channels, one, 1),
+                [*normalised(channels, before_three, 1), *normalised(before_three, three, 3, 1, 1)],
+                [*normalised(channels, before_five, 1), *normalised(before_five, five, 3, 1, 1)],
+                [MaxPool2d(3, 1, 1), *normalised(channels, pooled, 1)],
+            )
+        )
+        channels = one + three + five + pooled
+    mean = AvgPool2d(output_shape(layers, shape)[:2])
+    return [*layers, mean, Flatten(), Dropout(0.2), Linear(channels, outputs)]
+
+
+# Szegedy et al. 2015, Table 1: the kernels of the convolutions of each inception; empty for a pooling between them.
+INCEPTIONS = (
+    (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (),
+    (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64), (112, 144, 288, 32, 64, 64),
+    (256, 160, 320, 32, 128, 128), (),
+    (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
+)  # fmt: skip
+
+
+def normalised(inputs, outputs, kernel, stride=1, padding=0):
+    """A convolution, whose arguments these are, with BatchNorm and ReLU."""
+    return [Conv2d(inputs, outputs, kernel, stride, padding, bias=False), BatchNorm(outputs, 1e-3), ReLU()]
+
+
 def residual_stages(layers, shape, outputs, channels, widths, blocks):
     """`layers`, stages of residual blocks, the mean over the image, and a Linear layer.
 
@@ -146,4 +187,5 @@ ZOO = {
     "vgg16": (vgg16, True),
     "resnet18": (resnet18, True),
     "resnet20": (resnet20, True),
+    "googlenet": (googlenet, True),
 }

@@ -3,8 +3,8 @@
 from nn import network_names
 
 # Shapes of samples as published, where they are not 32,32,3.
-SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18"), (224, 224, 3)) | dict.fromkeys(("mnist-cnn", "lenet5"), (28, 28, 1))
-SHAPES |= dict.fromkeys(("mlp2", "mlp3"), (32, 32, 1))
+SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18", "googlenet"), (224, 224, 3))
+SHAPES |= dict.fromkeys(("mnist-cnn", "lenet5"), (28, 28, 1)) | dict.fromkeys(("mlp2", "mlp3"), (32, 32, 1))
 
 
 def published(net, shape=None, outputs=None, dtype="float32"):
