@@ -8,7 +8,7 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 
 from tqdm import tqdm
 
-from experiments.common.options import SHARES_HELP, Parser, number, shares_of, user_input, whole, whole_list
+from experiments.common.options import SHARES_HELP, Parser, number, number_list, shares_of, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
 from parallel.balance.choose import predicted_shares
@@ -46,7 +46,7 @@ def options():
     add("--shares", metavar="W,W,..", help=SHARES_HELP)
     add(
         "--speeds",
-        type=speeds,
+        type=number_list,
         metavar="W,W,..",
         help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print how they would share each "
         "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
@@ -54,11 +54,6 @@ def options():
     add("--plan", help=f"price this plan alone: {HELP}")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
-
-
-def speeds(text):
-    """An option type: numbers above 0, separated by commas."""
-    return [number(above=0)(word) for word in text.split(",")]
 
 
 def unequal(chosen, args):

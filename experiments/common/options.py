@@ -75,6 +75,11 @@ def number(least=None, above=None, below=None):
     return parse
 
 
+def number_list(text):
+    """An option type: numbers above 0, separated by commas."""
+    return [number(above=0)(word) for word in text.split(",")]
+
+
 def add_problem(parser, net, shape, outputs, batch_size):
     """Add --net, --shape, --outputs and --batch-size, with these defaults, to a program that trains on made-up data."""
     parser.add_argument("--net", default=net, help=network_names.HELP)

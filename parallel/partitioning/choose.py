@@ -78,7 +78,7 @@ def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, patterns, neur
             blocks = {name: max(least, ceil(some / (LARGEST_BLOCK * share))) for name, some in work.items()}
             neurons = {name: min(most, neuron_blocks or most) for name, most in blocks.items()}
             model = of_network(net, its_grain, blocks, neurons, seconds, patterns)
-            yield model, naive.incremental(model, ranks, speeds)
+            yield from ((model, method(model, ranks, speeds)) for method in (naive.layer_wise, naive.incremental))
             for preset in mt_kahypar.PRESETS:
                 try:
                     yield model, mt_kahypar.partition(model.hypergraph, ranks, epsilon, speeds, seed, preset)

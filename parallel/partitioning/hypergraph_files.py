@@ -169,6 +169,11 @@ def _hmetis_head(graph):
 FORMATS = {".patoh": (_patoh_sizes, _patoh_head), ".hgr": (_hmetis_sizes, _hmetis_head)}
 
 
+def check_name(path):
+    """Raise ValueError unless the ending of a name is that of a hypergraph file."""
+    _format(path)
+
+
 def _format(path):
     found = FORMATS.get(Path(path).suffix)
     if found is None:

@@ -1,0 +1,136 @@
+"""Divide the filters of a network among ranks so that little has to be sent, and print what the division costs. Starts no job.
+
+    python -m experiments.partition --net vgg16 --ranks 4 --grain coarse --out owners.h5
+
+The owners that it writes are executed by `experiments.train --plan owners.h5`. See `parallel/partitioning`.
+"""
+
+from datasets import written_whole
+from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
+from experiments.common.published_networks import published
+from nn import network_names
+from nn.summary import aligned
+from parallel.job.run import run_launcher
+from parallel.partitioning import naive
+from parallel.partitioning.choose import partition
+from parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
+from parallel.partitioning.measures import OBJECTIVES, measure
+from parallel.partitioning.nodes import between_nodes, map_to_nodes
+from parallel.partitioning.of_network import GRAINS, of_network
+from parallel.partitioning.owner_file import write_owners
+
+METHODS = ("hypergraph", *naive.METHODS)
+
+
+def options():
+    parser = Parser(prog="partition", description="Divide the filters of a network among ranks so that little has to be sent.")
+    add = parser.add_argument
+    add("--net", default="vgg16", help=network_names.HELP)
+    words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)"
+    add("--shape", type=whole_list, metavar="SHAPE", help=words)
+    add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
+    add("--batch-size", type=whole(1), default=32, metavar="B", help="samples in a minibatch, for the bytes that are sent")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
+    add("--ranks", type=whole(1, 4096), default=4, metavar="P", help="number of ranks")
+    words = "coarse: a filter or neuron is at one rank; fine: the channels of a filter may be at several ranks"
+    add("--grain", default="coarse", choices=GRAINS, help=words)
+    words = "how the work is divided: by a partitioner of hypergraphs, or as simply as the other names say"
+    add("--method", default="hypergraph", choices=METHODS, help=words)
+    add(
+        "--objective",
+        default="volume",
+        choices=tuple(OBJECTIVES),
+        help="what --method hypergraph minimises; largest: of a rank",
+    )
+    add(
+        "--epsilon",
+        type=number(least=0),
+        default=0.1,
+        metavar="E",
+        help="the part of its share by which a rank may be too large",
+    )
+    add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
+    add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
+    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help="the most blocks into which a dense layer is divided")
+    words = "ranks on a node of the cluster: parts that exchange much are put on the same node"
+    add("--ranks-per-node", type=whole(1), metavar="K", help=words)
+    add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
+    words = "write the hypergraph, for PaToH (.patoh) or hMETIS (.hgr); its net costs are elements of a sample"
+    add("--hypergraph", metavar="FILE", help=words)
+    words = "take the partition of that hypergraph by another program, a number for each vertex, instead of --method"
+    add("--parts", metavar="FILE", help=words)
+    add("--out", metavar="FILE", help="write the owners to this HDF5 file, for train --plan FILE")
+    return parser
+
+
+def parts_of(method, model, net, args):
+    """The part of each vertex by a method."""
+    if method == "hypergraph":
+        owners = partition(net, args.ranks, args.grain, args.speeds, args.epsilon, args.objective, args.seed,
+                           neuron_blocks=args.neuron_blocks)  # fmt: skip
+        parts = model.parts(owners)
+    elif method == "file":
+        parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
+    elif method == "random":
+        parts = naive.random(model, args.ranks, args.speeds, args.seed)
+    else:
+        parts = naive.METHODS[method](model, args.ranks, args.speeds)
+    if args.ranks_per_node:
+        moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
+        parts = map_to_nodes(moved, args.ranks_per_node, args.speeds)[parts]
+    return parts
+
+
+def row(method, model, parts, args, itemsize):
+    """The cells of the table for a partition."""
+    found = measure(model, parts, args.ranks, args.speeds)
+    step = 2 * args.batch_size * itemsize / 2**20  # MiB of an element of a sample, forward and backward
+    cells = [method, f"{found.work.max():.3f}", f"{found.work.min():.3f}", f"{found.volume * step:.4g}",
+             "" if found.star is None else f"{found.star * step:.4g}", f"{found.largest_array * step:.4g}",
+             str(2 * found.messages), f"{found.most_moved * step:.4g}"]  # fmt: skip
+    if args.ranks_per_node:
+        moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
+        cells.append(f"{between_nodes(moved, range(args.ranks), args.ranks_per_node) * step:.4g}")
+    return cells
+
+
+def report(model, net, partitions, args):
+    """The lines that are printed. partitions: {method: the part of each vertex}."""
+    graph = model.hypergraph
+    yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks, {args.grain} grain: {graph.vertices:,} vertices, "\
+          f"{graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
+    heads = ["method", "max work", "min work", "MiB sent", "by roots", "largest array", "messages", "most of a rank"]
+    heads += ["between nodes"] if args.ranks_per_node else []
+    rows = [row(method, model, parts, args, net.dtype.itemsize) for method, parts in partitions.items()]
+    if args.compare:
+        reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
+        rows.append(["data parallel", "1.000", "1.000", f"{reduced:.4g}", *[""] * (len(heads) - 4)])
+    yield aligned([heads, *rows], "<" + ">" * (len(heads) - 1))
+    yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
+
+
+def main():
+    args = options().parse_args()
+    with user_input():
+        if args.speeds and len(args.speeds) != args.ranks:
+            raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
+        if args.hypergraph:
+            check_name(args.hypergraph)
+        for path in filter(None, (args.hypergraph, args.out)):
+            check_writable(path)
+        net = published(args.net, args.shape, args.outputs, args.dtype)
+        model = of_network(net, args.grain, None, args.neuron_blocks)
+        if args.hypergraph:
+            with written_whole(args.hypergraph) as beside:
+                write_hypergraph(model.hypergraph, beside, args.hypergraph)
+        chosen = "file" if args.parts else args.method
+        methods = [chosen, *(method for method in METHODS if args.compare and method != chosen)]
+        partitions = {method: parts_of(method, model, net, args) for method in methods}
+        if args.out:
+            with written_whole(args.out) as beside:
+                write_owners(model.owners(partitions[chosen], args.ranks), beside)
+    print("\n".join(report(model, net, partitions, args)))
+
+
+if __name__ == "__main__":
+    run_launcher(main)

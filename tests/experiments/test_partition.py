@@ -1,0 +1,75 @@
+"""partition, small: its table, the files that it writes and reads, and what it refuses."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from experiments.common.published_networks import published
+from parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
+from parallel.partitioning.measures import measure
+from parallel.partitioning.of_network import of_network
+from parallel.partitioning.owner_file import read_owners
+from tests.experiments.programs import program
+
+needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
+
+
+def partition(*arguments):
+    return program("experiments.partition", *arguments)
+
+
+@needs_library
+def test_all_methods_are_printed_and_the_owners_written(tmp_path):
+    out = tmp_path / "new" / "owners.h5"
+    finished = partition(
+        "--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--ranks-per-node", 2, "--compare", "--out", out
+    )
+    assert finished.returncode == 0, finished.stderr
+    first, heads, *rows, _ = finished.stdout.splitlines()
+    assert "resnet20, batch 32, on 3 ranks, coarse grain: 795 vertices, 794 nets" in first
+    assert heads.split("  ")[-1].strip() == "between nodes" and "most of a rank" in heads
+    assert [row.split()[0] for row in rows] == ["hypergraph", "layer-wise", "horizontal", "incremental", "random", "data"]
+    sent = {row.split()[0]: float(row.split()[3]) for row in rows[:-1]}
+    assert sent["hypergraph"] < sent["horizontal"] / 4
+    net = published("resnet20")
+    owners, model = read_owners(out, net), of_network(net)
+    found = measure(model, model.parts(owners), 3, [3, 2, 1])
+    assert found.work.max() <= 1.1001
+    assert sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
+    assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
+
+
+def test_a_partition_of_another_program_is_taken(tmp_path):
+    for ending in (".patoh", ".hgr"):
+        path = tmp_path / f"net{ending}"
+        common = "--net", "lenet5", "--grain", "fine", "--ranks", 2
+        finished = partition(*common, "--method", "layer-wise", "--hypergraph", path)
+        assert finished.returncode == 0, finished.stderr
+        graph = read_hypergraph(path)
+        parts = np.arange(graph.vertices) % 2
+        write_parts(parts, tmp_path / "parts")
+        finished = partition(*common, "--parts", tmp_path / "parts", "--out", tmp_path / "owners.h5")
+        assert finished.returncode == 0 and finished.stdout.splitlines()[2].startswith("file ")
+        sent = float(finished.stdout.splitlines()[2].split()[3])
+        assert sent == pytest.approx(2 * graph.volume(parts, 2) * 32 * 4 / 2**20, rel=1e-3)
+        owners = read_owners(tmp_path / "owners.h5", published("lenet5"))
+        assert (read_parts(tmp_path / "parts", graph.vertices) == of_network(published("lenet5"), "fine").parts(owners)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--net", "lenet6"), "unknown net 'lenet6'"),
+        (("--net", "lenet5", "--speeds", "1,2"), "--speeds has 2 numbers for 4 ranks"),
+        (("--net", "lenet5", "--speeds", "1,0"), "must be a number above 0"),
+        (("--net", "lenet5", "--hypergraph", "net.txt"), "must end in .patoh (PaToH) or .hgr (hMETIS)"),
+        (("--net", "lenet5", "--parts", "no-such-file"), "No such file"),
+        (("--net", "lenet5", "--grain", "medium"), "invalid choice"),
+        (("--net", "lenet5", "--method", "horizontal", "--out", "/proc/no/owners.h5"), "can not write"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(arguments, words):
+    finished = partition(*arguments)
+    assert finished.returncode == 2 and words in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
