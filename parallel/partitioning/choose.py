@@ -9,8 +9,7 @@ partitioned, and the best partition is taken.
 from contextlib import suppress
 from math import ceil
 
-from parallel.partitioning import chains, count_search
-from parallel.partitioning import mt_kahypar, naive
+from parallel.partitioning import chains, count_search, mt_kahypar, naive
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
 from parallel.partitioning.owner_file import SUFFIX, read_owners

@@ -8,8 +8,9 @@ bound, until the plans that are complete are faster than every other grid can be
 Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
 
 The plan "hypergraph" is no path: a partitioner finds it for each number of ranks along the axis `model`, and its step is the
-critical path through all ranks. It computes no less than the other plans, so it can win only by sending less. It is looked at
-where the fastest other plan spends more than `MOSTLY_SENDING` of its step with communication.
+critical path through all ranks. It computes no less than the other plans, so it can win only by sending less. And the search
+takes seconds. So it is looked at only where the fastest other plan spends more than half of its step with communication, and
+more than `WORTH` seconds.
 """
 
 import heapq
@@ -28,7 +29,7 @@ from parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
-MOSTLY_SENDING = 0.5
+WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
@@ -137,7 +138,7 @@ class Planner:
             self._complete(candidate, search)
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
-        if self.partition and self.plan is None and (not good or sending(good[0].cost) > MOSTLY_SENDING):
+        if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
             partitioned = list(self._partitioned())
             good = sorted([*good, *(c for c in partitioned if not c.reason)], key=lambda c: c.seconds)
             candidates += partitioned
@@ -226,10 +227,10 @@ def too_large(needed, given):
     return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}"
 
 
-def sending(cost):
-    """The part of a step that a Cost's rank spends with communication."""
-    parts = cost.parts
-    return (parts["gradients"] + parts["activations"]) / max(cost.seconds, 1e-30)
+def mostly_sends(cost):
+    """Whether a Cost's rank spends most of its step, and not too little time, with communication."""
+    seconds = cost.parts["gradients"] + cost.parts["activations"]
+    return seconds > max(WORTH, cost.seconds / 2)
 
 
 def why_lost(other, chosen):
