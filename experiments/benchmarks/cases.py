@@ -97,6 +97,7 @@ MEMORY = [
         ("marques-300-1000", CIFAR, 10, 16, True),
         ("marques-500-1500", CIFAR, 10, 16, True),
         ("resnet18", IMAGENET, 1000, 8, True),
+        ("googlenet", IMAGENET, 1000, 8, True),
         ("alexnet", IMAGENET, 1000, 8, True),
         ("vgg16", IMAGENET, 1000, 8, True),
     )
