@@ -16,6 +16,7 @@ plan "hypergraph" (`parallel/placement/hypergraph.py`) sends forward for a sampl
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -184,7 +185,7 @@ class _Walk:
         self.fine, self.blocks, self.seconds, self.patterns = fine, blocks, seconds, patterns
         self.outputs, self.pairs = {}, {}
         self.weights, self.count = [], 0  # the weights of the vertices so far, a list of arrays; their number
-        self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its nets
+        self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its _Nets
 
     def vertices(self, weights):
         """New vertices with these weights; returns their numbers."""
@@ -278,26 +279,19 @@ class _Walk:
 
     def result(self, inputs, loss):
         """The NetworkHypergraph of what has been noted."""
-        nets, vertices, costs, unpooled, roots, reduces, groups, names = [], [], [], [], [], [], [], []
-        first = 0
-        for group, made in enumerate(self.sent):
-            name, its_nets, its_vertices, its_costs, its_unpooled, its_roots, is_sum = made()
-            nets.append(its_nets + first)
-            vertices.append(its_vertices)
-            costs.append(its_costs)
-            unpooled.append(its_unpooled)
-            roots.append(its_roots)
-            reduces.append(np.full(len(its_roots), is_sum))
-            groups.append(np.full(len(its_roots), group))
-            names.append(name)
-            first += len(its_roots)
-        joined = [np.concatenate(some) if some else np.zeros(0, np.int64)
-                  for some in (nets, vertices, costs, unpooled, roots, reduces, groups)]  # fmt: skip
-        nets, vertices, costs, unpooled, roots, reduces, groups = joined
-        weights = np.rint(np.concatenate(self.weights)).astype(np.int64)
-        graph = from_pairs(weights, costs, nets, vertices, roots=roots, reduces=reduces, groups=groups,
-                           group_names=tuple(names) or ("",))  # fmt: skip
-        return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, unpooled)
+        sent = [nets() for nets in self.sent]
+        counts, pins = (np.array([len(getattr(nets, name)) for nets in sent], int) for name in ("roots", "pins"))
+        first = np.repeat(np.cumsum(counts) - counts, pins)
+
+        def all_of(name):
+            return np.concatenate([np.zeros(0, np.int64), *(getattr(nets, name) for nets in sent)])
+
+        graph = from_pairs(
+            np.rint(np.concatenate(self.weights)).astype(np.int64), all_of("costs"), all_of("numbers") + first, all_of("pins"),
+            roots=all_of("roots"), reduces=np.repeat(np.array([nets.are_sums for nets in sent], bool), counts),
+            groups=np.repeat(np.arange(len(sent)), counts), group_names=tuple(nets.name for nets in sent) or ("",),
+        )  # fmt: skip
+        return NetworkHypergraph(graph, self.outputs, self.pairs, inputs, loss, all_of("unpooled"))
 
 
 _RULES = {
@@ -314,20 +308,36 @@ _RULES = {
 }
 
 
+class _Nets(NamedTuple):
+    """The nets of one array, or of the partial sums of one layer: a group of a Hypergraph.
+
+    numbers, pins: pins[i] is a vertex of the net numbers[i] of this group. unpooled: as for NetworkHypergraph. costs, roots: as
+    for Hypergraph. are_sums: whether they reduce.
+    """
+
+    name: str
+    numbers: np.ndarray
+    pins: np.ndarray
+    costs: np.ndarray
+    unpooled: np.ndarray
+    roots: np.ndarray
+    are_sums: bool
+
+
 def _nets_of_array(array):
-    """The nets of the channels of an array, one for each vertex that owns some: see `_Walk.result`."""
+    """The _Nets of the channels of an array, one for each vertex that owns some."""
     sources = array.sources
-    pins = [(np.arange(len(sources)), sources)] + [users(array) for users in array.users]
-    nets, vertices = (np.concatenate(some) for some in zip(*pins))
+    found = [(np.arange(len(sources)), sources)] + [users(array) for users in array.users]
+    numbers, pins = (np.concatenate(some) for some in zip(*found))
     channels = np.bincount(array.source_of_channel)
-    return array.name, nets, vertices, channels * array.elements, channels * array.unpooled, sources, False
+    return _Nets(array.name, numbers, pins, channels * array.elements, channels * array.unpooled, sources, False)
 
 
 def _nets_of_sums(name, vertices, table, costs):
-    """The nets of the partial sums of a layer of the fine grain, one for each block of filters."""
+    """The _Nets of the partial sums of a layer of the fine grain, one for each block of filters."""
     columns = np.arange(len(vertices))
-    nets = np.concatenate((columns, np.tile(columns, len(table))))
-    return f"{name} sums", nets, np.concatenate((vertices, table.ravel())), costs, costs, vertices, True
+    numbers = np.concatenate((columns, np.tile(columns, len(table))))
+    return _Nets(f"{name} sums", numbers, np.concatenate((vertices, table.ravel())), costs, costs, vertices, True)
 
 
 def _all_by_all(sources, vertices):

@@ -173,6 +173,14 @@ def test_the_vertices_of_the_minibatch_and_the_loss():
     assert of_network(chain(), "fine", with_input=True).inputs.tolist() == [0, 1, 2]
 
 
+def test_a_network_of_one_layer_sends_nothing_but_its_outputs():
+    net = tiny([Linear(4, 3)], (4,))
+    alone = of_network(net, with_loss=False).hypergraph
+    alone.check()
+    assert (alone.vertices, alone.nets, alone.volume(np.arange(3), 3)) == (3, 0, 0) and not alone.traffic(np.arange(3), 3).any()
+    assert volume(net, Owners(3, {"0": [0, 1, 2]}, loss=1)) == {"0": 2}
+
+
 def test_elements_before_pooling_are_known():
     model = of_network(chain())
     graph = model.hypergraph
