@@ -15,6 +15,7 @@ from nn.optimizers import SGD
 from nn.pool import AvgPool2d, MaxPool2d
 from nn.response_norm import LocalResponseNorm
 from nn.sequential import Sequential
+from nn.sparse_linear import SparseLinear
 from nn.tied_autoencoder import TiedAutoencoder
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Sequential",
     "Sigmoid",
     "SoftmaxCrossEntropy",
+    "SparseLinear",
     "Tanh",
     "TiedAutoencoder",
 ]

@@ -65,6 +65,10 @@ class Parameter:
             block = uniform_block(seed, stream, self.shape[-1], some, self.index[-1], self.bound)
             flat[start : start + many] = to_device(block.astype(self.value.dtype))
 
+    def load(self, whole):
+        """Copy this block from a host array of the global shape into `value`."""
+        self.value[...] = to_device(take(whole, self.index))
+
 
 class Buffer(Parameter):
     """One block of an array that is saved with the parameters but not trained, such as a running mean.
@@ -151,7 +155,7 @@ class Layer:
         """The inputs that some outputs of a layer with weights are computed from, all of them unless its weights are sparse.
 
         columns: the outputs, a slice or an increasing index array; of a TiedAutoencoder the hidden units. Returns a slice or an
-        increasing index array, `slice(0, 0)` where there are no outputs. Both count in the whole layer, also that of a block.
+        increasing index array, empty where there are no outputs. Both count in the whole layer, also for a block of it.
         """
         some = columns.stop > columns.start if isinstance(columns, slice) else len(columns)
         return slice(0, self.inputs if some else 0)

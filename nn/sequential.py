@@ -25,7 +25,6 @@ from nn.sequence import (
     parameter_gradients,
     split_at_first_parameters,
 )
-from nn.window import take
 
 
 class Sequential(Observable):
@@ -273,7 +272,7 @@ class Sequential(Observable):
                 raise ValueError(f"state_dict: {name} has shape {value.shape}, expected {expected}")
             values[name] = value.transpose(np.argsort(p.torch_axes)).reshape(p.shape)
         for name, p in pairs.items():
-            p.value[...] = to_device(take(values[name], p.index))
+            p.load(values[name])
 
     def __repr__(self):
         return "\n".join(f"{layer.name:>4}  {layer!r}" for layer in self.layers)
