@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from datasets import airfoil, cifar10, ethylene, images, mnist
+from datasets import airfoil, cifar10, denoise, ethylene, images, mnist
 from datasets.files import data_directory, written_whole
 from datasets.part import Dataset, Part
 from datasets.views import Augmented, hold_out
@@ -15,6 +15,7 @@ DATASETS = {
     "airfoil5": (airfoil.prepare, partial(airfoil.load, name="airfoil5")),
     "mnist": (mnist.prepare, mnist.load),
     "cifar10": (cifar10.prepare, cifar10.load),
+    "denoise": (denoise.prepare, denoise.load),
     "ethylene": (ethylene.prepare, ethylene.load),
     "ethylene-synthetic": (ethylene.prepare_synthetic, partial(ethylene.load, name="ethylene-synthetic")),
     images.NAME: (images.prepare, images.load),

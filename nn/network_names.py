@@ -1,29 +1,38 @@
 """Networks by name, as in the option `--net`."""
 
+from functools import partial
 from math import prod
 
 import numpy as np
 
+from nn import pruned_file
 from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from nn.sequential import Sequential
 from nn.zoo import ZOO, perceptron
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
-HELP = f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}"
+PRUNED = "pruned:"
+HELP = (
+    f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}; or pruned:FILE, which the program "
+    "pruned has written"
+)
 
 
 def build(spec, shape, outputs, seed=0, dtype=np.float32):
     """The Sequential that a text describes.
 
     spec: a name of the zoo such as "vgg16", or with another dropout probability "vgg16,dropout=0.2"; or the widths and the
-    activation of a multilayer perceptron, "mlp:64,64,relu,dropout=0.5". "mlp:relu", without widths, is a linear model.
+    activation of a multilayer perceptron, "mlp:64,64,relu,dropout=0.5". "mlp:relu", without widths, is a linear
+    model. Or "pruned:FILE", a network with SparseLinear layers and the weights of that file (`nn/pruned_file.py`).
     shape: the shape of the data set's samples, (height, width, channels) or a number of features. outputs: the number of
     outputs. seed, dtype: as for Sequential.
     The network's `input_shape` says in which shape it takes the samples: networks of Linear layers take them flat.
     Raises ValueError, which says what is wrong and what is accepted.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if spec.startswith(PRUNED):
+        return _pruned(spec, shape, outputs, seed, dtype)
     name, _, rest = spec.partition(",")
     if name in ZOO:
         layers, takes_images = ZOO[name]
@@ -77,6 +86,23 @@ def mlp_layers(spec, features, outputs):
     if any(w < 1 for w in widths):
         raise ValueError(f"net '{spec}': every width must be at least 1")
     return perceptron(features, widths, activation, outputs, after=lambda: [Dropout(p)] if p else [])
+
+
+def _pruned(spec, shape, outputs, seed, dtype):
+    """The network of "pruned:FILE"."""
+    net = pruned_file.read(spec.removeprefix(PRUNED), partial(_unpruned, seed=seed, dtype=dtype))
+    features, given = prod(shape), net.output_shape(net.input_shape)
+    if net.input_shape != (features,) or given != (outputs,):
+        raise ValueError(f"net '{spec}' has {net.input_shape[0]} features and {given[0]} outputs, but {features} and {outputs} "
+                         "are wanted: use the data set for which it was trained")  # fmt: skip
+    return net
+
+
+def _unpruned(spec, features, outputs, seed, dtype):
+    """The network that was pruned; ValueError if that is none but a pruned one itself."""
+    if spec.startswith(PRUNED):
+        raise ValueError("it names another file")
+    return build(spec, features, outputs, seed, dtype)
 
 
 def _dropout(word, spec):

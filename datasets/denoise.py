@@ -1,0 +1,52 @@
+"""Images to be freed of noise: those of CIFAR-10 in grey, with Gaussian noise, and without it as the target.
+
+The noise has a deviation of 30 grey levels of 255, which is one of the usual ones, and is drawn once for each image. The noisy
+grey levels are rounded and cut off at 0 and 255, like those of a camera. Both images of a pair are stored as bytes.
+"""
+
+import numpy as np
+
+from datasets import cifar10, rows
+from datasets.labelled import ChannelMoments
+from datasets.part import regression
+
+PIXELS = 32 * 32
+NOISE = 30  # grey levels
+CHUNK = 1000  # the images that are converted at a time
+
+
+def prepare(directory):
+    """Convert CIFAR-10, once, and download it if need be; by one process, before the others load."""
+    cifar10.prepare(directory)
+    target = converted(directory)
+    source = f"{rows.attributes(cifar10.converted(directory)).get('source')}, noise {NOISE}"
+    if rows.is_current(target, source):
+        return
+    data, random = cifar10.load(directory, np.float32), np.random.default_rng(0)
+    moments = {"x": ChannelMoments(1), "y": ChannelMoments(1)}
+    with rows.creating(target) as file:
+        for half, part in (("train", data.train), ("test", data.test)):
+            stored = {name: file.create_dataset(f"{half}/{name}", (len(part), PIXELS), np.uint8) for name in "xy"}
+            for start in range(0, len(part), CHUNK):
+                grey = np.rint(part.x[start : start + CHUNK].mean(axis=3))
+                noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
+                for name, images in (("x", noisy), ("y", grey)):
+                    images = images.astype(np.uint8).reshape(-1, PIXELS)
+                    stored[name][start : start + len(images)] = images
+                    if half == "train":
+                        moments[name].add(images[..., np.newaxis])
+        for name, of_pixels in moments.items():
+            file.attrs[f"{name}_mean"], file.attrs[f"{name}_std"] = of_pixels.result()
+        file.attrs["source"] = source
+
+
+def load(directory, dtype, name="denoise"):
+    """The Dataset: the 1,024 noisy grey levels of an image to those without noise. Rows are mapped, not read."""
+    path = converted(directory)
+    train, test = (rows.map_pair(path, half, *[((PIXELS,), np.uint8)] * 2) for half in ("train", "test"))
+    fitted = rows.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))
+    return regression(name, train, test, "grey levels", dtype, fitted=fitted)
+
+
+def converted(directory):
+    return directory / "cifar10" / "denoise.h5"
