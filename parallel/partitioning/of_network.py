@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual
+from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, SparseLinear
 from nn.activations import Activation
 from nn.pool import Pool2d
 from nn.summary import flops
@@ -90,18 +90,15 @@ class NetworkHypergraph:
         return parts
 
 
-def of_network(
-    net, grain="coarse", filter_blocks=None, neuron_blocks=64, seconds=None, patterns=None, with_input=False, with_loss=True
-):
+def of_network(net, grain="coarse", filter_blocks=None, neuron_blocks=64, seconds=None, with_input=False, with_loss=True):
     """The NetworkHypergraph of a Sequential whose `input_shape` is known. It is not allocated.
 
     grain: "coarse", or "fine", in which the convolutions are divided into channels of filters; Linear layers never are.
     filter_blocks, neuron_blocks: the most vertices for the filters of a convolution and for the neurons of a Linear layer:
     consecutive ones are one vertex if there are more of them. None for no limit, or {layer name: the most}. In the fine grain,
     blocks of the filters of the layer in front divide the channels. The contracted hypergraph is as exact as the full one, and
-    has fewer partitions.
+    has fewer partitions. Each neuron of a SparseLinear is a vertex: what it needs differs from what its neighbours need.
     seconds: {layer name: the time of its share of a step}, of any layers, for the weights of the vertices; None for operations.
-    patterns: {name of a Linear layer: bool array (inputs, outputs)}, true where a weight is not zero; for sparse layers.
     with_input: whether vertices own the minibatch and send it: one vertex, or in the fine grain one for each channel. Else it
     is free, as each rank reads what it needs. with_loss: whether the outputs travel to a vertex of the loss.
     Raises ValueError for a network that has no such hypergraph.
@@ -110,7 +107,7 @@ def of_network(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if net.input_shape is None:
         raise ValueError("a network needs an input_shape so that its hypergraph can be made")
-    walk = _Walk(grain == "fine", {Conv2d: filter_blocks, Linear: neuron_blocks}, seconds, patterns or {})
+    walk = _Walk(grain == "fine", {Conv2d: filter_blocks, Linear: neuron_blocks, SparseLinear: None}, seconds)
     shape, inputs = tuple(net.input_shape), np.zeros(0, np.int64)
     if with_input:
         inputs = walk.vertices(np.zeros(shape[-1] if grain == "fine" else 1, np.int64))
@@ -178,11 +175,11 @@ class _Walk:
     """Goes through the layers, makes the vertices, and keeps for each array which vertices need it.
 
     fine: whether convolutions are divided into channels of filters. blocks: {type of layer: filter_blocks or neuron_blocks}.
-    seconds, patterns: as for `of_network`.
+    seconds: as for `of_network`.
     """
 
-    def __init__(self, fine, blocks, seconds, patterns):
-        self.fine, self.blocks, self.seconds, self.patterns = fine, blocks, seconds, patterns
+    def __init__(self, fine, blocks, seconds):
+        self.fine, self.blocks, self.seconds = fine, blocks, seconds
         self.outputs, self.pairs = {}, {}
         self.weights, self.count = [], 0  # the weights of the vertices so far, a list of arrays; their number
         self.sent = []  # the arrays that somebody needs, and the partial sums, each a function that returns its _Nets
@@ -212,7 +209,7 @@ class _Walk:
     def with_weights(self, layer, array, shape):
         """A Linear or Conv2d: vertices for its outputs, and in the fine grain for the channels of its filters."""
         work = self.work(layer, shape)
-        most = self.blocks[Conv2d if isinstance(layer, Conv2d) else Linear]
+        most = next(self.blocks[kind] for kind in type(layer).__mro__ if kind in self.blocks)
         column = _blocks(layer.outputs, most[layer.name] if isinstance(most, dict) else most)
         sizes, pixels = np.bincount(column), prod(shape[:-1])
         if self.fine and isinstance(layer, Conv2d):
@@ -223,16 +220,13 @@ class _Walk:
             self.pairs[layer.name] = row, column, table
             self.needs(array, lambda _: (np.repeat(np.arange(len(table)), table.shape[1]), table.ravel()))
             self.sent.append(lambda: _nets_of_sums(layer.name, vertices, table, sizes * pixels))
-        elif layer.name in self.patterns:
-            pattern = np.asarray(self.patterns[layer.name])
-            if pattern.shape != (layer.inputs, layer.outputs):
-                raise ValueError(f"layer {layer.name} {layer!r}: its pattern has the shape {pattern.shape}")
-            filled = np.bincount(column, pattern.sum(axis=0))
+        elif isinstance(layer, SparseLinear):
+            filled = layer.pattern.sum(axis=0)
             work = 2 * filled.sum() if self.seconds is None else work  # a multiplication and an addition for each weight
             vertices = self.vertices(work * filled / max(1, filled.sum()))
-            feature, output = np.nonzero(pattern)
+            feature, output = np.nonzero(layer.pattern)
             channel = feature // (layer.inputs // len(array.owners))
-            self.needs(array, lambda array: (array.source_of_channel[channel], vertices[column[output]]))
+            self.needs(array, lambda array: (array.source_of_channel[channel], vertices[output]))
         else:
             vertices = self.vertices(work * sizes / layer.outputs)
             self.needs(array, lambda array: _all_by_all(len(array.sources), vertices))

@@ -15,6 +15,7 @@ from nn import (
     ReLU,
     Residual,
     Sequential,
+    SparseLinear,
     TiedAutoencoder,
     network_names,
     summary,
@@ -116,15 +117,14 @@ def test_neighbouring_channels_travel_for_a_normalisation():
     assert sum(volume(net, owners).values()) == (2 + 2) * 64
 
 
-def test_a_pattern_says_which_features_travel():
-    net = tiny([Linear(4, 4), ReLU(), Linear(4, 3)], (4,))
+def test_features_travel_to_the_neurons_that_have_a_weight_for_them():
     pattern = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 1, 1]], bool)
+    net = tiny([Linear(4, 4), ReLU(), SparseLinear(pattern)], (4,))
     owners = Owners(2, {"0": [0, 1, 0, 0], "2": [0, 1, 1]})
-    assert volume(net, owners, patterns={"2": pattern}, with_loss=False) == {"0": 1}
-    model = of_network(net, patterns={"2": pattern}, neuron_blocks=None)
-    assert model.hypergraph.weights.tolist() == [8] * 4 + [4, 4, 2] + [0]
-    with pytest.raises(ValueError, match="its pattern has the shape"):
-        of_network(net, patterns={"2": pattern.T})
+    assert volume(net, owners, with_loss=False) == {"0": 1}
+    for blocks in (None, 1):
+        model = of_network(net, neuron_blocks=blocks, with_loss=False)
+        assert model.hypergraph.weights[model.outputs["2"]].tolist() == [4, 4, 2]
 
 
 @pytest.mark.parametrize("grain", ["coarse", "fine"])
