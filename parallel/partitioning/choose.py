@@ -20,24 +20,16 @@ LARGEST_BLOCK = 0.35  # the most work of a block, in shares of a rank
 
 
 def partition(
-    net,
-    ranks,
-    grain="coarse",
-    speeds=None,
-    epsilon=0.1,
-    objective="volume",
-    seed=0,
-    seconds=None,
-    patterns=None,
-    neuron_blocks=64,
-):
+    net, ranks, grain="coarse", speeds=None, epsilon=0.1, objective="volume", seed=0, seconds=None, neuron_blocks=64
+):  # fmt: skip
     """The Owners of a network for so many ranks, so that little is sent and no rank has more work than it should.
 
     net: a Sequential with an `input_shape`. grain: "coarse" or "fine". speeds: the shares of the ranks are as these numbers;
     None if they are equal. epsilon: the part of its share by which a rank may have too much work; where no partition is so
     even, the most even one that was found is returned. objective: what to minimise: "volume", the elements sent; "messages";
-    or "largest", the most that one rank sends and receives. seed: of the random choices. seconds, patterns: as for
-    `of_network`. neuron_blocks: the most blocks of a Linear layer. The same arguments give the same partition.
+    or "largest", the most that one rank sends and receives. seed: of the random choices. seconds: as for `of_network`.
+    neuron_blocks: the most blocks of a Linear layer, where hypergraphs are partitioned. The same arguments give the same
+    partition.
     Raises ValueError, in one line, for arguments that are none, and without a partitioner.
     """
     if grain not in GRAINS:
@@ -58,17 +50,17 @@ def partition(
         excess = (model.hypergraph.part_weights(parts, ranks) / limits).max()
         return (max(1.001, excess), *(getattr(measures, name) for name in order))
 
-    found = candidates(net, ranks, grain, speeds, epsilon, seed, seconds, patterns, neuron_blocks)
+    found = candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks)
     model, parts = min(found, key=cost)
     return model.owners(parts, ranks)
 
 
-def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, patterns, neuron_blocks):
+def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks):
     """Yield pairs (NetworkHypergraph, the part of each vertex), of which `partition` takes the best one.
 
     With the fine grain, partitions of the coarse one are among them: each of them is also one of the fine grain.
     """
-    layers = of_network(net, "coarse", 1, 1, seconds, patterns)
+    layers = of_network(net, "coarse", 1, 1, seconds)
     work = {name: layers.hypergraph.weights[vertices[0]] for name, vertices in layers.outputs.items()}
     limits, _ = mt_kahypar.limits_of(layers.hypergraph.weights, ranks, epsilon, speeds)
     share = max(1, limits.min() / (1 + epsilon))
@@ -76,7 +68,7 @@ def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, patterns, neur
         for least in BLOCKS[its_grain]:
             blocks = {name: max(least, ceil(some / (LARGEST_BLOCK * share))) for name, some in work.items()}
             neurons = {name: min(most, neuron_blocks or most) for name, most in blocks.items()}
-            model = of_network(net, its_grain, blocks, neurons, seconds, patterns)
+            model = of_network(net, its_grain, blocks, neurons, seconds)
             yield from ((model, method(model, ranks, speeds)) for method in (naive.layer_wise, naive.incremental))
             for preset in mt_kahypar.PRESETS:
                 try:
