@@ -6,6 +6,8 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 `experiments.calibrate`).
 """
 
+from functools import partial
+
 from tqdm import tqdm
 
 from experiments.common.options import SHARES_HELP, Parser, number, number_list, shares_of, user_input, whole, whole_list
@@ -14,9 +16,10 @@ from nn import network_names
 from parallel.balance.choose import predicted_shares
 from parallel.grid.process_grid import check_places, parse_grid
 from parallel.job.run import run_launcher
+from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance import machine
 from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
-from parallel.placement.plans import HELP
+from parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
 
 MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
 
@@ -62,6 +65,8 @@ def unequal(chosen, args):
         raise ValueError("--speeds are those of the ranks of a grid: name it with --grid, such as model=4")
     if len(args.speeds) != args.ranks:
         raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
+    if chosen.step:
+        raise ValueError("--speeds are not for a partition: give --shares, in proportion to which its parts are made")
     cost = chosen.cost
     found = predicted_shares(cost.net, chosen.sizes, ",".join(cost.placed.plan), args.batch_size, cost.machine, args.speeds)
     return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
@@ -75,7 +80,10 @@ def planner(args):
         check_places(args.grid, grid, args.ranks)
     memory = args.memory and args.memory * 2**30
     shares = shares_of(args.shares, grid) if args.shares else None
-    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, args.plan, shares)
+    plan = HYPERGRAPH if args.plan and is_partition(args.plan) else args.plan
+    speeds = shares and shares.get(CHOSEN)
+    partition = partial(owners_of_plan, args.plan if plan == HYPERGRAPH else HYPERGRAPH, net, speeds=speeds)
+    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, plan, shares, partition)
 
 
 def report(chosen, others, args):
@@ -90,9 +98,7 @@ def report(chosen, others, args):
     total = ("a step", "", "", f"{sum(work.flops for work in cost.works) / 1e9:.4g}", f"{cost.bytes_sent / 1e6:.4g}",
              f"{cost.seconds * 1e3:.4g}")  # fmt: skip
     yield from aligned([heads, *rows, total], "<<<>>>")
-    yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of gradients"
-    yield "in full, as if they began after backward (--reduction plain). With --reduction overlap they run during backward, and"
-    yield f"a step takes {cost.overlapped_seconds * 1e3:.4g} ms at best. A rank needs {cost.memory / 2**30:.3g} GiB of memory."
+    yield from of_all_ranks(chosen) if chosen.step else of_one_rank(cost)
     yield ""
     looked_at = [other for other in others if other.cost][: args.others]
     rows = [(other.grid, shortened(other.plan), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
@@ -101,6 +107,24 @@ def report(chosen, others, args):
     rest = len(others) - len([other for other in others if other.cost])
     if rest:
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
+
+
+def of_one_rank(cost):
+    """The lines about a step in which all ranks do about the same. cost: that of the rank with the most work."""
+    yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of gradients"
+    yield "in full, as if they began after backward (--reduction plain). With --reduction overlap they run during backward, and"
+    yield f"a step takes {cost.overlapped_seconds * 1e3:.4g} ms at best. A rank needs {cost.memory / 2**30:.3g} GiB of memory."
+
+
+def of_all_ranks(chosen):
+    """The lines about the step of a Candidate whose ranks have different work."""
+    yield "FLOP, bytes sent and times are those of the rank that computes the most."
+    yield ""
+    heads = ("rank along model", "ms computing", "ms waiting", "ms communicating", "MB sent", "messages")
+    rows = [(str(place), *(f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.waiting, rank.communicating)),
+             f"{rank.bytes / 1e6:.4g}", str(rank.messages)) for place, rank in enumerate(chosen.step.ranks)]  # fmt: skip
+    yield from aligned([heads, *rows], ">>>>>>")
+    yield f"A step takes {chosen.seconds * 1e3:.4g} ms, in which the ranks wait for each other."
 
 
 def shortened(plan):
