@@ -12,9 +12,7 @@ pass over all problems is the median of its rounds. Of several passes the one th
 because its normalisation changed the least.
 """
 
-import time
 from collections import defaultdict
-from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
@@ -22,21 +20,17 @@ import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.common.made_up_data import minibatch, own_block
 from experiments.common.options import Parser, check_writable, number, user_input, whole
 from experiments.common.progress import progress
-from nn import SGD, Conv2d, SoftmaxCrossEntropy, network_names
-from parallel import ProcessGrid, parallelize, train_step
+from experiments.common.timed_plans import Problem, Side
+from nn import Conv2d
 from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.grid.process_grid import AXES
 from parallel.job.run import UserError, on_root, run
 from parallel.performance import machine
-from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import Planner, every_grid
 
-WARM_UP = 2  # steps of each plan that are not timed
-LEAST, MOST = 0.05, 40  # the least seconds and the most steps of a turn
 PROBLEMS = (  # network, shape of a sample, classes, global batch
     ("mlp:512,512,relu", (784,), 10, 128),
     ("mlp:1024,1024,1024,tanh", (16,), 2, 100),
@@ -53,59 +47,13 @@ PROBLEMS = (  # network, shape of a sample, classes, global batch
 )
 
 
-@dataclass
-class Problem:
-    """A network and a global batch. net: a text that `network_names.build` takes."""
-
-    net: str
-    shape: tuple
-    outputs: int
-    batch_size: int
-
-    def serial(self):
-        return network_names.build(self.net, self.shape, self.outputs)
-
-
-class Side:
-    """One plan of a problem on the ranks here.
-
-    sizes: of the grid's axes; absent ones are 1. plan: a text that `parallelize` takes. timer: a NormalisedTimer. rounds: for
-    each round (seconds of a step normalised to an unloaded core, the same as measured).
-    """
-
-    def __init__(self, problem, sizes, plan, timer):
-        self.problem, self.timer = problem, timer
-        self.grid = ProcessGrid(timer.comm, **sizes)
-        self.net = parallelize(problem.serial(), self.grid, plan)
-        self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
-        self.x, self.y = own_block(self.net, *minibatch(problem.serial().input_shape, problem.outputs, problem.batch_size))
-        self.steps, self.rounds = 1, []
-        for _ in range(WARM_UP):
-            self.turn()
-        self.steps = int(min(MOST, max(1, round(LEAST / self.rounds[-1][1]))))
-        self.rounds.clear()
-
-    def turn(self):
-        """Time some steps, each as long as its slowest rank, and append their median to `rounds`."""
-        found = []
-        self.grid.comm.Barrier()
-        with self.timer:
-            for _ in range(self.steps):
-                start = time.perf_counter()
-                train_step(self.net, self.loss, self.optimizer, self.x, self.y, self.problem.batch_size)
-                found.append(time.perf_counter() - start)
-        *found, slowness = self.grid.max(np.array([*found, self.timer.slowness])).tolist()
-        self.rounds.append((median(found) / slowness, median(found)))
-
-    def row(self, described, planned):
-        """Predicted for a Machine, as a dict. planned: whether this is the planner's choice."""
-        problem, ranks_per_node = self.problem, described.node["ranks"]
-        grid, plan = busiest(self.grid.sizes, self.net.plan, ranks_per_node), ",".join(self.net.plan)
-        cost = Cost(problem.serial(), grid, plan, problem.batch_size, described)
-        return {
-            "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": self.grid.size,
-            "grid": str(self.grid), "plan": self.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,
-        }  # fmt: skip
+def priced(side, described, planned):
+    """What is predicted for a Side on a Machine, as a dict. planned: whether it is the planner's choice."""
+    problem, cost = side.problem, side.cost(described)
+    return {
+        "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": side.grid.size,
+        "grid": str(side.grid), "plan": side.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,
+    }  # fmt: skip
 
 
 def plans(problem, ranks):
@@ -150,7 +98,7 @@ def measure(problems, described, timer, passes, rounds, shown, limit):
                 side.turn()
         for side in sides:
             key = which, str(side.grid), tuple(side.net.plan)
-            rows[key] = side.row(described, side is sides[0])
+            rows[key] = priced(side, described, side is sides[0])
             found[key].append([median(seconds) for seconds in zip(*side.rounds)])
             every_round[key] += [seconds for seconds, _ in side.rounds]
             side.grid.free()
