@@ -10,7 +10,7 @@ Where a plan needs more memory than a rank may have, bytes are given a price, wh
 The plan "hypergraph" is no path: a partitioner finds it for each number of ranks along the axis `model`, and its step is the
 critical path through all ranks. It computes no less than the other plans, so it can win only by sending less. And the search
 takes seconds. So it is looked at only where the fastest other plan spends more than half of its step with communication, and
-more than `WORTH` seconds.
+more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan is asked for.
 """
 
 import heapq
@@ -30,6 +30,7 @@ from parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
+MOST_PARTS = 16
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
@@ -148,11 +149,14 @@ class Planner:
 
     def _partitioned(self):
         """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
+        found = {}  # Owners by the number of ranks
         for sizes in self.grids:
             ranks = sizes[CHOSEN]
-            if sizes.get("height", 1) > 1 or ranks == 1 or ranks > sum(layer.outputs for layer in self.layers):
+            if sizes.get("height", 1) > 1 or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
                 continue
-            owners = self.partition(ranks)
+            if ranks not in found:
+                found[ranks] = self.partition(ranks)
+            owners = found[ranks]
             costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
             step = played(costs)
             busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)

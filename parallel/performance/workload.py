@@ -308,14 +308,13 @@ class Workload:
         step = move.step(direction, self.shape if shape is None else shape, self.batch_size)
         if step is None:
             return self.shape if shape is None else shape
-        into_buffer = step.target.dim not in (None, 0)  # else the only copy, if there is any, is out of the buffer
-        before, behind = step.copies[:into_buffer], step.copies[into_buffer:]
-        for elements, run in before:
+        packed, unpacked = step.copies
+        for run, elements in packed.items():
             self.pack(phase, elements, run)
         if step.kind:
             exchange = step if step.kind == "exchange" else None
             self.communicate(phase, step.kind, move.group, step.sent, most=step.most, step=exchange)
-        for elements, run in behind:
+        for run, elements in unpacked.items():
             self.pack(phase, elements, run)
         return step.there
 

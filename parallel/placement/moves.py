@@ -20,6 +20,7 @@ and owner maps are all exchanges. Where the parts of the source overlap, as in b
 same element hold partial sums of it, and the exchange adds them.
 """
 
+from collections import Counter
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -75,12 +76,11 @@ class Step:
 
     @property
     def copies(self):
-        """(elements, length of a contiguous run) for each array that is packed into or unpacked from a message buffer."""
-        return [
-            (prod(shape), prod(shape[shard.dim :]) // self.group.size if shard.dim > 0 else shape[-1] // self.group.size)
-            for shard, shape in ((self.target, self.here), (self.source, self.there))
-            if self.kind is not None and shard.dim not in (None, 0)
-        ]
+        """What is packed into message buffers, and what is unpacked from them: two dicts {length of a run: elements}.
+
+        A run are elements that follow one another in memory.
+        """
+        return self.move.copies(self)
 
     # ----- for exchanges
 
@@ -122,6 +122,13 @@ class Move:
     def buffer(self, step):
         """(elements of this rank's send buffer, how many of them it keeps for itself)."""
         raise NotImplementedError
+
+    def copies(self, step):
+        """See `Step.copies`. Here all of an array is copied, unless its blocks for the ranks lie one after another."""
+        return tuple(
+            {prod(shape[shard.dim :]) // step.group.size: prod(shape)} if self.kind and shard.dim not in (None, 0) else {}
+            for shard, shape in ((step.target, step.here), (step.source, step.there))
+        )
 
     def most(self, step):
         """See `Step.most`. It is 0 where the cost follows from what this rank sends."""
@@ -250,6 +257,17 @@ class Exchange(Move):
 
     def most(self, step):
         return exchanged(step.outgoing, step.incoming, step.group.rank)[1] * step.row
+
+    def copies(self, step):
+        """What is sent; and what is received or kept, of which sums are counted twice because they are read as well."""
+        rank, behind = step.group.rank, prod(step.here[step.source.dim % len(step.here) + 1 :])
+        packed, unpacked = Counter(), Counter()
+        for other, (sent, received) in enumerate(zip(step.sent_parts, step.received_parts, strict=True)):
+            times = 1 if other == rank else 1 + step.adds
+            for copied, part, number in ((packed, sent, other != rank), (unpacked, received, times)):
+                if number and size(part):
+                    copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * step.row * number
+        return packed, unpacked
 
 
 class TakePart(Move):
