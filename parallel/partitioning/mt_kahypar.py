@@ -45,13 +45,13 @@ def limits_of(weights, k, epsilon, speeds=None):
     return limits, fixed
 
 
-def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", limit_s=600):
+def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC", cycles=0, limit_s=600):
     """The part, 0 to k - 1, of each vertex of a Hypergraph, so that the volume is small: an int64 array (V,).
 
     No part has more work than `limits_of` says, which also explains epsilon and speeds. preset: one of PRESETS, of which the
-    second takes longer and is often better. limit_s: the seconds after which it is given up. Equal arguments give the same
-    partition. Raises ValueError, in one line, for a bad hypergraph or argument, without the library, or if it fails; and
-    Overfilled, which is one, if a part becomes too large.
+    second takes longer and is often better. cycles: how often to improve what was found, which takes little time. limit_s: the
+    seconds after which it is given up. Equal arguments give the same partition. Raises ValueError, in one line, for a bad
+    hypergraph or argument, without the library, or if it fails; and Overfilled, which is one, if a part becomes too large.
     """
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
@@ -63,8 +63,9 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
         raise ValueError(f"preset '{preset}' is unknown: use {' or '.join(PRESETS)}")
     weights, scale = _scaled(graph.weights, LARGEST)
     costs, _ = _scaled(graph.costs, LARGEST // k)
-    given = {"k": k, "epsilon": epsilon, "seed": seed, "preset": preset, "offsets": graph.offsets, "pins": graph.pins,
-             "weights": weights, "costs": costs, "limits": np.ceil(limits / scale).astype(int), "fixed": fixed}  # fmt: skip
+    given = {"k": k, "epsilon": epsilon, "seed": seed, "preset": preset, "cycles": cycles, "offsets": graph.offsets,
+             "pins": graph.pins, "weights": weights, "costs": costs, "limits": np.ceil(limits / scale).astype(int),
+             "fixed": fixed}  # fmt: skip
     parts = graph.check_parts(_in_process(given, limit_s), k)
     filled = graph.part_weights(parts, k) / limits
     if filled.max() > 1.001:  # some more is due to the scale

@@ -24,7 +24,10 @@ def main(given, out):
     graph = library.create_hypergraph(context, len(weights), len(nets), nets, weights, costs)
     if (given["fixed"] >= 0).any():
         graph.add_fixed_vertices(given["fixed"].tolist(), k)
-    np.save(out, np.array(graph.partition(context).get_partition(), np.int64))
+    partition = graph.partition(context)
+    if given["cycles"]:
+        partition.improve_partition(context, int(given["cycles"]))
+    np.save(out, np.array(partition.get_partition(), np.int64))
 
 
 if __name__ == "__main__":
