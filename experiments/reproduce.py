@@ -4,6 +4,7 @@
     python -m experiments.reproduce grabaskas2018
     python -m experiments.reproduce hegde2016
     python -m experiments.reproduce marques2016
+    python -m experiments.reproduce eserol2019
 
 Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
 an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of laugier2018.
@@ -14,11 +15,12 @@ from pathlib import Path
 
 from experiments.common.options import Parser, check_writable, user_input, whole_list
 from experiments.common.report import write_text
-from experiments.papers import grabaskas2018, hegde2016, laugier2018, marques2016
+from experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016
 from parallel.job.run import UserError, run_launcher
 
 PAPERS = {
-    "laugier2018": laugier2018, "grabaskas2018": grabaskas2018, "hegde2016": hegde2016, "marques2016": marques2016
+    "laugier2018": laugier2018, "grabaskas2018": grabaskas2018, "hegde2016": hegde2016, "marques2016": marques2016,
+    "eserol2019": eserol2019,
 }  # fmt: skip
 FULL = "grabaskas2018: run every line in full, which takes hours; marques2016: more rounds"
 
@@ -35,7 +37,11 @@ def main():
     parser.add_argument("--out", metavar="DIR", help="folder for tables and figures; default results/PAPER")
     parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument(
-        "--ranks", type=whole_list, default=[1, 2, 4], metavar="P,P,..", help="numbers of ranks to run on; hegde2016 has none"
+        "--ranks",
+        type=whole_list,
+        default=[1, 2, 4],
+        metavar="P,P,..",
+        help="numbers of ranks to run on; hegde2016 and eserol2019 have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
     args = parser.parse_args()

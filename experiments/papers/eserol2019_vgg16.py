@@ -5,9 +5,14 @@ move. A map is sent after pooling. Work is what the profile of the thesis gave e
 three fully connected layers are one vertex each.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
+from nn import network_names
 from parallel.partitioning.counts import Chain
+from parallel.partitioning.of_network import of_network
+from parallel.placement.owners import Owners
 
 BATCH = 32
 MILLION = 2**20
@@ -15,6 +20,7 @@ ITEM_BYTES = 4
 RANKS = 2, 4, 8, 16, 32, 64, 128
 CONVS = [f"conv{block}_{layer}" for block, layers in enumerate((2, 2, 3, 3, 3), 1) for layer in range(1, layers + 1)]
 DENSE = ["FC1", "FC2", "FC3"]
+LAYERS = [*CONVS, *DENSE]
 FILTERS = 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512
 WORKS = 629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60
 SIDES = 224, 224, 112, 112, 56, 56, 56, 28, 28, 28, 14, 14, 14  # of the maps that a convolution makes
@@ -30,13 +36,40 @@ def melements(elements):
 
 
 def chain(groups=1):
-    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers of `groups` groups of neurons
-    each (of as many as they have neurons at most). The thesis has one group."""
-    groups = [min(groups, neurons) for neurons in NEURONS]
-    filters = [1, *FILTERS, *groups]
-    outputs = [np.prod(IMAGE), *(side**2 for side in POOLED), *(n / g for n, g in zip(NEURONS[:-1], groups)), 0]
+    """Its layers as a `Chain`: the input, thirteen convolutions, and three fully connected layers.
+
+    groups: of neurons, into which each of the latter is divided: 1, as in the thesis, or 2, 4 or 8.
+    """
+    filters = [1, *FILTERS, *len(DENSE) * [groups]]
+    outputs = [np.prod(IMAGE), *(side**2 for side in POOLED), *(neurons / groups for neurons in NEURONS[:-1]), 0]
     works = [0, *WORKS]
     return Chain(filters, [work / f for work, f in zip(works, filters)], melements(outputs))
 
 
-NAMES = ["input", *CONVS, *DENSE]  # of the layers of `chain`
+@lru_cache(maxsize=1)
+def layer_names():
+    """The names of the layers with weights in the network."""
+    return [layer.name for layer in network().leaves() if layer.kind]
+
+
+def network():
+    """The network itself, not allocated."""
+    return network_names.build("vgg16", IMAGE, NEURONS[-1])
+
+
+@lru_cache(maxsize=8)
+def model(grain="coarse", blocks=None, groups=1):
+    """The NetworkHypergraph of the thesis: the input is owned by vertices, one or, in the fine grain, three; the loss is not.
+
+    blocks: of filters, see `of_network`; by default each is a vertex. groups: as for `chain`. Weights are work in millionths.
+    """
+    seconds = {name: work * 1e-6 for name, work in zip(layer_names(), WORKS, strict=True)}
+    return of_network(network(), grain, blocks, groups, seconds, with_input=True, with_loss=False)
+
+
+def owners(counts):
+    """The `Owners` for counts of `chain`, with as many groups as it has."""
+    found = {}
+    for name, outputs, row in zip(layer_names(), (*FILTERS, *NEURONS), counts[1:], strict=True):
+        found[name] = np.repeat(np.arange(len(row)), row * (outputs // row.sum()))
+    return Owners(counts.shape[1], found)

@@ -6,9 +6,8 @@ contracted hypergraph, whose vertices are such blocks, is partitioned in about a
 partitions send, so many can be tried, with several numbers of blocks and seeds, and the best is taken.
 """
 
-import numpy as np
-
 from parallel.partitioning import mt_kahypar
+from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.refine import refine
 
 BLOCKS = 8, 12, 16  # of the filters of a layer
@@ -21,8 +20,8 @@ def search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed
     """The best `Owners` that were found, in which no rank has more work than `mt_kahypar.limits_of` says.
 
     contracted: a function of the number of blocks that returns the NetworkHypergraph, such as
-    `lambda blocks: of_network(net, "fine", blocks)`. objective: "volume", "messages" or "largest" (`cost`): each partition is
-    made for a small volume, and this is what the best one is chosen by. seed: other seeds may find better ones. blocks: the
+    `lambda blocks: of_network(net, "fine", blocks)`. objective: one of OBJECTIVES of `measures.py`: each partition is made
+    for a small volume, and this is what the best one is chosen by. seed: other seeds may find better ones. blocks: the
     numbers of blocks to try. moves: of `refine`, with which the best partition of each number of blocks is improved.
     Raises Overfilled if nothing was found, and ValueError as `mt_kahypar.partition` does.
     """
@@ -40,27 +39,10 @@ def search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed
             least = min(candidates, key=lambda parts: made.hypergraph.volume(parts, ranks))
             candidates.append(refine(made.hypergraph, least, ranks, epsilon, speeds, seed, moves))
         for parts in candidates:
-            found = cost(made.hypergraph, parts, ranks, objective)
+            measures = measure(made, parts, ranks, speeds)
+            found = getattr(measures, OBJECTIVES[objective]), measures.volume
             if best is None or found < best:
                 best, owners = found, made.owners(parts, ranks)
     if owners is None:
         raise failure
     return owners
-
-
-def cost(graph, parts, ranks, objective):
-    """What a partition of a Hypergraph costs by an objective, and the volume behind it, for those that are equal by it.
-
-    objective: "volume", all that is sent; "messages", their number; "largest", what the rank sends and receives that sends and
-    receives most. parts: the part of each vertex. ValueError for another objective.
-    """
-    traffic = graph.traffic(parts, ranks)
-    volume = int(traffic.sum())
-    if objective == "volume":
-        return volume, volume
-    if objective == "messages":
-        return int(np.count_nonzero(traffic)), volume
-    if objective == "largest":
-        total = traffic.sum(0)
-        return int((total.sum(0) + total.sum(1)).max()), volume
-    raise ValueError(f"objective: volume, messages, largest, not {objective}")

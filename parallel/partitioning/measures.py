@@ -39,7 +39,7 @@ def measure(model, parts, ranks, speeds=None):
     sent, received = traffic.sum(axis=(0, 2)), traffic.sum(axis=(0, 1))
     return Measures(
         work, int(traffic.sum()), None if model.pairs else star(model, parts, ranks), int(traffic.sum(axis=(1, 2)).max()),
-        np.count_nonzero(traffic), int(sent.max()), int(received.max()), int((sent + received).max()),
+        int(np.count_nonzero(traffic)), int(sent.max()), int(received.max()), int((sent + received).max()),
     )  # fmt: skip
 
 

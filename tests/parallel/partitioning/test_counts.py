@@ -117,7 +117,7 @@ def test_a_filter_heavier_than_a_share_has_a_rank_that_may_have_it():
     most = capacities(chain, [1] * 128, 0.1)
     assert np.sort(most)[-2:] == pytest.approx([1.1 * chain.work / 128, 546])
     counts = count_search.in_order(chain, most)
-    assert counts[vgg16.NAMES.index("FC1"), most.argmax()] == 1
+    assert counts[(["input", *vgg16.LAYERS]).index("FC1"), most.argmax()] == 1
 
 
 def test_a_start_is_improved():

@@ -6,6 +6,7 @@ import pytest
 from nn import network_names
 from parallel.partitioning import fine_search
 from parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.mt_kahypar import limits_of
 from parallel.partitioning.of_network import of_network
 from parallel.partitioning.refine import refine
@@ -40,8 +41,8 @@ def test_each_objective_is_at_most_that_of_the_others(net):
         owners = fine_search.search(contracted(net), 3, 0.2, objective=objective, blocks=(6,), moves=2000)
         found[objective] = made.parts(owners)
     for objective, parts in found.items():
-        costs = [fine_search.cost(made.hypergraph, others, 3, objective) for others in found.values()]
-        assert fine_search.cost(made.hypergraph, parts, 3, objective) == min(costs)
+        name = OBJECTIVES[objective]
+        assert getattr(measure(made, parts, 3), name) == min(getattr(measure(made, p, 3), name) for p in found.values())
 
 
 def test_refining_keeps_the_limits_and_lowers_the_volume():
@@ -65,5 +66,3 @@ def test_two_vertices_that_belong_together_are_put_together():
 def test_what_is_wrong_is_said(net):
     with pytest.raises(ValueError, match="must be at least 0"):
         fine_search.search(contracted(net), 2, -0.5, blocks=(4,))
-    with pytest.raises(ValueError, match="objective: volume, messages, largest, not speed"):
-        fine_search.cost(of_network(net).hypergraph, np.zeros(of_network(net).hypergraph.vertices, int), 1, "speed")

@@ -1,0 +1,110 @@
+"""What Eserol 2019 says, and what is asked of the partitions here, beside what was computed."""
+
+from experiments.papers import eserol2019_vgg16 as vgg16
+
+MOST = {  # volumes that ours should not exceed, by ranks
+    "coarse": dict(zip(vgg16.RANKS, (15.4, 46, 243, 490, 970, 2000, 4350))),
+    "fine": dict(zip(vgg16.RANKS, (15.4, 46, 230, 455, 780, 1270, 1960))),
+}
+SECONDS = {"coarse": 60, "fine": 30}  # of a search
+REDUCTION = 80  # % over data parallelism in bytes, on average
+NEAR = 0.01  # volumes that differ by less, relative, count as equal
+TITLE = f"What the thesis says, and what is asked of partitions. Numbers are equal where they differ by less than {NEAR:.0%}"
+
+
+def rows(tables):
+    """A row for each claim; whether it holds is None where nothing was searched for. tables: of `eserol2019.tables`."""
+    found = [*of_naive(tables), *of_hypergraph(), *of_bytes(tables)]
+    for grain in ("coarse", "fine"):
+        if tables[grain]:
+            found += list(of_search(tables, grain))
+    return [dict(zip(("claim", "published", "ours", "holds"), row)) for row in [*found, *of_both(tables)]]
+
+
+def of_naive(tables):
+    """Simple partitions: how many published numbers are met."""
+    volumes = {name: tables[name] for name in ("5.2", "5.4", "5.6", "5.8")}
+    largest = [row["max comm, published"] == row["max comm, star"] for some in volumes.values() for row in some]
+    yield ("5.2, 5.4, 5.6, 5.8: the largest layer", f"{len(largest)} numbers", f"{sum(largest)} equal", all(largest))
+    loads = [row[name] == row[f"{name}, published"] for row in tables["5.1"] for name in ("max", "min")]
+    yield ("5.1: the largest and the least work", f"{len(loads)} numbers", f"{sum(loads)} equal", all(loads))
+    layers = [abs(row["star"] - row["volume, published"]) for row in tables["5.2"]]
+    yield ("5.2: volumes", "24.5 .. 273.5", f"at most {max(layers):.2f} off, as the thesis rounds down", max(layers) < 0.1)
+    equal = [abs(row["star"] - row["volume, published"]) for row in tables["5.4"]]
+    yield ("5.4: volumes of the horizontal partition", "484 .. 35,707", f"at most {max(equal):.2f} off", max(equal) < 1)
+    for name, most in (("5.6", 32), ("5.8", 128)):
+        off = {row["N"]: off_by(row["star"], row["volume, published"]) for row in tables[name] if row["N"] <= most}
+        worst = max(off, key=off.get)
+        yield (f"{name}: volumes to N = {most}", "42 ..", f"at most {off[worst]:.1%} off (N = {worst})", off[worst] < NEAR)
+    off = {row["N"]: off_by(row["max"], row["max, published"]) for row in tables["5.5"] if row["N"] <= 32}
+    worst = max(off, key=off.get)
+    yield ("5.5: the largest work to N = 32", "21,524 ..", f"at most {off[worst]:.1%} off (N = {worst})", off[worst] < NEAR)
+    ratio = tables["5.4"][-1]["star"] / tables["5.6"][-1]["star"]
+    yield ("5.1.3: incremental partitions send much less than horizontal ones", "8.7 times less (N = 128)",
+           f"{ratio:.1f} times less", ratio > 2)  # fmt: skip
+
+
+def off_by(ours, published):
+    """The relative difference; 0 where the thesis may have left the decimals out."""
+    whole = float(published).is_integer() and published < 100
+    return 0.0 if whole and int(ours) == published else abs(ours / published - 1)
+
+
+def of_hypergraph():
+    """The sizes of the hypergraphs, which the text implies."""
+    for grain, implied in (("coarse", (4228, 4227)), ("fine", (1638726, 8453))):
+        graph = vgg16.model(grain).hypergraph
+        words = f"{graph.vertices:,} and {graph.nets:,}, {len(graph.pins):,} pins"
+        yield (f"vertices and nets of the {grain} grain (from the text)", "{:,} and {:,}".format(*implied), words,
+               (graph.vertices, graph.nets) == implied)  # fmt: skip
+
+
+def of_bytes(tables):
+    """The reduction over data parallelism."""
+    mean = tables["5.14"][-1]
+    mixed, theirs = mean["mixed units: reduction, %"], mean["their partition in bytes: reduction, %"]
+    yield ("5.14: mean reduction over data parallelism, elements over bytes", "93.315 %", f"{mixed:.3f} %",
+           abs(mixed - 93.315) < 0.01)  # fmt: skip
+    yield ("5.14: the same partitions, both in bytes", "93.315 %", f"{theirs:.1f} %", False)
+    for grain in ("coarse", "fine"):
+        ours = mean.get(f"our {grain} one in bytes: reduction, %")
+        if ours is not None:
+            yield (f"our {grain} partitions, in bytes", f"at least {REDUCTION} %", f"{ours:.1f} %", ours >= REDUCTION)
+
+
+def of_search(tables, grain):
+    """Volumes, balance and seconds of our partitions."""
+    ours, most = tables[grain], MOST[grain]
+    published = {row["N"]: row["volume, published"] for row in tables["5.10" if grain == "coarse" else "5.12"]}
+    values = {int(n): row["volume_melements"] for n, row in ours.items()}
+    words = ", ".join(f"{value:.4g}" for value in values.values())
+    yield (f"{grain}: volumes at max/avg 1.10", ", ".join(f"{published[n]:g}" for n in values), words,
+           all(value < published[n] for n, value in values.items()))  # fmt: skip
+    asked = ", ".join(f"{most[n]:g}" for n in values)
+    yield (f"{grain}: volumes asked for", f"at most {asked}", words, all(value <= most[n] for n, value in values.items()))
+    balance = {int(n): row["max_over_avg"] for n, row in ours.items()}
+    even = max(value for n, value in balance.items() if n < 128 or len(balance) == 1)
+    yield (f"{grain}: max/avg to N = 64", "1.10", f"{even:.3f}", even <= 1.1005)
+    seconds = [row["seconds"] for row in ours.values()]
+    yield (f"{grain}: seconds of a search", f"at most {SECONDS[grain]}", f"{max(seconds):.1f}", max(seconds) <= SECONDS[grain])
+    thesis = [row for row in tables[f"balance, {grain}"] if row["of the published volume"]]
+    worst = max(row["of the published volume"] for row in thesis)
+    within = all(row["max/avg"] <= 1.001 * row["max/avg, published"] for row in thesis)
+    yield (f"{grain}: volumes at the balance of the thesis, over the published ones", "1",
+           f"{min(row['of the published volume'] for row in thesis):.2f} to {worst:.2f}", worst < 1 and within)  # fmt: skip
+
+
+def of_both(tables):
+    """What needs more than one kind of partition."""
+    for row in tables["proof"]:
+        yield (f"N = {row['N']}: no coarse partition sends less", f"{row['published']:g}",
+               f"{row['volume']:.4f}, at least {row['bound']:.4f}", row["proved"])  # fmt: skip
+    groups = [row for row in tables["dense groups"] if row["N"] == 128]
+    for row in groups:
+        yield ("N = 128, fully connected layers in groups of neurons: max/avg", "1.6", f"{row['max/avg']:.3f}",
+               row["max/avg"] <= 1.1005)  # fmt: skip
+    if tables["coarse"] and tables["fine"]:
+        both = [(tables["coarse"][n]["volume_melements"], row["volume_melements"]) for n, row in tables["fine"].items()
+                if n in tables["coarse"]]  # fmt: skip
+        yield ("5.1.6: a fine partition sends no more than a coarse one", "smaller but for N = 2 and 8",
+               ", ".join(f"{fine / coarse:.2f}" for coarse, fine in both) + " times", all(f <= c for c, f in both))  # fmt: skip

@@ -1,0 +1,111 @@
+"""The partitions of `reproduce eserol2019`: which ones are searched for, and how they are kept.
+
+Kept are only the numbers of filters of each rank, or the owners of blocks of channels, and how long the search took. What a
+partition costs is always computed from these, on the full hypergraph of VGG16.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+
+import numpy as np
+
+from experiments.common.progress import progress
+from experiments.papers import eserol2019_vgg16 as vgg16
+from parallel.job.run import UserError
+from parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
+
+EPSILON = 0.1
+PROVED = 2, 4  # ranks
+DENSE_GROUPS = 8  # of neurons, where the fully connected layers are divided
+LOOSE = vgg16.WORKS[vgg16.LAYERS.index("FC1")] / (sum(vgg16.WORKS) / 128)  # max/avg of 128 ranks, one of which has FC1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A search. grain: "coarse", "fine", or "exact", the coarse grain with a proof. balance: the most work that a rank may
+    have, over the mean. objective: see `count_search.search`. groups: of the neurons of each fully connected layer."""
+
+    grain: str
+    ranks: int
+    balance: float = 1 + EPSILON
+    objective: str = "volume"
+    groups: int = 1
+
+
+DRAWN = Case("coarse", 4), Case("coarse", 4, 1.01)  # partitions in the picture
+
+
+def cases(ranks, balances):
+    """All searches for these numbers of ranks. balances: {grain: {ranks: max/avg of the thesis}}."""
+    found = [Case("exact", n) for n in ranks if n in PROVED]
+    for grain in ("coarse", "fine"):
+        found += [Case(grain, n) for n in ranks]
+        found += [Case(grain, n, balances[grain][n]) for n in ranks]
+        found += [Case(grain, n, LOOSE) for n in ranks if n == 128]
+    found += [Case("coarse", n, objective=objective) for n in ranks if n <= 16 for objective in ("messages", "largest")]
+    found += [case for case in DRAWN if case.ranks in ranks and case not in found]
+    return found + [Case("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
+
+
+def search_all(wanted):
+    """Search for all cases: a list of what is kept of each."""
+    return [search(case) for case in progress(wanted, "partitions")]
+
+
+def search(case):
+    """What is kept of a case: its fields, the partition, and the seconds that it took."""
+    start = perf_counter()
+    if case.grain == "fine":
+        kept = contracted(fine_search.search(lambda blocks: vgg16.model("fine", blocks), case.ranks, case.balance - 1), case)
+    else:
+        speeds, epsilon, chain = [1] * case.ranks, case.balance - 1, vgg16.chain(case.groups)
+        if case.grain == "exact":
+            counts = count_exact.solve(chain, speeds, epsilon).counts
+        else:
+            counts = count_search.search(chain, speeds, epsilon, case.objective)
+        kept = {"counts": [words(row) for row in counts[1:]]}
+    return asdict(case) | {"seconds": round(perf_counter() - start, 2)} | kept
+
+
+def contracted(owners, case):
+    """Owners of blocks, for the fewest blocks of which they are owners."""
+    for blocks in fine_search.BLOCKS:
+        try:
+            return {"blocks": blocks, "parts": words(vgg16.model("fine", blocks).parts(owners))}
+        except ValueError:  # they divide one of these blocks
+            continue
+    raise ValueError(f"the partition for {case} has none of the numbers of blocks {fine_search.BLOCKS}")
+
+
+def owners_of(kept):
+    """The case and the Owners of what `search` has returned. Raises UserError if that is not a partition of VGG16."""
+    try:
+        case = replace(Case("", 0), **{name: kept[name] for name in asdict(Case("", 0))})
+        if case.grain == "fine":
+            return case, vgg16.model("fine", kept["blocks"]).owners(numbers(kept["parts"]), case.ranks)
+        chain, rows = vgg16.chain(case.groups), [numbers(row) for row in kept["counts"]]
+        image = np.eye(1, case.ranks, dtype=int)  # at the first rank that needs it, or at any other: `parts` decides
+        return case, vgg16.owners(chain.check(np.vstack([image, *rows])))
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(
+            f"tables.json: a kept partition is none of VGG16 ({error}): search again, without --tables-only"
+        ) from None
+
+
+def words(row):
+    """Whole numbers as text, which takes one line of a file."""
+    return " ".join(map(str, row))
+
+
+def numbers(text):
+    return np.array(text.split(), int)
+
+
+def proof(ranks):
+    """The best coarse partition, an `Exact`."""
+    return count_exact.solve(vgg16.chain(), [1] * ranks, EPSILON)
+
+
+def library_is_there():
+    """Whether fine partitions can be searched for."""
+    return mt_kahypar.find_spec("mtkahypar") is not None
