@@ -181,6 +181,7 @@ SMALL = {
         "--only 1024-1024 --rounds 1"
     ),
     ".venv/bin/python -m experiments.reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
+    ".venv/bin/python -m experiments.reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     # ----- emulated hosts
     "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
     "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(

@@ -5,6 +5,7 @@ partition costs is always computed from these, on the full hypergraph of VGG16.
 """
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -48,15 +49,17 @@ def cases(ranks, balances):
 
 
 def search_all(wanted):
-    """Search for all cases: a list of what is kept of each."""
-    return [search(case) for case in progress(wanted, "partitions")]
+    """Search for all cases, but for fine ones where there is no partitioner: a list of what is kept of each."""
+    possible = [case for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")]
+    return [search(case) for case in progress(possible, "partitions")]
 
 
-def search(case):
-    """What is kept of a case: its fields, the partition, and the seconds that it took."""
+def search(case, **options):
+    """What is kept of a case: its fields, the partition, and the seconds that it took. options: of `fine_search.search`."""
     start = perf_counter()
     if case.grain == "fine":
-        kept = contracted(fine_search.search(lambda blocks: vgg16.model("fine", blocks), case.ranks, case.balance - 1), case)
+        models = partial(vgg16.model, "fine")
+        kept = contracted(fine_search.search(models, case.ranks, case.balance - 1, **options), case)
     else:
         speeds, epsilon, chain = [1] * case.ranks, case.balance - 1, vgg16.chain(case.groups)
         if case.grain == "exact":
@@ -104,8 +107,3 @@ def numbers(text):
 def proof(ranks):
     """The best coarse partition, an `Exact`."""
     return count_exact.solve(vgg16.chain(), [1] * ranks, EPSILON)
-
-
-def library_is_there():
-    """Whether fine partitions can be searched for."""
-    return mt_kahypar.find_spec("mtkahypar") is not None

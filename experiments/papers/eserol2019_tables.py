@@ -36,13 +36,18 @@ def load_rows(published, costs):
         ours = (None, None, None) if loads is None else (loads.max(), loads.min(), loads.mean())
         row = {"N": ranks}
         for name, theirs, mine in zip(("max", "min", "mean"), (largest, least, mean), ours):
-            row |= {f"{name}, published": theirs, name: mine and round(mine)}
+            row |= {f"{name}, published": theirs, name: mine and whole(mine)}
         for name, over in (("max/min", 1), ("max/avg", 2)):
             pair = ((largest, least, mean), ours)
             ratios = [some[0] / some[over] if some[0] and some[over] else None for some in pair]
             row |= {f"{name}, published": ratios[0], name: ratios[1]}
-        found.append(row | {"max*N of the published": largest and largest * ranks, "max*N": ours[0] and round(ours[0] * ranks)})
+        found.append(row | {"max*N of the published": largest and largest * ranks, "max*N": ours[0] and whole(ours[0] * ranks)})
     return found
+
+
+def whole(work):
+    """Work without its decimals, which the thesis leaves out, but for those that come from rounded weights."""
+    return int(work + 0.01)
 
 
 def volume_rows(published, costs, seconds=None):
@@ -136,13 +141,15 @@ def comparison_rows(published, volumes, ours):
         theirs = {"mixed units": model_parallel(volumes[ranks])}
         theirs["their partition in bytes"] = theirs["mixed units"] * vgg16.ITEM_BYTES
         for grain, costs in ours.items():
-            if ranks in costs:
-                theirs[f"our {grain} one in bytes"] = model_parallel(costs[ranks].volume) * vgg16.ITEM_BYTES
+            theirs[f"our {grain} one in bytes"] = (
+                model_parallel(costs[ranks].volume) * vgg16.ITEM_BYTES if ranks in costs else None
+            )
         for name, size in theirs.items():
-            less = 100 * (1 - size / against)
+            less = None if size is None else 100 * (1 - size / against)
             reductions.setdefault(name, []).append(less)
-            row |= ({} if name == "mixed units" else {f"{name}, GB": size / KIB}) | {f"{name}: reduction, %": less}
+            row |= {} if name == "mixed units" else {f"{name}, GB": None if size is None else size / KIB}
+            row |= {f"{name}: reduction, %": less}
         found.append(row)
-    mean = {f"{name}: reduction, %": sum(some) / len(some) for name, some in reductions.items()}
+    mean = {f"{name}: reduction, %": None if None in some else sum(some) / len(some) for name, some in reductions.items()}
     mean |= {"N": "mean", "reduction, published %": sum(line[-1] for line in published) / len(published)}
     return [*found, {key: mean.get(key) for key in found[0]}]

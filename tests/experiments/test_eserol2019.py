@@ -1,0 +1,151 @@
+"""`reproduce eserol2019`: units, simple partitions, costs against the hypergraph, what is kept, and a search, small."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.papers import eserol2019
+from experiments.papers import eserol2019_search as searches
+from experiments.papers import eserol2019_tables as rows
+from experiments.papers import eserol2019_vgg16 as vgg16
+from experiments.papers.eserol2019_costs import costs_of, horizontal, star
+from experiments.papers.eserol2019_search import Case
+from experiments.plots import eserol2019 as figures
+from nn import network_names
+from parallel.job.run import UserError
+from parallel.partitioning import naive
+from parallel.partitioning.measures import star as best_star
+from tests.experiments.figures import is_figure
+from tests.experiments.programs import program
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """Two coarse partitions and an exact one."""
+    return searches.search_all([Case("coarse", 2), Case("coarse", 4), Case("exact", 2)])
+
+
+@pytest.fixture(scope="module")
+def tables(kept):
+    return eserol2019.tables({"processor": "a processor", "partitions": kept})
+
+
+def test_the_hypergraphs_have_the_sizes_of_the_thesis():
+    coarse, fine = (vgg16.model(grain).hypergraph for grain in ("coarse", "fine"))
+    assert (coarse.vertices, coarse.nets) == (4228, 4227) and (fine.vertices, fine.nets) == (1638726, 8453)
+    assert fine.weights.sum() / 1e6 == pytest.approx(sum(vgg16.WORKS), rel=1e-3)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_counts_cost_the_same_as_the_hypergraph_says(ranks):
+    chain = vgg16.chain()
+    random = np.random.default_rng(ranks)
+    counts = np.array([random.multinomial(filters, np.ones(ranks) / ranks) for filters in chain.filters])
+    counts[0] = np.eye(ranks, dtype=int)[np.flatnonzero(counts[1])[0]]
+    owners = vgg16.owners(counts)
+    costs = costs_of(owners, "coarse")
+    assert costs.volume == pytest.approx(chain.volume(counts)) and costs.loads == pytest.approx(chain.loads(counts), rel=1e-4)
+    assert costs.messages == chain.messages(counts)[1:].sum() + (counts[1] > 0).sum() - 1  # the input is at one of its users
+    model = vgg16.model()
+    assert costs.star == pytest.approx(float(vgg16.melements(best_star(model, model.parts(owners), ranks))))
+    assert star(owners, best_root=False)[0] >= costs.star
+
+
+def test_groups_of_neurons_cost_the_same_as_the_hypergraph_says():
+    counts = np.vstack(
+        [np.eye(1, 2, dtype=int), np.array([[some // 4, some - some // 4] for some in vgg16.chain(8).filters[1:]])]
+    )
+    owners = vgg16.owners(counts)
+    assert costs_of(owners, "coarse", 8).volume == pytest.approx(vgg16.chain(8).volume(counts))
+
+
+def test_published_numbers_that_are_met(tables):
+    claims = {row["claim"]: row["holds"] for row in tables["claims"]}
+    assert claims["5.2, 5.4, 5.6, 5.8: the largest layer"] and claims["5.1: the largest and the least work"]
+    assert claims["5.2: volumes"] and claims["5.4: volumes of the horizontal partition"]
+    assert claims["5.6: volumes to N = 32"]
+    assert claims["N = 2: no coarse partition sends less"] and claims["N = 4: no coarse partition sends less"]
+    assert all(row["equal"] for row in tables["5.13"])
+    for row in tables["5.14"][:-1]:
+        for name in ("data parallel", "hypergraph"):
+            ours = row[f"{name}, GB" if name == "data parallel" else "hypergraph, 2^30 elements"]
+            assert int(ours) == row[f"{name}, published GB"]
+        assert row["reduction, published %"] in (int(row["mixed units: reduction, %"]), round(row["mixed units: reduction, %"]))
+    mean = tables["5.14"][-1]
+    assert mean["mixed units: reduction, %"] == pytest.approx(93.315, abs=0.01)
+    assert mean["their partition in bytes: reduction, %"] == pytest.approx(73.3, abs=0.05)
+
+
+def test_the_horizontal_partition_is_the_one_of_the_hypergraph_but_for_dense_layers():
+    model = vgg16.model()
+    costs = costs_of(model.owners(naive.horizontal(model, 4), 4), "coarse")
+    assert horizontal(4).volume == pytest.approx(costs.volume, rel=0.01)
+
+
+def test_partitions_of_ours(tables):
+    assert tables["coarse"]["2"]["volume_melements"] == pytest.approx(15.3125)
+    assert tables["coarse"]["4"]["volume_melements"] == pytest.approx(45.9375)
+    assert all(row["max_over_avg"] <= 1.1 for row in tables["coarse"].values())
+    assert tables["fine"] == {} and "not installed" in eserol2019.as_markdown(tables)
+    even = [row for row in tables["even"] if row["objective"] == "volume"]
+    assert [row["connectivity-1"] for row in even] == [pytest.approx(45.9375)]
+
+
+def test_tables_follow_from_what_is_kept(tables):
+    assert eserol2019.tables(json.loads(json.dumps(tables, allow_nan=False))) == tables
+
+
+def test_what_is_kept_is_not_trusted(kept):
+    stale = kept[0] | {"volume": 1.0}
+    assert searches.owners_of(stale)[0] == Case("coarse", 2)
+    for broken in ({"counts": kept[1]["counts"]}, {"counts": ["1 2"]}, {"counts": 3}):
+        with pytest.raises(UserError, match=r"tables\.json: a kept partition is none of VGG16"):
+            searches.owners_of(kept[0] | broken)
+    with pytest.raises(UserError, match=r"search again, without --tables-only"):
+        searches.owners_of({"grain": "coarse"})
+
+
+def test_a_fine_partition_is_kept_in_blocks():
+    pytest.importorskip("mtkahypar")
+    kept = json.loads(json.dumps(searches.search(Case("fine", 2), blocks=(8,), moves=1000)))
+    case, owners = searches.owners_of(kept)
+    costs = costs_of(owners, "fine")
+    assert costs.volume <= 15.4 and costs.balance <= 1.1 and case.ranks == 2
+    assert kept["blocks"] == 8 and len(kept["parts"]) < 3000
+    assert costs.star >= costs.volume - 1e-9
+    row = rows.search_row(case, costs, kept["seconds"])
+    assert row["MiB of float32"] == pytest.approx(4 * costs.volume)
+
+
+def test_all_searches():
+    wanted = searches.cases(vgg16.RANKS, eserol2019.balances())
+    assert len(set(wanted)) == len(wanted) and set(searches.DRAWN) < set(wanted)
+    assert {case.ranks for case in wanted if case.grain == "exact"} == {2, 4}
+    assert searches.cases([2], eserol2019.balances())[0] == Case("exact", 2)
+
+
+def test_the_picture(kept, tables, tmp_path):
+    eserol2019.draw(tables, tmp_path)
+    assert is_figure(tmp_path / "partition.png")
+    counts = figures.counts_of(searches.owners_of(kept[1])[1])
+    assert (counts.sum(1) == figures.layers().filters).all()
+    assert figures.layers().volume(counts) == pytest.approx(4 * 45.9375)
+    first = [np.flatnonzero(counts[:, rank])[0] for rank in range(4)]
+    assert first == sorted(first)
+
+
+def test_without_a_search_there_is_what_needs_none(tmp_path):
+    finished = program(
+        "experiments.reproduce", "eserol2019", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
+    )
+    assert finished.returncode == 0 and "Nothing searched for yet" in finished.stdout, finished.stderr
+    tables = json.loads((tmp_path / "t.json").read_text())
+    assert tables["coarse"] == tables["fine"] == {} and len(tables["5.4"]) == 7
+
+
+def test_the_network_is_the_one_of_the_zoo():
+    net = network_names.build("vgg16", vgg16.IMAGE, vgg16.NEURONS[-1])
+    outputs = [layer.outputs for layer in net.leaves() if layer.kind]
+    assert outputs == [*vgg16.FILTERS, *vgg16.NEURONS]
+    assert sum(p.size for layer in net.leaves() for p in layer.parameters) == vgg16.PARAMETERS
