@@ -3,7 +3,7 @@
 In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
 coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. Those that are contracted to a few
 blocks of filters a layer have better partitions than full ones: not in truth, but it finds them. So several contractions are
-partitioned, and the best partition is taken.
+partitioned, and the best partition is taken and refined by annealing.
 """
 
 from contextlib import suppress
@@ -13,9 +13,11 @@ from parallel.partitioning import chains, count_search, mt_kahypar, naive
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
 from parallel.partitioning.owner_file import SUFFIX, read_owners
+from parallel.partitioning.refine import refine
 from parallel.placement.plans import HYPERGRAPH
 
 BLOCKS = {"coarse": (8, 16, 32), "fine": (8, 16)}  # of a layer, at least
+MOVES = 200_000  # of `refine`
 LARGEST_BLOCK = 0.35  # the most work of a block, in shares of a rank
 
 
@@ -52,6 +54,8 @@ def partition(
 
     found = candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks)
     model, parts = min(found, key=cost)
+    if objective == "volume" and ranks > 1:
+        parts = refine(model.hypergraph, parts, ranks, epsilon, speeds, seed, MOVES)
     return model.owners(parts, ranks)
 
 
