@@ -1,7 +1,7 @@
-"""Images to be freed of noise: those of CIFAR-10 in grey, with Gaussian noise, and without it as the target.
+"""Images to be freed of noise: quarters of those of CIFAR-10 in grey, with Gaussian noise, and without it as the target.
 
-The noise has a deviation of 30 grey levels of 255, which is one of the usual ones, and is drawn once for each image. The noisy
-grey levels are rounded and cut off at 0 and 255, like those of a camera. Both images of a pair are stored as bytes.
+A quarter has 16 x 16 pixels. The noise has a deviation of 30 grey levels of 255, which is one of the usual ones, and is drawn
+once for each quarter. The noisy grey levels are rounded and cut off at 0 and 255, like those of a camera, and stored as bytes.
 """
 
 import numpy as np
@@ -10,28 +10,28 @@ from datasets import cifar10, rows
 from datasets.labelled import ChannelMoments
 from datasets.part import regression
 
-PIXELS = 32 * 32
+SIDE, PIXELS = 16, 16 * 16  # of a quarter
 NOISE = 30  # grey levels
-CHUNK = 1000  # the images that are converted at a time
+CHUNK = 4000  # the quarters that are converted at a time
 
 
 def prepare(directory):
     """Convert CIFAR-10, once, and download it if need be; by one process, before the others load."""
     cifar10.prepare(directory)
     target = converted(directory)
-    source = f"{rows.attributes(cifar10.converted(directory)).get('source')}, noise {NOISE}"
+    source = f"{rows.attributes(cifar10.converted(directory)).get('source')}, noise {NOISE}, side {SIDE}"
     if rows.is_current(target, source):
         return
     data, random = cifar10.load(directory, np.float32), np.random.default_rng(0)
     moments = {"x": ChannelMoments(1), "y": ChannelMoments(1)}
     with rows.creating(target) as file:
         for half, part in (("train", data.train), ("test", data.test)):
-            stored = {name: file.create_dataset(f"{half}/{name}", (len(part), PIXELS), np.uint8) for name in "xy"}
-            for start in range(0, len(part), CHUNK):
-                grey = np.rint(part.x[start : start + CHUNK].mean(axis=3))
+            stored = {name: file.create_dataset(f"{half}/{name}", (4 * len(part), PIXELS), np.uint8) for name in "xy"}
+            for start in range(0, 4 * len(part), CHUNK):
+                grey = quarters(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3))
                 noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
                 for name, images in (("x", noisy), ("y", grey)):
-                    images = images.astype(np.uint8).reshape(-1, PIXELS)
+                    images = images.astype(np.uint8)
                     stored[name][start : start + len(images)] = images
                     if half == "train":
                         moments[name].add(images[..., np.newaxis])
@@ -40,8 +40,13 @@ def prepare(directory):
         file.attrs["source"] = source
 
 
+def quarters(grey):
+    """(4 n, 256): the four quarters of each image, one after another, in whole grey levels. grey: (n, 32, 32)."""
+    return np.rint(grey).reshape(-1, 2, SIDE, 2, SIDE).transpose(0, 1, 3, 2, 4).reshape(-1, PIXELS)
+
+
 def load(directory, dtype, name="denoise"):
-    """The Dataset: the 1,024 noisy grey levels of an image to those without noise. Rows are mapped, not read."""
+    """The Dataset: the 256 noisy grey levels of a quarter to those without noise. Rows are mapped, not read."""
     path = converted(directory)
     train, test = (rows.map_pair(path, half, *[((PIXELS,), np.uint8)] * 2) for half in ("train", "test"))
     fitted = rows.vectors(path, dict.fromkeys(("x_mean", "x_std", "y_mean", "y_std"), 1))

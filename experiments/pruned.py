@@ -2,9 +2,10 @@
 
     python -m experiments.pruned --out results/pruned.h5
 
-Most weights of a pruned network are zero. Where the data have a local structure, as images have, those that are left connect
-neurons that look at the same place. A partition of the hypergraph of the network finds these places, so that most activations
-stay where they are, while ranks with consecutive or with random neurons need nearly all of them.
+Most weights of a pruned network are zero, so that a neuron needs few of the activations of the layer in front, but ranks with
+many consecutive or random neurons need nearly all of them. A partition of the hypergraph of the network puts neurons that need
+the same activations to the same rank. The penalty on the weights in the first training makes them differ in size: what can be
+pruned becomes small.
 
 Writes the pruned network to the file of --out, for `--net pruned:FILE` of `train`, and the tables beside it (.md).
 """
@@ -107,13 +108,13 @@ def main():
     add = parser.add_argument
     add("--dataset", default="denoise", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--net", default="mlp:1024,1024,relu", help=network_names.MLP)
+    add("--net", default="mlp:256,256,relu", help=network_names.MLP)
     add("--zeros", type=number(least=0, below=1), default=0.9, help="the fraction of the weights of each layer that are pruned")
-    add("--steps", type=whole(1), default=1500, metavar="S", help="minibatches on which the dense network is trained")
-    add("--l1", type=number(least=0), default=2e-5, help="weight of the penalty l1 |p| on the parameters p in these steps")
+    add("--steps", type=whole(1), default=6000, metavar="S", help="minibatches on which the dense network is trained")
+    add("--l1", type=number(least=0), default=3e-5, help="weight of the penalty l1 |p| on the parameters p in these steps")
     add("--further", type=whole(1), default=500, metavar="S", help="minibatches on which the pruned network is trained")
     add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the minibatch")
-    add("--lr", type=number(above=0), default=0.001, help="learning rate of Adam, which falls to 0 by a cosine")
+    add("--lr", type=number(above=0), default=0.003, help="learning rate of Adam, which falls to 0 by a cosine")
     add("--ranks", type=whole_list, default=[2, 4, 8], metavar="N,N,..", help="numbers of ranks")
     add("--epsilon", type=number(least=0), default=0.1, help="how much more work than the mean a rank may have")
     add("--seed", type=whole(0), default=0, help="seed of everything random")
