@@ -7,9 +7,10 @@ partitioned, and the best partition is taken and refined by annealing.
 """
 
 from contextlib import suppress
+from functools import partial
 from math import ceil
 
-from parallel.partitioning import chains, count_search, mt_kahypar, naive
+from parallel.partitioning import chains, count_search, fine_search, mt_kahypar, naive
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
 from parallel.partitioning.owner_file import SUFFIX, read_owners
@@ -38,29 +39,46 @@ def partition(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective '{objective}' is unknown: use {', '.join(OBJECTIVES)}")
-    chain = chains.chain_of(net, seconds) if grain == "coarse" else None
-    if chain:
-        layers, names = chain
+    coarse = None
+    if chain := chains.chain_of(net, seconds):
         with suppress(count_search.TooFull):
-            return chains.owners(count_search.search(layers, speeds or [1] * ranks, epsilon, objective, seed), names)
-    order = [OBJECTIVES[objective], *OBJECTIVES.values()]
+            counts = count_search.search(chain[0], speeds or [1] * ranks, epsilon, objective, seed)
+            coarse = chains.owners(counts, chain[1])
+    coarse = coarse or contracted(net, ranks, "coarse", speeds, epsilon, objective, seed, seconds, neuron_blocks)
+    if grain == "coarse":
+        return coarse
+    try:
+        blocks = partial(of_network, net, grain, neuron_blocks=neuron_blocks, seconds=seconds)
+        fine = fine_search.search(blocks, ranks, epsilon, speeds, objective, seed, moves=MOVES)
+    except mt_kahypar.Overfilled:
+        fine = contracted(net, ranks, grain, speeds, epsilon, objective, seed, seconds, neuron_blocks)
+    whole = of_network(net, grain, neuron_blocks=None)  # a partition of the coarse grain is also one of the fine grain
+    return min((fine, coarse), key=lambda owners: cost(whole, whole.parts(owners), ranks, speeds, objective))
 
-    def cost(candidate):
+
+def cost(model, parts, ranks, speeds, objective):
+    """What is minimised, a tuple. model: a NetworkHypergraph. parts: the part of each vertex."""
+    found = measure(model, parts, ranks, speeds)
+    return tuple(getattr(found, name) for name in (OBJECTIVES[objective], *OBJECTIVES.values()))
+
+
+def contracted(net, ranks, grain, speeds, epsilon, objective, seed, seconds, neuron_blocks):
+    """The best Owners of the `candidates`, or the most even ones, refined. The arguments are those of `partition`."""
+
+    def value(candidate):
         model, parts = candidate
-        weights, measures = model.hypergraph.weights, measure(model, parts, ranks, speeds)
-        limits, _ = mt_kahypar.limits_of(weights, ranks, epsilon, speeds)
+        limits, _ = mt_kahypar.limits_of(model.hypergraph.weights, ranks, epsilon, speeds)
         excess = (model.hypergraph.part_weights(parts, ranks) / limits).max()
-        return (max(1.001, excess), *(getattr(measures, name) for name in order))
+        return (max(1.001, excess), *cost(model, parts, ranks, speeds, objective))
 
-    found = candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks)
-    model, parts = min(found, key=cost)
+    model, parts = min(candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks), key=value)
     if objective == "volume" and ranks > 1:
         parts = refine(model.hypergraph, parts, ranks, epsilon, speeds, seed, MOVES)
     return model.owners(parts, ranks)
 
 
 def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks):
-    """Yield pairs (NetworkHypergraph, the part of each vertex), of which `partition` takes the best one.
+    """Yield pairs (NetworkHypergraph, the part of each vertex), of which `contracted` takes the best one.
 
     With the fine grain, partitions of the coarse one are among them: each of them is also one of the fine grain.
     """
