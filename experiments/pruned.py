@@ -127,6 +127,8 @@ def main():
         datasets.prepare(args.dataset, args.data_dir)
         data = datasets.load(args.dataset, args.data_dir)
         net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if len(net.input_shape) != 1:
+            raise ValueError(f"only multilayer perceptrons are pruned, and {args.net} is none: use {network_names.MLP}")
         data = data.reshaped(net.input_shape)
         if args.batch_size > len(data.train):
             raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")

@@ -40,6 +40,7 @@ from parallel.placement import plans
 from parallel.training import MicroBatchReader, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
 
 WARM_UP = 5  # steps before timing begins
+PRINTED = 8  # of the errors of single outputs; a report has all of them
 
 
 def options():
@@ -229,7 +230,7 @@ def main():
     if data.loss == "cross-entropy":
         say(f"test accuracy {tested['accuracy']:.2f} %")
     else:
-        rmse = ", ".join(f"{value:.4g}" for value in tested["rmse"])
+        rmse = ", ".join(f"{value:.4g}" for value in tested["rmse"][:PRINTED]) + ", .." * (len(tested["rmse"]) > PRINTED)
         say(f"test mean squared error {tested['mse']:.5f} (standardised), root {rmse} {data.units}")
 
     # ----- results

@@ -109,8 +109,8 @@ SMALL = {
     ".venv/bin/python -m experiments.pruned --out results/pruned.h5": Small(
         "--dataset mnist --net mlp:32,32,relu --steps 3 --further 2 --ranks 2"
     ),
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 --grid model=4 "
-    "--plan hypergraph": Small("--dataset mnist --steps 2"),
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
+    "--grid model=4 --plan hypergraph": Small("--dataset mnist --steps 2"),
     ".venv/bin/python -m experiments.launch 32 experiments.train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
     "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
         "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
@@ -212,8 +212,8 @@ SMALL = {
 NEEDS = {  # of these commands the first reads what the second writes
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
     "--plan owners.h5": "--out owners.h5",
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 --grid model=4 "
-    "--plan hypergraph": "--out results/pruned.h5",
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
+    "--grid model=4 --plan hypergraph": "--out results/pruned.h5",
     ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
