@@ -73,3 +73,12 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
     finished = partition(*arguments)
     assert finished.returncode == 2 and words in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+
+
+def test_the_table_of_published_networks(tmp_path):
+    out = tmp_path / "partitions.md"
+    finished = program("experiments.partition_table", "--nets", "lenet5", "--ranks", "2,3", "--out", out)
+    assert finished.returncode == 0, finished.stderr
+    rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
+    assert [row[1:3] for row in rows] == [["coarse", "2"], ["coarse", "3"], ["fine", "2"], ["fine", "3"]]
+    assert all(float(row[4]) < float(row[7]) for row in rows)  # than the horizontal partition
