@@ -81,6 +81,8 @@ def planner(args):
     memory = args.memory and args.memory * 2**30
     shares = shares_of(args.shares, grid) if args.shares else None
     plan = HYPERGRAPH if args.plan and is_partition(args.plan) else args.plan
+    if plan == HYPERGRAPH and not grid:
+        raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
     speeds = shares and shares.get(CHOSEN)
     partition = partial(owners_of_plan, args.plan if plan == HYPERGRAPH else HYPERGRAPH, net, speeds=speeds)
     return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, plan, shares, partition)
@@ -96,7 +98,7 @@ def report(chosen, others, args):
     rows = [(row["layer"], row["kind"], row["placement"], f"{row['flops'] / 1e9:.4g}", f"{row['bytes'] / 1e6:.4g}",
              f"{row['seconds'] * 1e3:.4g}") for row in cost.rows()]  # fmt: skip
     total = ("a step", "", "", f"{sum(work.flops for work in cost.works) / 1e9:.4g}", f"{cost.bytes_sent / 1e6:.4g}",
-             f"{cost.seconds * 1e3:.4g}")  # fmt: skip
+             f"{chosen.seconds * 1e3:.4g}")  # fmt: skip
     yield from aligned([heads, *rows, total], "<<<>>>")
     yield from of_all_ranks(chosen) if chosen.step else of_one_rank(cost)
     yield ""
@@ -124,7 +126,8 @@ def of_all_ranks(chosen):
     rows = [(str(place), *(f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.waiting, rank.communicating)),
              f"{rank.bytes / 1e6:.4g}", str(rank.messages)) for place, rank in enumerate(chosen.step.ranks)]  # fmt: skip
     yield from aligned([heads, *rows], ">>>>>>")
-    yield f"A step takes {chosen.seconds * 1e3:.4g} ms, in which the ranks wait for each other."
+    yield f"A step takes {chosen.seconds * 1e3:.4g} ms, in which the ranks wait for each other. The rank that computes the most"
+    yield f"needs {chosen.cost.memory / 2**30:.3g} GiB of memory."
 
 
 def shortened(plan):

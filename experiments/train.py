@@ -34,6 +34,7 @@ from parallel.job.run import UserError, on_root, run
 from parallel.observe.handicap import Handicap
 from parallel.observe.step_timer import StepTimer
 from parallel.observe.trace import STEPS
+from parallel.partitioning.choose import is_partition
 from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
 from parallel.placement import plans
@@ -154,9 +155,12 @@ def main():
         limit = args.memory and args.memory * 2**30
         given = args.shares not in (None, "auto")
         shares = shares_of(args.shares, None if grid == "auto" else sizes) if given else None
-        grid, plan, owners = grid_and_plan(serial, grid, args.plan, args.batch_size, limit, model, shares)
-        if owners is not None and (args.shares == "auto" or args.rebalance):
+        moving = args.shares == "auto" or args.rebalance
+        if moving and args.plan and is_partition(args.plan):
             raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
+        grid, plan, owners = grid_and_plan(
+            serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving
+        )  # fmt: skip
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:

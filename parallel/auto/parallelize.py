@@ -71,8 +71,10 @@ def parallelize_unallocated(
     if that is unknown).
     """
     auto_shares = isinstance(shares, str) and shares == "auto"
+    if auto_shares and isinstance(plan, str) and is_partition(plan):
+        raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
     grid, plan, owners = grid_and_plan(
-        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners
+        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, partitions=not auto_shares
     )  # fmt: skip
     if auto_shares:
         if owners:
@@ -83,10 +85,12 @@ def parallelize_unallocated(
     return distribute(net, grid, plan, make_reduction, shares, owners)
 
 
-def grid_and_plan(net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None):
+def grid_and_plan(
+    net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True
+):  # fmt: skip
     """(the ProcessGrid, the text of the plan, the owners) that these arguments of `parallelize_unallocated` stand for.
 
-    Collective.
+    partitions: whether the planner considers the plan "hypergraph". Collective.
     """
     end_job_when_uncaught()
     _check_serial(net)
@@ -94,7 +98,9 @@ def grid_and_plan(net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=N
     if grid == "auto" and plan is not None and is_partition(plan):
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if grid == "auto" or plan == "auto":
-        grid, plan, owners = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares, owners)
+        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares and shares.get(CHOSEN)) if partitions else None
+        grid, plan, found = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares, partition)
+        owners = found or owners
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
     if plan is not None and is_partition(plan):
@@ -145,11 +151,11 @@ def _plan_text(plan):
     return plan
 
 
-def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None, owners=None):
+def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None, partition=None):
     """(grid, plan, owners) for `parallelize`, in which the planner has chosen what was "auto". Collective.
 
-    The arguments are those of `parallelize_unallocated`. A grid or a plan that is not "auto" is kept. The planner runs on the
-    first rank.
+    The arguments are those of `parallelize_unallocated`, and partition that of the Planner. A grid or a plan that is not "auto"
+    is kept. The owners are None but for the plan "hypergraph". The planner runs on the first rank.
     """
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
@@ -164,10 +170,8 @@ def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shar
     named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
 
     def decide():
-        speeds = shares and shares.get(CHOSEN)
-        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=speeds)
         chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition).best()
         return chosen.grid, chosen.plan, chosen.owners
 
     chosen, plan, found = of_first(comm, decide)
-    return (chosen if grid == "auto" else grid), plan, found or owners
+    return (chosen if grid == "auto" else grid), plan, found

@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from math import ceil
 
+import numpy as np
+
 from parallel.partitioning import chains, count_search, fine_search, mt_kahypar, naive
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
@@ -39,10 +41,11 @@ def partition(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective '{objective}' is unknown: use {', '.join(OBJECTIVES)}")
+    mt_kahypar.limits_of(np.ones(1), ranks, epsilon, speeds)  # refuses what are no speeds
     coarse = None
     if chain := chains.chain_of(net, seconds):
         with suppress(count_search.TooFull):
-            counts = count_search.search(chain[0], speeds or [1] * ranks, epsilon, objective, seed)
+            counts = count_search.search(chain[0], np.ones(ranks) if speeds is None else speeds, epsilon, objective, seed)
             coarse = chains.owners(counts, chain[1])
     coarse = coarse or contracted(net, ranks, "coarse", speeds, epsilon, objective, seed, seconds, neuron_blocks)
     if grain == "coarse":
@@ -100,8 +103,14 @@ def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks)
 
 
 def is_partition(plan):
-    """Whether the text of a plan stands for a partition: "hypergraph", "hypergraph:fine", or the name of a file of Owners."""
-    return plan.partition(":")[0] == HYPERGRAPH or plan.endswith(SUFFIX)
+    """Whether the text of a plan stands for a partition: "hypergraph", "hypergraph:fine", or the name of a file of Owners.
+
+    ValueError for another word behind the colon.
+    """
+    word, _, grain = plan.partition(":")
+    if word == HYPERGRAPH and grain not in ("", *GRAINS):
+        raise ValueError(f"plan '{plan}': the grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
+    return word == HYPERGRAPH or plan.endswith(SUFFIX)
 
 
 def owners_of_plan(plan, net, ranks, speeds=None):

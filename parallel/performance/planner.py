@@ -15,6 +15,7 @@ more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless th
 
 import heapq
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -114,6 +115,10 @@ class Planner:
         if self.plan == HYPERGRAPH:
             candidates = list(self._partitioned())
             good = sorted((c for c in candidates if not c.reason), key=lambda c: c.seconds)
+            if not candidates:
+                raise ValueError(
+                    f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
+                )
             if not good:
                 raise NoRoom(self._no_room(candidates))
             return self._ranked(good, candidates)
@@ -140,9 +145,10 @@ class Planner:
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
         if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
-            partitioned = list(self._partitioned())
+            with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
+                candidates += self._partitioned()
+            partitioned = [candidate for candidate in candidates if candidate.step]
             good = sorted([*good, *(c for c in partitioned if not c.reason)], key=lambda c: c.seconds)
-            candidates += partitioned
         if not good:
             raise NoRoom(self._no_room(candidates))
         return self._ranked(good, candidates)
