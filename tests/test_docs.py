@@ -193,6 +193,12 @@ SMALL = {
     ),
     "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
     "-m experiments.check": Small(ranks=2, why=HOSTS),
+    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
+    "-m experiments.calibrate --out machine.json": Small("--quick", ranks=2, why=HOSTS),
+    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
+    "-m experiments.partitioned --machine machine.json --batch-size 32": Small(
+        "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
+    ),
     'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 4" .venv/bin/python -m experiments.sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),
     # ----- clusters

@@ -11,6 +11,7 @@ from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.machine import read
 from parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid, why_lost
+from parallel.placement.owners import Owners
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
 from tests.parallel.performance.test_cost import images
@@ -137,3 +138,41 @@ def recast(net):
     """The network in float64."""
     net.dtype = np.dtype(np.float64)
     return net
+
+
+def partition_into_layers(net):
+    """A function of a number of ranks that returns Owners with whole layers, as quick as a partitioner is not."""
+    layers = [layer for layer in net.leaves() if layer.kind]
+
+    def partition(ranks):
+        owners = {layer.name: np.full(layer.outputs, i * ranks // len(layers)) for i, layer in enumerate(layers)}
+        return Owners(ranks, owners, loss=ranks - 1)
+
+    return partition
+
+
+def test_a_partition_is_one_more_plan_where_sending_takes_most_of_the_time():
+    machine, net = read("ethernet-1g"), network_names.build("resnet18", (224, 224, 3), 10)
+    partition, sizes = partition_into_layers(net), {"model": 4}
+    alone, _ = Planner(net, 4, 1, machine, grid=sizes).best()
+    chosen, others = Planner(net, 4, 1, machine, grid=sizes, partition=partition).best()
+    (found,) = [candidate for candidate in (chosen, *others) if candidate.step]
+    assert found.plan == "hypergraph" and found.seconds == found.step.seconds and chosen.seconds <= alone.seconds
+    assert found is chosen or "waiting for other ranks" in why_lost(found, chosen)
+    named, _ = Planner(net, 4, 1, machine, grid=sizes, plan="hypergraph", partition=partition).best()
+    assert named.seconds == found.seconds and named.owners.ranks == 4
+    with pytest.raises(NoRoom):
+        Planner(net, 4, 1, machine, 1000, sizes, "hypergraph", partition=partition).best()
+
+
+def test_without_a_partitioner_the_planner_goes_on():
+    def none(ranks):
+        raise ValueError("Mt-KaHyPar is not installed")
+
+    machine, net = read("ethernet-1g"), network_names.build("mlp:4096,4096,4096,relu", 4096, 10)
+    chosen, _ = Planner(net, 4, 64, machine, partition=none).best()
+    assert chosen.plan != "hypergraph"
+    with pytest.raises(ValueError, match="not installed"):
+        Planner(net, 4, 64, machine, grid={"model": 4}, plan="hypergraph", partition=none).best()
+    with pytest.raises(ValueError, match="several ranks along the axis model"):
+        Planner(net, 4, 64, machine, grid={"batch": 4}, plan="hypergraph", partition=none).best()

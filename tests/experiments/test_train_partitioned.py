@@ -1,0 +1,62 @@
+"""train and explain with partitions: searched for or from a file, the same network; and what they refuse in one line."""
+
+import json
+
+import pytest
+
+from experiments.common.published_networks import published
+from parallel.partitioning.choose import partition
+from parallel.partitioning.owner_file import write_owners
+from tests.experiments.programs import program
+
+NET = "mlp:17,13,relu"
+TRAIN = "experiments.train", "--net", NET, "--steps", "6", "--batch-size", "9", "--dtype", "float64"
+
+
+@pytest.fixture(scope="module")
+def owners(tmp_path_factory):
+    path = tmp_path_factory.mktemp("owners") / "three.h5"
+    write_owners(partition(published(NET, [4], 1, "float64"), 3), path)
+    return path
+
+
+def report(path, ranks, *arguments):
+    finished = program("experiments.launch", ranks, *TRAIN, *arguments, "--report", path)
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(path.read_text())
+
+
+def test_every_way_to_name_a_partition_trains_the_serial_network(tmp_path, owners):
+    serial = report(tmp_path / "serial.json", 1)
+    for plan in ("hypergraph", "hypergraph:fine", owners):
+        found = report(tmp_path / "found.json", 3, "--grid", "model=3", "--plan", plan)
+        assert found["plan"] == ["hypergraph"] * 3
+        assert found["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+    shared = report(tmp_path / "found.json", 2, "--grid", "model=2", "--plan", "hypergraph", "--shares", "2,1")
+    assert shared["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--plan", "nowhere.h5"), "nowhere.h5: No such file"),
+        (("--plan", "hypergraph:medium"), "use coarse or fine"),
+        (("--plan", "OWNERS"), "it is for 3 ranks along the axis model, not for 2"),
+        (("--plan", "hypergraph", "--shares", "auto"), "do not move a partition"),
+        (("--plan", "hypergraph", "--rebalance", "2"), "do not move a partition"),
+        (("--plan", "hypergraph", "--grid", "auto"), "is for a grid that is named"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(arguments, words, owners):
+    arguments = [str(owners) if word == "OWNERS" else word for word in arguments]
+    finished = program("experiments.launch", 2, *TRAIN, "--grid", "model=2", *arguments)
+    assert finished.returncode == 2 and words in finished.stderr and finished.stderr.count("\n") == 1, finished.stderr
+
+
+def test_explain_prints_what_each_rank_does(owners):
+    explain = "experiments.explain", "--net", NET, "--shape", "4", "--outputs", "1", "--ranks", "3"
+    finished = program(*explain, "--grid", "model=3", "--plan", owners)
+    assert finished.returncode == 0 and "ms waiting" in finished.stdout and "plan hypergraph" in finished.stdout
+    for arguments, words in ((("--plan", owners), "add --grid"), (("--grid", "batch=3", "--plan", owners), "several ranks")):
+        refused = program(*explain, *arguments)
+        assert refused.returncode == 2 and words in refused.stderr and refused.stderr.count("\n") == 1
