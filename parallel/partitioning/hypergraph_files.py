@@ -15,6 +15,7 @@ import numpy as np
 from parallel.partitioning.hypergraph import Hypergraph
 
 AT_ONCE = 1 << 16  # the numbers that are turned into text at once
+MOST_VERTICES = 1 << 28  # so that a wrong first line takes no more than 2 GiB of memory
 
 
 @dataclass
@@ -38,6 +39,8 @@ def read_hypergraph(path):
         sizes = sizes_of(words)
         if sizes is None or min(words) < 0:
             raise lines.error(f"the first line {' '.join(map(str, words))} is not that of a {Path(path).suffix} file")
+        if sizes.vertices > MOST_VERTICES:
+            raise lines.error(f"there are {sizes.vertices} vertices, but at most {MOST_VERTICES} can be read")
         costs, ends, pins = array("q"), array("q", [0]), array("q")
         for net in range(sizes.nets):
             words = lines.next(f"net {net + sizes.base} of {sizes.nets}")
@@ -56,8 +59,9 @@ def read_hypergraph(path):
             weights.extend(lines.next(f"the weights of {sizes.vertices} vertices, of which {len(weights)} are there"))
         if len(weights) > sizes.vertices or lines.more():
             raise lines.error("there are more numbers than the first line says")
-    arrays = [np.array(numbers, np.int64) for numbers in (weights if sizes.has_weights else [1] * sizes.vertices, costs, ends)]
-    graph = Hypergraph(*arrays, np.array(pins, np.int64) - sizes.base)
+    weights = np.array(weights, np.int64) if sizes.has_weights else np.ones(sizes.vertices, np.int64)
+    costs, ends, pins = (np.array(numbers, np.int64) for numbers in (costs, ends, pins))
+    graph = Hypergraph(weights, costs, ends, pins - sizes.base)
     try:
         graph.check()
     except ValueError as error:
@@ -126,11 +130,13 @@ class _Lines:
         if not self.more():
             raise ValueError(f"{self.path}: the file ends after line {self.number}, before {what}")
         words, self.waiting = self.waiting, None
-        try:
-            return [int(word) for word in words]
-        except ValueError:
-            wrong = next(word for word in words if not word.lstrip("+-").isdecimal())
-            raise self.error(f"'{wrong[:20]}' is no whole number") from None
+        numbers = array("q")
+        for word in words:
+            try:
+                numbers.append(int(word))
+            except (ValueError, OverflowError):
+                raise self.error(f"'{word[:20]}' is no whole number, or one beyond 2^63") from None
+        return numbers.tolist()
 
     def error(self, words):
         """The ValueError about the line that was read last."""

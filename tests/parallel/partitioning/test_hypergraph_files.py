@@ -68,6 +68,11 @@ def test_the_other_weightings_and_comments_are_read(tmp_path):
         ("a.patoh", "0 3 2 -4\n", "is not that of a .patoh file"),
         ("a.patoh", "0 3 2 4\n0 1\n", "ends after line 2, before net 1 of 2"),
         ("a.patoh", "0 3 2 4\n0 x\n", "line 2: 'x' is no whole number"),
+        ("a.patoh", "0 3 2 4\n0 --1\n", "line 2: '--1' is no whole number"),
+        ("a.patoh", "0 3 2 4\n0 +-1\n", "line 2: '+-1' is no whole number"),
+        ("a.patoh", f"0 3 2 4\n0 {'1' * 5000}\n", f"line 2: '{'1' * 20}' is no whole number"),
+        ("a.patoh", f"0 3 2 4 2\n{2**63} 0 1\n", f"line 2: '{2**63}' is no whole number, or one beyond 2^63"),
+        ("a.patoh", f"0 {2**62} 0 0\n", f"line 1: there are {2**62} vertices, but at most"),
         ("a.patoh", "0 3 2 4\n0 3\n", "line 2: the vertices are 0 to 2, but the net has 0 to 3"),
         ("a.patoh", "0 3 2 4 2\n5\n", "line 2: the net has no vertices"),
         ("a.patoh", "0 3 2 5\n0 1\n1 2\n", "the nets have 4 pins, but the first line says 5"),
@@ -94,6 +99,10 @@ def test_partitions_go_through_a_file(tmp_path):
     (tmp_path / "parts").write_text("0 1\n2 -1\n")
     with pytest.raises(ValueError, match="line 2: a part must be a number of at least 0, not -1"):
         read_parts(tmp_path / "parts", 4)
+    for word in ("--1", "9" * 5000, str(2**64)):
+        (tmp_path / "parts").write_text(f"0 1\n2 {word}\n")
+        with pytest.raises(ValueError, match=f"parts, line 2: '{word[:20]}' is no whole number"):
+            read_parts(tmp_path / "parts", 4)
 
 
 def test_a_hypergraph_without_nets(tmp_path):
