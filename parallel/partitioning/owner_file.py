@@ -24,30 +24,50 @@ def read_owners(path, net):
     """The Owners in a file, for a network. Raises OSError without the file, ValueError if it is none or does not fit."""
     with open(path, "rb"):  # a missing file is said in words of the system
         pass
+    layers = {layer.name: layer for layer in net.leaves() if layer.kind}
+    shapes = {"outputs": lambda layer: (layer.outputs,), "pairs": lambda layer: (layer.inputs, layer.outputs)}
     try:
         with h5py.File(path, "r") as file:
             if file.attrs.get("format") != FORMAT:
                 raise ValueError(f"it does not say that it is '{FORMAT}'")
-            arrays = [{name: found[()] for name, found in file[group].items()} for group in ("outputs", "pairs")]
-            owners = Owners(int(file.attrs["ranks"]), *arrays, int(file.attrs["loss"]))
-        check_owners(owners, net)
-    except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
-        reason = "it is no HDF5 file, or a part of one" if isinstance(error, OSError) else str(error)
+            ranks, loss = _number(file, "ranks"), _number(file, "loss")
+            arrays = [_arrays(file, group, layers, shape) for group, shape in shapes.items()]
+        owners = Owners(ranks, *arrays, loss)
+        owners.check(layers.values())
+    except (OSError, KeyError, AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        reason = "it is no HDF5 file, or a part of one" if isinstance(error, OSError) else " ".join(str(error).split())
         raise ValueError(f"{path}: not the owners of this network: {reason}") from None
     return owners
 
 
-def check_owners(owners, net):
-    """Raise ValueError if Owners are not those of a network: of its layers with weights, with their inputs and outputs."""
-    layers = {layer.name: layer for layer in net.leaves() if layer.kind}
-    missing, unknown = layers.keys() - owners.outputs.keys(), owners.outputs.keys() - layers.keys()
-    if missing or unknown:
-        words = f"layer {min(missing)} has none" if missing else f"there is no layer {min(unknown)} with weights"
-        raise ValueError(f"they are those of another network: {words}")
-    for name, found in owners.outputs.items():
-        if len(found) != layers[name].outputs:
-            raise ValueError(f"layer {name} has {layers[name].outputs} outputs, but there are {len(found)} owners")
-    for name, found in owners.pairs.items():
-        expected = layers[name].inputs, layers[name].outputs
-        if layers[name].kind != "conv" or found.shape != expected:
-            raise ValueError(f"layer {name} {layers[name]!r} can not have owners of pairs that are an array {found.shape}")
+def _number(file, name):
+    """The attribute of this name, as an int. ValueError for any other than a whole number."""
+    value = file.attrs.get(name)
+    if not isinstance(value, np.integer):
+        raise ValueError(f"the attribute {name} must be a whole number")
+    return int(value)
+
+
+def _arrays(file, group, layers, shape):
+    """{name: array} of a group of a file. layers: {name: layer}. shape: a function of a layer to the shape of its array.
+
+    Nothing is read that has another shape, or that is in another file. ValueError for that.
+    """
+    folder, found = _own(file, group, h5py.Group), {}
+    for name in folder:
+        if name not in layers:
+            raise ValueError(f"there is no layer {name} with weights")
+        data, expected = _own(folder, name, h5py.Dataset), shape(layers[name])
+        if data.shape != expected or data.dtype.kind not in "iu" or data.is_virtual or data.external:
+            raise ValueError(
+                f"the {group} of layer {name} {layers[name]!r} must be {'x'.join(map(str, expected))} whole numbers"
+            )
+        found[name] = data[...]
+    return found
+
+
+def _own(folder, name, kind):
+    """The Group or Dataset of this name in a group. ValueError if there is none, or only a link to one elsewhere."""
+    if not isinstance(folder.get(name, getlink=True), h5py.HardLink) or not isinstance(folder[name], kind):
+        raise ValueError(f"it has no {kind.__name__.lower()} {name} of its own")
+    return folder[name]

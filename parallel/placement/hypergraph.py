@@ -174,7 +174,7 @@ def bring_to_loss(placer, axis):
 
 def checked_pieces(owners, layers, grid):
     """Owners that fit a network and a grid; ValueError that says what does not fit. layers: the layers with weights."""
-    ranks, outputs = grid.sizes[CHOSEN], {layer.name: layer.outputs for layer in layers}
+    ranks = grid.sizes[CHOSEN]
     if grid.sizes["height"] > 1:
         raise ValueError(f"plan '{HYPERGRAPH}' has no rule for the axis height: use the axes batch and model")
     if not isinstance(owners, Owners):
@@ -183,12 +183,5 @@ def checked_pieces(owners, layers, grid):
         raise ValueError(
             f"owners: the partition is for {owners.ranks} ranks, the axis {CHOSEN} has {ranks}: make one for {ranks}"
         )
-    for name in sorted(outputs.keys() ^ owners.outputs.keys()):
-        raise ValueError(f"owners: {'there are none for' if name in outputs else 'there is no'} layer {name} with weights")
-    for layer in layers:
-        name, pairs = layer.name, owners.pairs.get(layer.name)
-        if len(owners.outputs[name]) != layer.outputs:
-            raise ValueError(f"owners: layer {name} {layer!r} has {layer.outputs} outputs, not {len(owners.outputs[name])}")
-        if pairs is not None and len(pairs) != layer.inputs:
-            raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
+    owners.check(layers)
     return owners

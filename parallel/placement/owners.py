@@ -46,6 +46,18 @@ class Owners:
         if not 0 <= self.loss < self.ranks:
             raise ValueError(f"owners: the loss is at rank {self.loss}, of {self.ranks}")
 
+    def check(self, layers):
+        """Raise ValueError, in one line, unless a network has these owners. layers: its layers with weights."""
+        names = {layer.name for layer in layers}
+        for name in sorted(names ^ self.outputs.keys()):
+            raise ValueError(f"owners: {'there are none for' if name in names else 'there is no'} layer {name} with weights")
+        for layer in layers:
+            name, pairs = layer.name, self.pairs.get(layer.name)
+            if len(self.outputs[name]) != layer.outputs:
+                raise ValueError(f"owners: layer {name} {layer!r} has {layer.outputs} outputs, not {len(self.outputs[name])}")
+            if pairs is not None and len(pairs) != layer.inputs:
+                raise ValueError(f"owners: layer {name} {layer!r} has {layer.inputs} inputs, not {len(pairs)}")
+
     def partition(self, name):
         """The Partition of the outputs of a layer."""
         if name not in self._partitions:

@@ -8,6 +8,7 @@ from nn import Conv2d, Flatten, Linear, ReLU, Residual, Sequential
 from parallel.partitioning import naive
 from parallel.partitioning.of_network import of_network
 from parallel.partitioning.owner_file import FORMAT, read_owners, write_owners
+from parallel.placement.owners import Owners
 
 
 def network(filters=4):
@@ -49,14 +50,20 @@ def changed(path, **changes):
         ({"format": "another"}, f"it does not say that it is '{FORMAT}'"),
         ({"ranks": 1}, "must be ranks from 0 to 0"),
         ({"loss": 2}, "the loss is at rank 2, of 2"),
-        ({"outputs_3": None}, "another network: layer 3 has none"),
-        ({"outputs_3": np.zeros(6, int)}, "layer 3 has 5 outputs, but there are 6 owners"),
-        ({"outputs_3": np.zeros(5)}, "must be an array of ranks, not float64"),
+        ({"outputs_3": None}, "there are none for layer 3"),
+        ({"outputs_3": np.zeros(6, int)}, "the outputs of layer 3 Linear(256, 5) must be 5 whole numbers"),
+        ({"outputs_3": np.zeros(5)}, "the outputs of layer 3 Linear(256, 5) must be 5 whole numbers"),
+        ({"outputs_3": h5py.ExternalLink("other.h5", "/outputs/3")}, "it has no dataset 3 of its own"),
+        ({"outputs_3": h5py.SoftLink("/outputs/0")}, "it has no dataset 3 of its own"),
+        ({"outputs": h5py.ExternalLink("other.h5", "/outputs")}, "it has no group outputs of its own"),
         ({"outputs_3": np.full(5, -1)}, "must be ranks from 0 to 1"),
-        ({"pairs_0": np.zeros((2, 4), int)}, "can not have owners of pairs that are an array (2, 4)"),
-        ({"pairs": None}, "pairs"),
-        ({"outputs": 7}, "not the owners of this network"),
-        ({"ranks": "many"}, "not the owners of this network"),
+        ({"pairs_0": np.zeros((2, 4), int)}, "must be 3x4 whole numbers"),
+        ({"pairs": None}, "it has no group pairs of its own"),
+        ({"outputs": 7}, "it has no group outputs of its own"),
+        ({"ranks": "many"}, "the attribute ranks must be a whole number"),
+        ({"ranks": 2.7}, "the attribute ranks must be a whole number"),
+        ({"loss": np.inf}, "the attribute loss must be a whole number"),
+        ({"loss": [0, 1]}, "the attribute loss must be a whole number"),
     ],
 )
 def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
@@ -66,12 +73,39 @@ def test_bad_files_are_refused_in_one_line(tmp_path, changes, words):
     assert words in str(caught.value) and "owners.h5" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_arrays_that_do_not_fit_are_not_read(tmp_path):
+    path = tmp_path / "owners.h5"
+    changed(path, outputs_3=None)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("outputs/3", (1 << 50,), "i8", chunks=(1 << 20,))  # takes no place in the file
+    with pytest.raises(ValueError, match="must be 5 whole numbers"):
+        read_owners(path, network())
+    layout = h5py.VirtualLayout((5,), "i8")
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "outputs", (5,))
+    for others in ({"external": [(str(tmp_path / "other"), 0, 40)]}, None):
+        with h5py.File(path, "r+") as file:
+            del file["outputs/3"]
+            if others:
+                file.create_dataset("outputs/3", (5,), "i8", **others)
+            else:
+                file.create_virtual_dataset("outputs/3", layout)
+        with pytest.raises(ValueError, match="must be 5 whole numbers"):
+            read_owners(path, network())
+
+
+def test_pairs_of_linear_layers_are_taken(tmp_path):
+    net, pairs = network(), np.arange(256 * 5).reshape(256, 5) % 2
+    outputs = {layer.name: np.zeros(layer.outputs, int) for layer in net.leaves() if layer.kind}
+    write_owners(Owners(2, outputs, {"3": pairs}), tmp_path / "owners.h5")
+    assert (read_owners(tmp_path / "owners.h5", net).pairs["3"] == pairs).all()
+
+
 def test_another_network_no_file_and_no_hdf5(tmp_path):
     path = tmp_path / "owners.h5"
     with pytest.raises(FileNotFoundError):
         read_owners(path, network())
     changed(path)
-    with pytest.raises(ValueError, match="has 5 outputs|has 8 outputs"):
+    with pytest.raises(ValueError, match="the outputs of layer 0 .* must be 8 whole numbers"):
         read_owners(path, network(8))
     other = Sequential([Conv2d(3, 4, 3, padding=1), Flatten()], input_shape=(8, 8, 3))
     with pytest.raises(ValueError, match="there is no layer 1.branch.1 with weights"):
