@@ -3,13 +3,15 @@
 import numpy as np
 
 from parallel.partitioning import mt_kahypar
+from parallel.partitioning.measures import measure
 
 
 def partitions(model, ranks, epsilon, seed):
     """{name: the part of each vertex} of the partitions to compare.
 
     model: the NetworkHypergraph. "hypergraph" is that of Mt-KaHyPar; "rows" gives each rank consecutive neurons of each layer,
-    which have as many weights as those of the others; "random" gives each as many neurons of each layer, drawn at random.
+    which have as many weights as those of the others; "random" gives each as many neurons of each layer, drawn at random. So
+    these two divide every layer evenly; `naive.horizontal` counts neurons, not weights, and `naive.random` looks at no layers.
     epsilon: how much more work than the mean a part of "hypergraph" may have. Raises ValueError if Mt-KaHyPar fails.
     """
     graph, random = model.hypergraph, np.random.default_rng(seed)
@@ -30,15 +32,13 @@ def measures(net, model, parts, ranks, batch_size):
     largest number of weights of a rank, by the mean. products: the size of the products of the largest rank, of the inputs that
     it needs and the neurons that it owns, by that of a rank's even share of the dense products.
     """
-    graph, megabytes = model.hypergraph, 2 * net.dtype.itemsize * batch_size / 1e6
-    traffic, weights = graph.traffic(parts, ranks), graph.part_weights(parts, ranks)
-    between = traffic.sum(axis=0)
+    found, megabytes = measure(model, parts, ranks), 2 * net.dtype.itemsize * batch_size / 1e6
     return {
-        "activations": int(between.sum()),
-        "MB a step": float(between.sum() * megabytes),
-        "largest rank": float((between.sum(axis=0) + between.sum(axis=1)).max() * megabytes),
-        "messages": 2 * int(np.count_nonzero(traffic)),
-        "balance": float(weights.max() / weights.mean()),
+        "activations": found.volume,
+        "MB a step": found.volume * megabytes,
+        "largest rank": found.most_moved * megabytes,
+        "messages": 2 * found.messages,
+        "balance": float(found.work.max()),
         "products": share_of_products(net, model.owners(parts, ranks)),
     }
 
