@@ -184,8 +184,11 @@ class Group:
         """Begin an `all_to_all` in which most counts are 0, such as a halo exchange; return a Transfer.
 
         There is one message from each rank to each other rank for which its count is not 0, and a rank waits for those alone
-        that send it something. A rank's counts of its own must be 0. It is counted as "exchange".
+        that send it something. A rank's counts of its own must be 0, else a ValueError is raised. It is counted as "exchange".
         """
+        if counts[self.rank] or out_counts[self.rank]:
+            raise ValueError(f"an exchange brings nothing from a rank to itself: rank {self.rank} must have counts of 0 there, "
+                             f"not {counts[self.rank]} and {out_counts[self.rank]}")  # fmt: skip
         tag = self.next_tag()
 
         def steps():
