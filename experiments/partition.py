@@ -5,21 +5,24 @@
 The owners that it writes are executed by `experiments.train --plan owners.h5`. See `parallel/partitioning`.
 """
 
+from contextlib import suppress
+
 from datasets import written_whole
 from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
 from nn.summary import aligned
 from parallel.job.run import run_launcher
-from parallel.partitioning import naive
+from parallel.partitioning import mt_kahypar, naive
 from parallel.partitioning.choose import partition
 from parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.nodes import between_nodes, map_to_nodes
 from parallel.partitioning.of_network import GRAINS, of_network
-from parallel.partitioning.owner_file import write_owners
+from parallel.partitioning.owner_file import SUFFIX, write_owners
 
-METHODS = ("hypergraph", *naive.METHODS)
+DEFAULT = "hypergraph"
+METHODS = (DEFAULT, *naive.METHODS)
 
 
 def options():
@@ -34,8 +37,10 @@ def options():
     add("--ranks", type=whole(1, 4096), default=4, metavar="P", help="number of ranks")
     words = "coarse: a filter or neuron is at one rank; fine: the channels of a filter may be at several ranks"
     add("--grain", default="coarse", choices=GRAINS, help=words)
-    words = "how the work is divided: by a partitioner of hypergraphs, or as simply as the other names say"
-    add("--method", default="hypergraph", choices=METHODS, help=words)
+    words = (
+        f"how the work is divided: by a partitioner of hypergraphs, or as simply as the other names say (default: {DEFAULT})"
+    )
+    add("--method", choices=METHODS, help=words)
     add(
         "--objective",
         default="volume",
@@ -51,7 +56,8 @@ def options():
     )
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
-    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help="the most blocks into which a dense layer is divided")
+    words = "the most blocks of a dense layer that are vertices of the hypergraph in which methods look for a partition"
+    add("--neuron-blocks", type=whole(1), default=64, metavar="N", help=words)
     words = "ranks on a node of the cluster: parts that exchange much are put on the same node"
     add("--ranks-per-node", type=whole(1), metavar="K", help=words)
     add("--compare", action="store_true", help="print all methods, and what data parallelism sends")
@@ -59,15 +65,16 @@ def options():
     add("--hypergraph", metavar="FILE", help=words)
     words = "take the partition of that hypergraph by another program, a number for each vertex, instead of --method"
     add("--parts", metavar="FILE", help=words)
-    add("--out", metavar="FILE", help="write the owners to this HDF5 file, for train --plan FILE")
+    add("--out", metavar="FILE", help=f"write the owners to this HDF5 file, *{SUFFIX}, for train --plan FILE")
     return parser
 
 
-def parts_of(method, model, net, args):
-    """The part of each vertex by a method."""
-    if method == "hypergraph":
+def divided(method, model, net, args):
+    """(the NetworkHypergraph that a method divides, the part of each vertex). model: that of --neuron-blocks."""
+    if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, args.epsilon, args.objective, args.seed,
                            neuron_blocks=args.neuron_blocks)  # fmt: skip
+        model = of_network(net, args.grain, None, None)  # the owners may divide any block of neurons
         parts = model.parts(owners)
     elif method == "file":
         parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
@@ -78,7 +85,7 @@ def parts_of(method, model, net, args):
     if args.ranks_per_node:
         moved = model.hypergraph.traffic(parts, args.ranks).sum(axis=0)
         parts = map_to_nodes(moved, args.ranks_per_node, args.speeds)[parts]
-    return parts
+    return model, parts
 
 
 def row(method, model, parts, args, itemsize):
@@ -94,19 +101,21 @@ def row(method, model, parts, args, itemsize):
     return cells
 
 
-def report(model, net, partitions, args):
-    """The lines that are printed. partitions: {method: the part of each vertex}."""
-    graph = model.hypergraph
+def report(net, chosen, partitions, args):
+    """The lines that are printed. chosen: a method. partitions: {method: (its NetworkHypergraph, the part of each vertex)}."""
+    graph = partitions[chosen][0].hypergraph
     yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks, {args.grain} grain: {graph.vertices:,} vertices, "\
           f"{graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
     heads = ["method", "max work", "min work", "MiB sent", "by roots", "largest array", "messages", "most of a rank"]
     heads += ["between nodes"] if args.ranks_per_node else []
-    rows = [row(method, model, parts, args, net.dtype.itemsize) for method, parts in partitions.items()]
+    rows = [row(method, *found, args, net.dtype.itemsize) for method, found in partitions.items()]
     if args.compare:
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
         rows.append(["data parallel", "1.000", "1.000", f"{reduced:.4g}", *[""] * (len(heads) - 4)])
     yield aligned([heads, *rows], "<" + ">" * (len(heads) - 1))
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
+    if args.compare and DEFAULT not in partitions:
+        yield f"There is no row {DEFAULT}, because Mt-KaHyPar is not installed: pip install mtkahypar"
 
 
 def main():
@@ -114,6 +123,10 @@ def main():
     with user_input():
         if args.speeds and len(args.speeds) != args.ranks:
             raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
+        if args.parts and args.method:
+            raise ValueError("--parts is a partition that is there already: leave out --method")
+        if args.out and not args.out.endswith(SUFFIX):
+            raise ValueError(f"--out {args.out}: the name of a file of owners must end in {SUFFIX}")
         if args.hypergraph:
             check_name(args.hypergraph)
         for path in filter(None, (args.hypergraph, args.out)):
@@ -123,13 +136,16 @@ def main():
         if args.hypergraph:
             with written_whole(args.hypergraph) as beside:
                 write_hypergraph(model.hypergraph, beside, args.hypergraph)
-        chosen = "file" if args.parts else args.method
-        methods = [chosen, *(method for method in METHODS if args.compare and method != chosen)]
-        partitions = {method: parts_of(method, model, net, args) for method in methods}
+        chosen = "file" if args.parts else args.method or DEFAULT
+        partitions = {chosen: divided(chosen, model, net, args)}
+        for method in METHODS if args.compare else ():
+            with suppress(mt_kahypar.NotInstalled):
+                partitions[method] = partitions.get(method) or divided(method, model, net, args)
         if args.out:
+            model, parts = partitions[chosen]
             with written_whole(args.out) as beside:
-                write_owners(model.owners(partitions[chosen], args.ranks), beside)
-    print("\n".join(report(model, net, partitions, args)))
+                write_owners(model.owners(parts, args.ranks), beside)
+    print("\n".join(report(net, chosen, partitions, args)))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ class Overfilled(ValueError):
         self.parts = parts
 
 
+class NotInstalled(ValueError):
+    """There is no Mt-KaHyPar."""
+
+
 def limits_of(weights, k, epsilon, speeds=None):
     """(the most work of each of k parts, float (k,); the part that a vertex must be in, or -1, int64 (V,)).
 
@@ -51,14 +55,15 @@ def partition(graph, k, epsilon=0.1, speeds=None, seed=0, preset="DETERMINISTIC"
     No part has more work than `limits_of` says, which also explains epsilon and speeds. preset: one of PRESETS, of which the
     second takes longer and is often better. cycles: how often to improve what was found, which takes little time. limit_s: the
     seconds after which it is given up. Equal arguments give the same partition. Raises ValueError, in one line, for a bad
-    hypergraph or argument, without the library, or if it fails; and Overfilled, which is one, if a part becomes too large.
+    hypergraph or argument, or if it fails; NotInstalled and Overfilled, which are some, without the library and if a part
+    becomes too large.
     """
     graph.check()
     limits, fixed = limits_of(graph.weights, k, epsilon, speeds)
     if k == 1:
         return np.zeros(graph.vertices, np.int64)
     if find_spec("mtkahypar") is None:
-        raise ValueError("hypergraphs are partitioned by Mt-KaHyPar, which is not installed: pip install mtkahypar")
+        raise NotInstalled("hypergraphs are partitioned by Mt-KaHyPar, which is not installed: pip install mtkahypar")
     if preset not in PRESETS:
         raise ValueError(f"preset '{preset}' is unknown: use {' or '.join(PRESETS)}")
     weights, scale = _scaled(graph.weights, LARGEST)

@@ -1,11 +1,15 @@
 """partition, small: its table, the files that it writes and reads, and what it refuses."""
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
 
 from experiments.common.published_networks import published
+from experiments.partition import main
+from parallel.job.run import UserError
+from parallel.partitioning import mt_kahypar
 from parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
 from parallel.partitioning.measures import measure
 from parallel.partitioning.of_network import of_network
@@ -40,6 +44,31 @@ def test_all_methods_are_printed_and_the_owners_written(tmp_path):
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
+def test_owners_that_divide_blocks_of_neurons_are_measured(tmp_path):
+    out = tmp_path / "owners.h5"
+    finished = partition("--net", "mlp:512,512,relu", "--shape", 20, "--ranks", 3, "--out", out)
+    assert finished.returncode == 0, finished.stderr
+    first, _, row, _ = finished.stdout.splitlines()
+    assert f"{2 * 512 + 10 + 1:,} vertices" in first
+    net = published("mlp:512,512,relu", [20])
+    model = of_network(net, neuron_blocks=None)
+    found = measure(model, model.parts(read_owners(out, net)), 3)
+    assert float(row.split()[3]) == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
+
+
+def test_methods_are_compared_without_the_partitioner(monkeypatch, capsys):
+    monkeypatch.setattr(mt_kahypar, "find_spec", lambda name: None)
+    command = ["partition", "--net", "resnet20", "--compare"]
+    monkeypatch.setattr(sys, "argv", [*command, "--method", "horizontal"])
+    main()
+    *_, last = lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[2:7]] == ["horizontal", "layer-wise", "incremental", "random", "data"]
+    assert last == "There is no row hypergraph, because Mt-KaHyPar is not installed: pip install mtkahypar"
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(UserError, match="not installed"):
+        main()
+
+
 def test_a_partition_of_another_program_is_taken(tmp_path):
     for ending in (".patoh", ".hgr"):
         path = tmp_path / f"net{ending}"
@@ -65,6 +94,8 @@ def test_a_partition_of_another_program_is_taken(tmp_path):
         (("--net", "lenet5", "--speeds", "1,0"), "must be a number above 0"),
         (("--net", "lenet5", "--hypergraph", "net.txt"), "must end in .patoh (PaToH) or .hgr (hMETIS)"),
         (("--net", "lenet5", "--parts", "no-such-file"), "No such file"),
+        (("--net", "lenet5", "--parts", "parts", "--method", "hypergraph"), "leave out --method"),
+        (("--net", "lenet5", "--method", "horizontal", "--out", "owners.hdf5"), "must end in .h5"),
         (("--net", "lenet5", "--grain", "medium"), "invalid choice"),
         (("--net", "lenet5", "--method", "horizontal", "--out", "/proc/no/owners.h5"), "can not write"),
     ],
