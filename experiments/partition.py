@@ -5,7 +5,10 @@
 The owners that it writes are executed by `experiments.train --plan owners.h5`. See `parallel/partitioning`.
 """
 
+import json
+from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 
 from datasets import written_whole
 from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
@@ -13,6 +16,7 @@ from experiments.common.published_networks import published
 from nn import network_names
 from nn.summary import aligned
 from parallel.job.run import run_launcher
+from parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from parallel.partitioning import mt_kahypar, naive
 from parallel.partitioning.choose import partition
 from parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
@@ -54,6 +58,8 @@ def options():
         metavar="E",
         help="the part of its share by which a rank may be too large",
     )
+    words = "weigh the filters by the seconds of their layers in this report of train --profile (default: by operations)"
+    add("--profile", metavar="REPORT.json", help=words)
     add("--speeds", type=number_list, metavar="W,W,..", help="shares of the ranks, one number each (default: equal ones)")
     add("--seed", type=whole(0, 2**31 - 1), default=0, help="of random choices")
     words = "the most blocks of a dense layer that are vertices of the hypergraph in which methods look for a partition"
@@ -69,12 +75,26 @@ def options():
     return parser
 
 
-def divided(method, model, net, args):
-    """(the NetworkHypergraph that a method divides, the part of each vertex). model: that of --neuron-blocks."""
+def profiled(path):
+    """{layer name: seconds of a step} in a report of train. ValueError if it has none."""
+    rows = json.loads(Path(path).read_text()).get("layers")
+    if not rows:
+        raise ValueError(f"{path} has no seconds of layers: write it by train --profile --report {path}")
+    found = Counter()
+    for row in rows:
+        found[row["layer"]] += sum(row[method] for method in METHODS_OF_LAYERS)
+    return dict(found)
+
+
+def divided(method, model, net, seconds, args):
+    """(the NetworkHypergraph that a method divides, the part of each vertex).
+
+    model: that of --neuron-blocks. seconds: of the layers, from --profile, or None.
+    """
     if method == DEFAULT:
         owners = partition(net, args.ranks, args.grain, args.speeds, args.epsilon, args.objective, args.seed,
-                           neuron_blocks=args.neuron_blocks)  # fmt: skip
-        model = of_network(net, args.grain, None, None)  # the owners may divide any block of neurons
+                           seconds, args.neuron_blocks)  # fmt: skip
+        model = of_network(net, args.grain, None, None, seconds)  # the owners may divide any block of neurons
         parts = model.parts(owners)
     elif method == "file":
         parts = model.hypergraph.check_parts(read_parts(args.parts, model.hypergraph.vertices), args.ranks)
@@ -132,15 +152,16 @@ def main():
         for path in filter(None, (args.hypergraph, args.out)):
             check_writable(path)
         net = published(args.net, args.shape, args.outputs, args.dtype)
-        model = of_network(net, args.grain, None, args.neuron_blocks)
+        seconds = profiled(args.profile) if args.profile else None
+        model = of_network(net, args.grain, None, args.neuron_blocks, seconds)
         if args.hypergraph:
             with written_whole(args.hypergraph) as beside:
                 write_hypergraph(model.hypergraph, beside, args.hypergraph)
         chosen = "file" if args.parts else args.method or DEFAULT
-        partitions = {chosen: divided(chosen, model, net, args)}
+        partitions = {chosen: divided(chosen, model, net, seconds, args)}
         for method in METHODS if args.compare else ():
             with suppress(mt_kahypar.NotInstalled):
-                partitions[method] = partitions.get(method) or divided(method, model, net, args)
+                partitions[method] = partitions.get(method) or divided(method, model, net, seconds, args)
         if args.out:
             model, parts = partitions[chosen]
             with written_whole(args.out) as beside:

@@ -113,3 +113,15 @@ def test_the_table_of_published_networks(tmp_path):
     rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
     assert [row[1:3] for row in rows] == [["coarse", "2"], ["coarse", "3"], ["fine", "2"], ["fine", "3"]]
     assert all(float(row[4]) < float(row[7]) for row in rows)  # than the horizontal partition
+
+
+def test_a_profile_gives_the_weights(tmp_path):
+    profile = tmp_path / "profile.json"
+    arguments = "--net", "mlp:16,12,relu", "--steps", "8", "--profile", "--report", profile
+    assert program("experiments.train", *arguments).returncode == 0
+    net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2"
+    weighed, counted = partition(*net, "--profile", profile), partition(*net)
+    assert weighed.returncode == counted.returncode == 0 and weighed.stdout != counted.stdout
+    profile.write_text("{}")
+    refused = partition(*net, "--profile", profile)
+    assert refused.returncode == 2 and "train --profile" in refused.stderr and refused.stderr.count("\n") == 1
