@@ -13,6 +13,7 @@ from math import ceil
 import numpy as np
 
 from parallel.partitioning import chains, count_search, fine_search, mt_kahypar, naive
+from parallel.partitioning.limits import limits_of
 from parallel.partitioning.measures import OBJECTIVES, measure
 from parallel.partitioning.of_network import GRAINS, of_network
 from parallel.partitioning.owner_file import SUFFIX, read_owners
@@ -41,7 +42,7 @@ def partition(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective '{objective}' is unknown: use {', '.join(OBJECTIVES)}")
-    mt_kahypar.limits_of(np.ones(1), ranks, epsilon, speeds)  # refuses what are no speeds
+    limits_of(np.ones(1), ranks, epsilon, speeds)  # refuses what are no speeds
     coarse = None
     if chain := chains.chain_of(net, seconds):
         with suppress(count_search.TooFull):
@@ -70,7 +71,7 @@ def contracted(net, ranks, grain, speeds, epsilon, objective, seed, seconds, neu
 
     def value(candidate):
         model, parts = candidate
-        limits, _ = mt_kahypar.limits_of(model.hypergraph.weights, ranks, epsilon, speeds)
+        limits, _ = limits_of(model.hypergraph.weights, ranks, epsilon, speeds)
         excess = (model.hypergraph.part_weights(parts, ranks) / limits).max()
         return (max(1.001, excess), *cost(model, parts, ranks, speeds, objective))
 
@@ -87,7 +88,7 @@ def candidates(net, ranks, grain, speeds, epsilon, seed, seconds, neuron_blocks)
     """
     layers = of_network(net, "coarse", 1, 1, seconds)
     work = {name: layers.hypergraph.weights[vertices[0]] for name, vertices in layers.outputs.items()}
-    limits, _ = mt_kahypar.limits_of(layers.hypergraph.weights, ranks, epsilon, speeds)
+    limits, _ = limits_of(layers.hypergraph.weights, ranks, epsilon, speeds)
     share = max(1, limits.min() / (1 + epsilon))
     for its_grain in GRAINS[: GRAINS.index(grain) + 1]:
         for least in BLOCKS[its_grain]:

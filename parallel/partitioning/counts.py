@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parallel.partitioning.limits import limits_of
+
 
 @dataclass(frozen=True, eq=False)
 class Chain:
@@ -30,7 +32,7 @@ class Chain:
         for name, kind in (("filters", int), ("works", float), ("costs", float)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
         if not len(self.filters) == len(self.works) == len(self.costs):
-            raise ValueError("a chain of layers: as many filters, works and costs as layers, please")
+            raise ValueError("a chain of layers: as many filters, works and costs as layers")
         if (self.filters < 1).any() or (self.works < 0).any() or (self.costs < 0).any():
             raise ValueError("a chain of layers: every layer has filters, and works and costs are not below zero")
 
@@ -80,31 +82,18 @@ class Chain:
         """`counts` as an array of integers. Raises ValueError if they are not a partition of this chain."""
         counts = np.asarray(counts, int)
         if counts.ndim != 2 or len(counts) != len(self.filters):
-            raise ValueError(f"counts: a row for each of the {len(self.filters)} layers, please, not an array {counts.shape}")
+            raise ValueError(f"counts: a row for each of the {len(self.filters)} layers, not an array {counts.shape}")
         if (counts < 0).any() or (counts.sum(1) != self.filters).any():
             raise ValueError("counts: those of a layer must not be below zero and add up to its filters")
         return counts
 
 
 def capacities(chain, speeds, epsilon):
-    """The most work that each rank may have, (ranks,).
+    """The most work that each rank may have, (ranks,): the limits of `limits_of` for the filters, which explains epsilon.
 
-    speeds: the relative speed of each rank, to which its work is proportional. epsilon: how much more than that it may have, as
-    a part of it. A filter heavier than what the fastest rank may have fits nowhere: the fastest ranks take such filters, the
-    heaviest first, and may have as much as that one filter.
-    Raises ValueError for speeds that are not positive, or an epsilon below zero.
+    speeds: the relative speed of each rank, to which its work is proportional. Raises ValueError for bad arguments.
     """
-    speeds = np.asarray(speeds, float)
-    if speeds.ndim != 1 or not len(speeds) or not (np.isfinite(speeds) & (speeds > 0)).all():
-        raise ValueError("speeds: one positive number for each rank, please")
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon is how much more than its share a rank may have: {epsilon} is below zero")
-    most = (1 + epsilon) * chain.work * speeds / speeds.sum()
-    heavy = np.repeat(chain.works, chain.filters)
-    heavy = np.sort(heavy[heavy > most.max()])[::-1][: len(most)]
-    fastest = np.argsort(-most, kind="stable")[: len(heavy)]
-    most[fastest] = heavy
-    return most
+    return limits_of(np.repeat(chain.works, chain.filters), len(speeds), epsilon, speeds)[0]
 
 
 def owners(counts):

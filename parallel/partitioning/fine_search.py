@@ -17,7 +17,7 @@ MOVES = 1_000_000  # of `refine`
 
 
 def search(contracted, ranks, epsilon=0.1, speeds=None, objective="volume", seed=0, blocks=BLOCKS, moves=MOVES):
-    """The best `Owners` that were found, in which no rank has more work than `mt_kahypar.limits_of` says.
+    """The best `Owners` that were found, in which no rank has more work than `limits_of` says.
 
     contracted: a function of the number of blocks that returns the NetworkHypergraph, such as
     `lambda blocks: of_network(net, "fine", blocks)`. objective: one of OBJECTIVES of `measures.py`: each partition is made

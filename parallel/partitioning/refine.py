@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from parallel.partitioning.mt_kahypar import limits_of
+from parallel.partitioning.limits import limits_of
 
 FIRST, LAST = 0.2, 0.05  # temperatures, in units of the average cost of a net
 FULL = 500.0  # price of as much work above the limits as a part has on average, in that unit
@@ -19,10 +19,10 @@ TOLERANCE = 1e-6  # of sums that were rounded
 
 
 def refine(graph, parts, k, epsilon=0.1, speeds=None, seed=0, moves=1_000_000):
-    """The part of each vertex, an int64 array (V,), with at most the volume of `parts`, and within the same limits.
+    """The part of each vertex, an int64 array (V,), with at most the volume of `parts`.
 
-    epsilon, speeds: as for `mt_kahypar.limits_of`, of which the result goes over no limit that `parts` does not go over. moves:
-    how many to try, some microseconds each. The same arguments give the same partition.
+    epsilon, speeds: as for `limits_of`, whose limits the result keeps, but for parts that have more work from the beginning,
+    which get no more. moves: how many to try, some microseconds each. The same arguments give the same partition.
     """
     parts = graph.check_parts(parts, k)
     limits, _ = limits_of(graph.weights, k, epsilon, speeds)

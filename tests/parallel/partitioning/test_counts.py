@@ -134,9 +134,9 @@ def test_what_is_wrong_is_said():
         SMALL.check(np.ones((5, 2)))
     with pytest.raises(ValueError, match="a row for each of the 5 layers"):
         SMALL.check(np.ones((4, 2)))
-    with pytest.raises(ValueError, match="one positive number for each rank"):
+    with pytest.raises(ValueError, match="numbers above 0, one for each part"):
         search(SMALL, [1, 0])
-    with pytest.raises(ValueError, match="below zero"):
+    with pytest.raises(ValueError, match="must be at least 0"):
         search(SMALL, [1, 1], -0.1)
     with pytest.raises(ValueError, match="objective: volume, messages, largest, not speed"):
         search(SMALL, [1, 1], objective="speed")

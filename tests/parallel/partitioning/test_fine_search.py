@@ -6,8 +6,8 @@ import pytest
 from nn import network_names
 from parallel.partitioning import fine_search
 from parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from parallel.partitioning.limits import limits_of
 from parallel.partitioning.measures import OBJECTIVES, measure
-from parallel.partitioning.mt_kahypar import limits_of
 from parallel.partitioning.of_network import of_network
 from parallel.partitioning.refine import refine
 

@@ -8,7 +8,8 @@ import pytest
 from nn import network_names
 from parallel.partitioning import mt_kahypar
 from parallel.partitioning.hypergraph import Hypergraph
-from parallel.partitioning.mt_kahypar import limits_of, partition
+from parallel.partitioning.limits import limits_of
+from parallel.partitioning.mt_kahypar import partition
 from parallel.partitioning.of_network import of_network
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
