@@ -22,6 +22,7 @@ import numpy as np
 
 from nn.device import xp
 from nn.layer import Parameter
+from nn.sparse_linear import SparseLinear
 from parallel.placement.layout import Layout
 from parallel.placement.marques import AddBias
 from parallel.placement.moves import Move, place_of
@@ -184,4 +185,7 @@ def checked_pieces(owners, layers, grid):
             f"owners: the partition is for {owners.ranks} ranks, the axis {CHOSEN} has {ranks}: make one for {ranks}"
         )
     owners.check(layers)
+    for layer in layers:
+        if layer.name in owners.pairs and isinstance(layer, SparseLinear):
+            raise ValueError(f"owners: layer {layer.name} {layer!r} is sparse and has no fine grain: leave its pairs out")
     return owners

@@ -20,6 +20,7 @@ from nn import (
     ReLU,
     Residual,
     Sequential,
+    SparseLinear,
     Tanh,
 )
 from nn.device import to_device, to_host
@@ -266,3 +267,30 @@ def test_it_does_not_mix_with_other_plans_nor_the_axis_height():
         place(net, GridDescription(sizes | {"height": 2}, {}), "hypergraph", owners=owners)
     with pytest.raises(ValueError, match="for the plan hypergraph"):
         place(net, GridDescription(sizes, {}), "out", owners=owners)
+
+
+def test_a_sparse_layer_has_no_fine_grain():
+    net = Sequential([SparseLinear(np.eye(4, dtype=bool)), Linear(4, 2)], input_shape=(4,))
+    owners = Owners(2, {"0": [0, 0, 1, 1], "1": [0, 1]}, {"0": np.zeros((4, 4), int)})
+    with pytest.raises(ValueError, match="is sparse and has no fine grain"):
+        place(net, GridDescription({"batch": 1, "height": 1, "model": 2}, {"model": 0}), "hypergraph", owners=owners)
+
+
+@mpi(2, 3, 4)
+def test_sparse_layers_receive_what_their_neurons_need(comm):
+    rng = np.random.default_rng(2)
+    patterns = [rng.random(shape) < 0.15 for shape in ((13, 17), (17, 11), (11, CLASSES))]
+
+    def make():
+        layers = [layer for pattern in patterns for layer in (SparseLinear(pattern), Tanh())]
+        return Sequential(layers[:-1], seed=5, dtype=np.float64, input_shape=(13,))
+
+    few = [(rng.standard_normal((7, 13)), rng.integers(0, CLASSES, 7)) for _ in range(4)]
+    wanted = serial(make(), sgd, "cross-entropy", few)
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        owners = Owners(comm.size, {layer.name: draw.integers(0, comm.size, layer.outputs) for layer in weighted(make())})
+        with ProcessGrid(comm, model=comm.size) as grid:
+            found = parallel(make(), grid, "hypergraph", sgd, "cross-entropy", few, owners=owners)
+        assert_same(found, wanted, 1e-10, f"seed {seed}")
+        assert all((found[1][f"{2 * i}.weight"].T[~pattern] == 0).all() for i, pattern in enumerate(patterns))
