@@ -74,5 +74,4 @@ class Side:
 
     @property
     def _plan(self):
-        words = self.net.plan
-        return words[0] if len(set(words)) == 1 else ",".join(words)
+        return ",".join(self.net.plan)

@@ -49,9 +49,10 @@ def place(net, grid, plan, shares=None, owners=None):
     if MARQUES in words:
         check_masters(plan, grid)
     pieces = None
-    if HYPERGRAPH in words and grid.sizes[CHOSEN] > 1:
-        pieces, owners = checked_pieces(owners, layers, grid), None
-    if isinstance(owners, Owners):
+    if HYPERGRAPH in words:  # with one rank on the axis there is nothing to own
+        pieces = checked_pieces(owners, layers, grid) if grid.sizes[CHOSEN] > 1 else None
+        owners = None
+    elif isinstance(owners, Owners):
         raise ValueError(f"owners: an Owners is for the plan {HYPERGRAPH}, not for '{plan}'")
     owners = checked_owners(owners, layers, grid)
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
