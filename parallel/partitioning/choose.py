@@ -1,9 +1,9 @@
 """A good partition of a network, with one call: what `--plan hypergraph` uses.
 
 In a chain of layers the filters of a layer are interchangeable, so a search over their numbers finds the best partitions of the
-coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. Those that are contracted to a few
-blocks of filters a layer have better partitions than full ones: not in truth, but it finds them. So several contractions are
-partitioned, and the best partition is taken and refined by annealing.
+coarse grain. For other networks and the fine grain there is a partitioner of hypergraphs. It finds better partitions where the
+filters of each layer are joined to a few blocks, although the full hypergraph allows all of these partitions, and more. So
+hypergraphs with several numbers of blocks are partitioned, and the best partition is taken and refined by annealing.
 """
 
 from contextlib import suppress
@@ -42,7 +42,7 @@ def partition(
         raise ValueError(f"grain '{grain}' is unknown: use {' or '.join(GRAINS)}")
     if objective not in OBJECTIVES:
         raise ValueError(f"objective '{objective}' is unknown: use {', '.join(OBJECTIVES)}")
-    limits_of(np.ones(1), ranks, epsilon, speeds)  # refuses what are no speeds
+    limits_of(np.ones(1), ranks, epsilon, speeds)  # refuses bad speeds
     coarse = None
     if chain := chains.chain_of(net, seconds):
         with suppress(count_search.TooFull):
@@ -115,7 +115,7 @@ def is_partition(plan):
 
 
 def owners_of_plan(plan, net, ranks, speeds=None):
-    """The Owners that the text of a plan stands for, see `is_partition`. ValueError or OSError if it is none that fits.
+    """The Owners that the text of a plan stands for, see `is_partition`. ValueError or OSError if it does not fit.
 
     net: a Sequential. ranks: along the axis `model`. speeds: see `partition`.
     """

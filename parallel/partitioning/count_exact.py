@@ -19,8 +19,8 @@ PROVED = 0  # status of `milp`
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """counts: the best partition that was found. volume: what it sends. bound: what any partition sends at least. proved:
-    whether nothing is left between the two but what rounding leaves."""
+    """counts: the best partition that was found. volume: what it sends. bound: what every partition sends at least. proved:
+    whether the volume equals the bound, up to rounding, so that no partition sends less."""
 
     counts: np.ndarray
     volume: float

@@ -7,10 +7,11 @@ bound, until the plans that are complete are faster than every other grid can be
 
 Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
 
-The plan "hypergraph" is no path: a partitioner finds it for each number of ranks along the axis `model`, and its step is the
-critical path through all ranks. It computes no less than the other plans, so it can win only by sending less. And the search
-takes seconds. So it is looked at only where the fastest other plan spends more than half of its step with communication, and
-more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan is asked for.
+The search over segments does not find the plan "hypergraph": a partitioner does, for each number of ranks along the axis
+`model`, and its step takes as long as the critical path through all ranks. It computes no less than the other plans, so it can
+win only by sending less. And the search takes seconds. So it is looked at only where the fastest other plan spends more than
+half of its step with communication, and more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan
+is asked for.
 """
 
 import heapq
