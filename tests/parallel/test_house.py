@@ -18,6 +18,7 @@ FOLDERS = (
     "training",
     "observe",
     "performance",
+    "pipeline",
     "partitioning",
     "sync",
     "placement",

@@ -1,0 +1,80 @@
+"""Names of schedules, as users give them: `1f1b`, `interleaved:2`, `async:4:bound=2` or the name of a CSV file."""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
+from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from parallel.pipeline.ready_list import asynchronous
+from parallel.pipeline.route import Route
+from parallel.pipeline.schedule import Schedule
+
+_SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
+NAMES = *_SIMPLE, "interleaved:V", "async:K", "FILE.csv"
+HELP = (
+    "sequential: one micro-batch after the other; gpipe: all forwards, then all backwards; 1f1b: one forward, one backward in "
+    "turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1, zbv: gradients of parameters apart, with less "
+    "waiting, zbv with two chunks on each rank; async:K: at most K minibatches at a time on each rank, an update after each, "
+    "with the parameters of the forward kept for the backward, or, async:K:nostash, the newest ones instead, and, "
+    "async:K:bound=B, at most B updates between the two; FILE.csv: a schedule in PyTorch's format"
+)
+_ASYNC = re.compile(r"async:([1-9]\d{0,5})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A schedule that a user asked for. It is made when the numbers of stages and of micro-batches are known.
+
+    name: as given. per_rank: chunks on each rank. in_flight, bound, stash: those of asynchronous training; in_flight is None
+    if the schedule is synchronous. file: the Schedule that was read from a file, or None.
+    """
+
+    name: str
+    per_rank: int = 1
+    in_flight: int | None = None
+    bound: int | None = None
+    stash: bool = True
+    file: Schedule | None = None
+
+    def route(self, stages):
+        """The Route for so many ranks. ValueError if a file is for another number."""
+        if self.file:
+            if self.file.route.ranks != stages:
+                raise ValueError(f"{self.name} is a schedule for {self.file.route.ranks} ranks, not {stages}")
+            return self.file.route
+        if self.name == "zbv":
+            return Route.v_shaped(stages)
+        return Route.looped(stages, self.per_rank)
+
+    def schedule(self, stages, micro_batches):
+        """The Schedule, as its generator makes it. ValueError if a file is for other numbers of ranks or micro-batches."""
+        route = self.route(stages)
+        if self.file:
+            if self.file.micro_batches != micro_batches:
+                raise ValueError(f"{self.name} is a schedule for {self.file.micro_batches} micro-batches, not {micro_batches}")
+            return self.file
+        if self.in_flight:
+            return asynchronous(route, self.in_flight, micro_batches, self.bound)
+        make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)
+        return make(stages, micro_batches)
+
+
+def parse(text):
+    """The Named that a text means. Raises ValueError in one line for others, and OSError if there is no such file."""
+    if text in _SIMPLE:
+        return Named(text, per_rank=1 + (text == "zbv"))
+    if text.endswith(".csv"):
+        with open(text, encoding="utf-8", errors="replace") as file:
+            found = file.read(MOST_CHARACTERS + 1)
+        try:
+            return Named(text, file=from_csv(found, text))
+        except ValueError as error:
+            raise ValueError(f"{text}: {error}") from None
+    kind, *options = text.split(":")
+    if kind == "interleaved" and len(options) == 1 and re.fullmatch(r"[1-9]\d{0,3}", options[0], re.ASCII):
+        return Named(text, per_rank=int(options[0]))
+    if _ASYNC.fullmatch(text) and len(options) == len({option[:5] for option in options}):
+        bound = next((int(option[6:]) for option in options if option.startswith("bound")), None)
+        return Named(text, in_flight=int(options[0]), bound=bound, stash="nostash" not in options)
+    raise ValueError(f"there is no pipeline schedule {text[:40]!r}: use {', '.join(NAMES[:-1])} or {NAMES[-1]}")

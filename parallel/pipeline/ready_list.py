@@ -1,0 +1,120 @@
+"""Schedules from a list of what is ready: whenever a rank is free, it does the first thing on its list.
+
+Backward comes before forward, and older micro-batches come before newer ones (Eserol 2019, section 4.2). Every micro-batch has
+its own update on every rank, directly after the rank's last backward of it, and forwards and backwards of other micro-batches
+go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward.
+"""
+
+from heapq import heappop, heappush
+from itertools import count
+
+from nn.arguments import whole_number
+from parallel.pipeline.schedule import Instruction, Schedule, update
+from parallel.pipeline.times import Ports, UnitTimes
+
+ORDER = {"U": 0, "B": 1, "F": 2}
+
+
+def stream(route, in_flight, bound=None, times=None, micro_batches=None):
+    """Yields (rank, Instruction) without end in the order of time: F, B and U, in the order in which each rank does them.
+
+    in_flight: how many micro-batches are at most open on a rank, from its first F to its U. bound: how many updates are at most
+    between the F and the B of a micro-batch on a rank. Since updates come in the order of the micro-batches, a bound of n
+    allows n + 1 in flight, and the smaller number counts; with 1 this is SGD, one micro-batch after the other.
+    times: a Times, by default UnitTimes. micro_batches: end after so many. The memory used does not depend on how many passed.
+    """
+    limit = whole_number(in_flight, "the number of micro-batches in flight")
+    if bound is not None:
+        limit = min(limit, 1 + whole_number(bound, "the bound of staleness", least=0))
+    times = times or UnitTimes()
+    ports, number = Ports(times), count()
+    events = []  # a heap of (time, number, rank, what arrived for or None, what the rank ended or None)
+    ready = [[] for _ in range(route.ranks)]  # heaps of (place in ORDER, micro-batch, Instruction)
+    missing = {}  # {(rank, Instruction): how many of its needs are not there yet}
+    busy = [False] * route.ranks
+
+    def needed(rank, instruction):
+        op, chunk, _ = instruction
+        if op == "F":  # the first one of a micro-batch also needs leave to begin
+            first = chunk == route.held(rank)[0]
+            return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + first
+        if op == "B":
+            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
+        return len(route.held(rank))
+
+    def meet(rank, instruction):
+        """One of the needs of an instruction is met."""
+        key = rank, instruction
+        left = missing.pop(key, None) or needed(rank, instruction)
+        if left > 1:
+            missing[key] = left - 1
+        else:
+            heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
+
+    def send(now, rank, op, chunk, micro_batch, receivers, other):
+        message = Instruction(f"SEND_{op}", chunk, micro_batch)
+        for receiver in receivers:
+            arrival = ports.arrival(rank, receiver, message, now)
+            heappush(events, (arrival, next(number), receiver, Instruction(op, other, micro_batch), None))
+
+    def ended(now, rank, instruction):
+        op, chunk, micro_batch = instruction
+        if op == "F":
+            meet(rank, Instruction("B", chunk, micro_batch))
+            if route.local_after(chunk, rank):
+                meet(rank, Instruction("F", chunk + 1, micro_batch))
+            send(now, rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+        elif op == "B":
+            meet(rank, update(micro_batch))
+            if route.local_before(chunk, rank):
+                meet(rank, Instruction("B", chunk - 1, micro_batch))
+            send(now, rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
+        else:
+            begin(rank, micro_batch + limit)
+
+    def begin(rank, micro_batch):
+        if micro_batches is None or micro_batch < micro_batches:
+            meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
+
+    for rank in range(route.ranks):
+        for micro_batch in range(limit):
+            begin(rank, micro_batch)
+    now, touched = 0, set(range(route.ranks))
+    while True:
+        for rank in sorted(touched):
+            if ready[rank] and not busy[rank]:
+                instruction = heappop(ready[rank])[-1]
+                busy[rank] = True
+                yield rank, instruction
+                heappush(events, (now + times.seconds(rank, instruction), next(number), rank, None, instruction))
+        if not events:
+            return
+        now, touched = events[0][0], set()
+        while events and events[0][0] == now:
+            _, _, rank, arrived, done = heappop(events)
+            touched.add(rank)
+            if arrived:
+                meet(rank, arrived)
+            else:
+                busy[rank] = False
+                ended(now, rank, done)
+
+
+def asynchronous(route, in_flight, micro_batches, bound=None, times=None):
+    """The Schedule of the first micro-batches of `stream`. It has an update after every micro-batch, and no messages yet."""
+    rows = [[] for _ in range(route.ranks)]
+    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches")):
+        rows[rank].append(instruction)
+    return Schedule(rows, route, f"async:{in_flight}" + ("" if bound is None else f":bound={bound}"))
+
+
+def one_f_one_b_anywhere(route, micro_batches, in_flight=None, times=None):
+    """The order of `stream` with one update at the end, on any route. in_flight: by default as many as there are ranks."""
+    found = asynchronous(route, in_flight or route.ranks, micro_batches, times=times)
+    return Schedule([[one for one in row if one.op != "U"] for row in found.rows], route, "1f1b")
+
+
+def gpipe_anywhere(route, micro_batches, times=None):
+    """All forwards before all backwards, on any route."""
+    found = one_f_one_b_anywhere(route, micro_batches, micro_batches, times)
+    return Schedule([sorted(row, key=lambda one: one.op != "F") for row in found.rows], route, "gpipe")

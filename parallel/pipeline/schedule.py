@@ -1,0 +1,226 @@
+"""Schedules of a pipeline: for each rank a list of instructions, and whether ranks that follow them come to an end."""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from parallel.pipeline.drawing import grid
+from parallel.pipeline.route import Route
+
+COMPUTING = "F", "B", "I", "W"
+MESSAGES = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
+_TEXT = re.compile(r"(\d{1,7})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(\d{1,7})|U(\d{1,7})", re.ASCII)
+
+
+class Instruction(NamedTuple):
+    """What a rank does for one micro-batch and, except in an update, for one chunk of the network.
+
+    op: F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends outputs
+    of the chunk to the ranks of the next one, RECV_F receives what the chunk takes; SEND_B sends the gradient of what the chunk
+    takes back, RECV_B receives that of its outputs. U, with chunk None, updates the rank's parameters with the gradients of
+    the micro-batches after the update before, up to `micro_batch`. As text: "2F0" is F of chunk 2 for micro-batch 0; "U0" an
+    update after micro-batch 0.
+    """
+
+    op: str
+    chunk: int | None
+    micro_batch: int
+
+    def __str__(self):
+        return f"{'' if self.chunk is None else self.chunk}{self.op}{self.micro_batch}"
+
+    @classmethod
+    def parse(cls, text):
+        """The instruction that a text means. ValueError if it means none."""
+        found = _TEXT.fullmatch(text)
+        if not found:
+            raise ValueError(f"{text[:30]!r} is no instruction such as 2F0, 2I0, 2W0, 2B0, 2SEND_F0, 2RECV_B0 or U0")
+        chunk, op, micro_batch, after = found.groups()
+        return cls("U", None, int(after)) if op is None else cls(op, int(chunk), int(micro_batch))
+
+
+def update(micro_batch):
+    return Instruction("U", None, micro_batch)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """rows: for each rank its Instructions, in order. route: a Route. name: for people.
+
+    A schedule may lack messages and updates, which `complete` of parallel.pipeline.passes adds.
+    """
+
+    rows: tuple
+    route: Route
+    name: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "rows", tuple(map(tuple, self.rows)))
+        if len(self.rows) != self.route.ranks:
+            raise ValueError(f"a schedule for {len(self.rows)} ranks does not fit a route on {self.route.ranks}")
+
+    @cached_property
+    def micro_batches(self):
+        """The number of micro-batches."""
+        return 1 + max((instruction.micro_batch for row in self.rows for instruction in row), default=-1)
+
+    @property
+    def synchronous(self):
+        """Whether each rank updates its parameters once, after everything that it computes."""
+        ops = [[instruction.op for instruction in row if instruction.op not in MESSAGES] for row in self.rows]
+        return all(of.count("U") == 1 and of[-1] == "U" for of in ops)
+
+
+class Unsound(ValueError):
+    """Ranks that follow a schedule would compute something wrong, or wait for ever.
+
+    The message is one line, and below it the rows around the places that are marked. line: the first line alone.
+    marks: {rank: position in its row}.
+    """
+
+    def __init__(self, line, rows, marks):
+        super().__init__(f"{line}\n{grid(rows, marks)}")
+        self.line, self.marks = line, marks
+
+
+def needs(route, rank, instruction):
+    """What must be done before an instruction. Yields (rank, Instruction), with I and W for the halves of a B.
+
+    Only what stands in another place of a row or in another row: an update just follows what is before it in its row.
+    """
+    op, chunk, micro_batch = instruction
+    if op == "F":
+        if route.sources(chunk, rank):
+            yield rank, Instruction("RECV_F", chunk, micro_batch)
+        if route.local_before(chunk, rank):
+            yield rank, Instruction("F", chunk - 1, micro_batch)
+    elif op in ("B", "I"):
+        yield rank, Instruction("F", chunk, micro_batch)
+        if route.receivers(chunk, rank):
+            yield rank, Instruction("RECV_B", chunk, micro_batch)
+        if route.local_after(chunk, rank):
+            yield rank, Instruction("I", chunk + 1, micro_batch)
+    elif op in ("W", "SEND_B"):
+        yield rank, Instruction("I", chunk, micro_batch)
+    elif op == "SEND_F":
+        yield rank, Instruction("F", chunk, micro_batch)
+    elif op == "RECV_F":
+        for sender in route.sources(chunk, rank):
+            yield sender, Instruction("SEND_F", chunk - 1, micro_batch)
+    elif op == "RECV_B":
+        for sender in route.receivers(chunk, rank):
+            yield sender, Instruction("SEND_B", chunk + 1, micro_batch)
+
+
+def execution(schedule):
+    """Yields (rank, Instruction), everything in an order in which the ranks can do it. Raises Unsound if there is none.
+
+    A send does not wait for its receiver. A receive waits for all its messages.
+    """
+    done, waiting = set(), {}  # waiting: {(rank, Instruction) that is needed: ranks that need it next}
+    position, able = [0] * len(schedule.rows), deque(range(len(schedule.rows)))
+    while able:
+        rank = able.popleft()
+        row = schedule.rows[rank]
+        while position[rank] < len(row):
+            instruction = row[position[rank]]
+            missing = next((need for need in needs(schedule.route, rank, instruction) if need not in done), None)
+            if missing:
+                waiting.setdefault(missing, []).append(rank)
+                break
+            yield rank, instruction
+            position[rank] += 1
+            op, chunk, micro_batch = instruction
+            for made in ("I", "W") if op == "B" else (op,):
+                made = rank, Instruction(made, chunk, micro_batch)
+                done.add(made)
+                able.extend(waiting.pop(made, ()))
+    blocked = {rank: position[rank] for ranks in waiting.values() for rank in ranks}
+    if blocked:
+        (rank, *_), (at, needed) = min((ranks, need) for need, ranks in waiting.items())
+        what = schedule.rows[rank][position[rank]]
+        whose = "which" if at == rank else f"which rank {at}"
+        raise Unsound(
+            f"ranks wait for ever: {what} of rank {rank} needs {needed}, {whose} never {'comes' if at == rank else 'does'}"
+            f" before it; waiting: {', '.join(f'rank {r} at {schedule.rows[r][at]}' for r, at in sorted(blocked.items())[:8])}",
+            schedule.rows,
+            blocked,
+        )
+
+
+def check(schedule):
+    """Whether ranks can follow a schedule, which must be complete. Raises Unsound, and otherwise returns the schedule.
+
+    Every rank does F and B, or F, I and W, exactly once for each micro-batch and each of its chunks, with a receive where
+    something must come and a send where something must go. Its updates come after all gradients that they take, they take all,
+    and they are the same on all ranks. No rank waits for ever.
+    """
+    for rank in range(len(schedule.rows)):
+        _check_row(schedule, rank)
+    updates = [[instruction for instruction in row if instruction.op == "U"] for row in schedule.rows]
+    for rank, found in enumerate(updates):
+        if found != updates[0]:
+            raise Unsound(f"rank {rank} updates its parameters after other micro-batches than rank 0", schedule.rows, {})
+    for _ in execution(schedule):
+        pass
+    return schedule
+
+
+def _check_row(schedule, rank):
+    row, route = schedule.rows[rank], schedule.route
+    messages = {
+        "SEND_F": route.receivers,
+        "RECV_F": route.sources,
+        "SEND_B": route.sources,
+        "RECV_B": route.receivers,
+    }
+    position = {}
+    for at, instruction in enumerate(row):
+        op, chunk, _ = instruction
+        wrong = None
+        if instruction in position:
+            wrong = "does {} twice"
+        elif op != "U" and chunk not in route.held(rank):
+            wrong = "does {}, but does not hold this chunk"
+        elif op in messages and not messages[op](chunk, rank):
+            wrong = "does {}, but no message goes there"
+        if wrong:
+            raise Unsound(f"rank {rank} {wrong.format(instruction)}", schedule.rows, {rank: at})
+        position[instruction] = at
+
+    begin = 0  # the first micro-batch whose gradients no update has taken
+    expected = iter(range(schedule.micro_batches))
+    updates = [instruction for instruction in row if instruction.op == "U"]
+    for taken in updates:
+        for micro_batch in range(begin, taken.micro_batch + 1):
+            next(expected)
+            for chunk in route.held(rank):
+                last = _check_chunk(schedule, rank, chunk, micro_batch, position, messages)
+                if position[last] > position[taken]:
+                    raise Unsound(f"rank {rank} does {taken} before {last}", schedule.rows, {rank: position[taken]})
+        if taken.micro_batch < begin:
+            raise Unsound(f"rank {rank} does {taken} too late", schedule.rows, {rank: position[taken]})
+        begin = taken.micro_batch + 1
+    left = next(expected, None)
+    if left is not None or not updates:
+        raise Unsound(f"rank {rank} never updates its parameters after micro-batch {left}", schedule.rows, {rank: len(row) - 1})
+
+
+def _check_chunk(schedule, rank, chunk, micro_batch, position, messages):
+    """Check that a rank does everything for a chunk and a micro-batch; return the Instruction that completes the gradients."""
+
+    def there(op):
+        return Instruction(op, chunk, micro_batch) in position
+
+    missing = [op for op in ("F", *messages) if not there(op) and (op == "F" or messages[op](chunk, rank))]
+    if not missing and not there("B"):
+        missing = [op for op in ("I", "W") if not there(op)]
+    if missing:
+        where = {rank: position[Instruction("F", chunk, micro_batch)]} if there("F") else {}
+        raise Unsound(f"rank {rank} never does {Instruction(missing[0], chunk, micro_batch)}", schedule.rows, where)
+    if there("B") and (there("I") or there("W")):
+        twice = Instruction("B", chunk, micro_batch)
+        raise Unsound(f"rank {rank} does {twice} and a half of it again", schedule.rows, {rank: position[twice]})
+    return Instruction("B" if there("B") else "W", chunk, micro_batch)

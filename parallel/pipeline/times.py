@@ -1,0 +1,80 @@
+"""How long the instructions of a schedule take."""
+
+from dataclasses import dataclass, field
+
+
+class Times:
+    """What `simulate` and `stream` ask for. Subclasses define `seconds`, and `message` if messages take time."""
+
+    def seconds(self, rank, instruction):
+        """Seconds that the rank is busy with an Instruction; for sends and receives, without the flight of the message."""
+        raise NotImplementedError
+
+    def message(self, sender, receiver, instruction):
+        """(latency, occupied) in seconds, of what one rank sends another in a SEND_F or SEND_B.
+
+        A rank's messages leave one after another, each for `occupied` seconds, and arrive `latency` seconds after they left.
+        """
+        return 0.0, 0.0
+
+
+@dataclass(frozen=True)
+class UnitTimes(Times):
+    """The same times on all ranks and for all chunks. B takes as long as I and W together. message: the latency."""
+
+    forward: float = 1
+    input: float = 1
+    weight: float = 1
+    update: float = 0
+    latency: float = 0
+
+    def seconds(self, rank, instruction):
+        return self._of_op.get(instruction.op, 0)
+
+    @property
+    def _of_op(self):
+        return {
+            "F": self.forward,
+            "I": self.input,
+            "W": self.weight,
+            "B": self.input + self.weight,
+            "U": self.update,
+        }
+
+    def message(self, sender, receiver, instruction):
+        return self.latency, 0
+
+
+@dataclass(frozen=True)
+class TableTimes(Times):
+    """Times from a table, for example measured ones.
+
+    table: {(rank, op, chunk): seconds}; the chunk of an update is None. A B that is missing takes as long as I and W; others
+    that are missing take no time. flights: {(sender, receiver, op of the send, chunk): (latency, occupied)}; without one, 0.
+    """
+
+    table: dict
+    flights: dict = field(default_factory=dict)
+
+    def seconds(self, rank, instruction):
+        op, chunk, _ = instruction
+        found = self.table.get((rank, op, chunk))
+        if found is None and op == "B":
+            return sum(self.table.get((rank, half, chunk), 0.0) for half in "IW")
+        return found or 0.0
+
+    def message(self, sender, receiver, instruction):
+        return self.flights.get((sender, receiver, instruction.op, instruction.chunk), (0.0, 0.0))
+
+
+class Ports:
+    """When messages arrive that leave each rank one after another."""
+
+    def __init__(self, times):
+        self.times, self.free = times, {}
+
+    def arrival(self, sender, receiver, instruction, now):
+        """The time at which a message sent `now` arrives. instruction: the SEND_F or SEND_B."""
+        latency, occupied = self.times.message(sender, receiver, instruction)
+        self.free[sender] = max(now, self.free.get(sender, now)) + occupied
+        return self.free[sender] + latency
