@@ -26,7 +26,7 @@ from experiments.common.timed_plans import Problem, Side
 from nn import Conv2d
 from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
-from parallel.grid.process_grid import AXES
+from parallel.grid.process_grid import LAYER_AXES
 from parallel.job.run import UserError, on_root, run
 from parallel.performance import machine
 from parallel.performance.planner import Planner, every_grid
@@ -59,7 +59,7 @@ def priced(side, described, planned):
 def plans(problem, ranks):
     """(sizes, plan) of all measurements besides the planner's choice."""
     images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
-    for sizes in every_grid(ranks, AXES if images else ("batch", "model")):
+    for sizes in every_grid(ranks, LAYER_AXES if images else ("batch", "model")):
         yield sizes, "fewest-bytes"
         if images and sizes["model"] == ranks > 1:
             yield sizes, "conv=replicate,linear=fewest-bytes"

@@ -57,16 +57,17 @@ class Context(dict):
     progress: a function that layers call at progress points within long computations, such as one that lets non-blocking
     communication advance. If it is None, layers do not split their work to make progress points.
 
-    A context can be used for one minibatch after another; its arrays are allocated once.
+    A context can be used for one minibatch after another; its arrays are allocated once. sharing: another Context, with which
+    it shares the buffers for gradients; no backward pass in the one may then begin within one in the other.
     """
 
     observer = progress = None
 
-    def __init__(self, training=True, batch_size=None):
+    def __init__(self, training=True, batch_size=None, sharing=None):
         super().__init__()
         self.training = training
         self.begin(seed=0, step=0, batch_size=batch_size)
-        self._gradients, self._held = [Workspace(), Workspace()], []
+        self._gradients, self._held = [Workspace(), Workspace()] if sharing is None else sharing._gradients, []
 
     def begin(self, seed, step, batch_size, first=0, minibatch_size=None):
         """Start the next minibatch or micro-batch: see the class for the arguments. minibatch_size: batch_size by default."""
@@ -103,8 +104,15 @@ class Context(dict):
     def nbytes(self):
         """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
         arrays = [array for buffer in self._gradients for array in buffer.arrays()]
-        arrays += [array for kept in self.values() for array in kept.arrays()]
-        return sum({id(array): array.nbytes for array in arrays}.values())
+        return total_bytes([*arrays, *self._stored()])
+
+    @property
+    def stored_bytes(self):
+        """The bytes of the arrays that layers store in it, without the buffers for gradients that layers share."""
+        return total_bytes(self._stored())
+
+    def _stored(self):
+        return [array for kept in self.values() for array in kept.arrays()]
 
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
@@ -144,3 +152,8 @@ class Context(dict):
     def __repr__(self):
         kind = "training" if self.training else "evaluation"
         return f"Context({kind}, step {self.step}, {self.batch_size} samples from {self.first}, {self.nbytes} bytes)"
+
+
+def total_bytes(arrays):
+    """The bytes of some arrays; one that occurs twice counts once."""
+    return sum({id(array): array.nbytes for array in arrays}.values())

@@ -126,6 +126,16 @@ def input_gradients(layers, dy, context):
     return dy
 
 
+def input_gradients_without_input(layers, dy, context):
+    """`input_gradients` without computing the gradient of the first layer's input."""
+    first, behind = split_at_first_parameters(layers)
+    for layer in first:
+        dy = input_gradients(behind, dy, context)
+        keep_gradient(layer, dy, context)
+        if layer.children:  # the layers in its branches need the gradients of their outputs as well
+            context.run(layer, "input_gradient", dy)
+
+
 def keep_gradient(layer, dy, context):
     """Store a copy of the gradient of a layer's output for `parameter_gradients`: the preceding layers overwrite the array."""
     if layer.parameters:

@@ -18,12 +18,11 @@ from nn.sequence import (
     backward_without_input,
     forward,
     input_gradients,
-    keep_gradient,
+    input_gradients_without_input,
     leaves,
     name_and_order,
     output_shape,
     parameter_gradients,
-    split_at_first_parameters,
 )
 
 
@@ -184,12 +183,7 @@ class Sequential(Observable):
         self._attach_observer(context)
         if input_gradient:
             return input_gradients(self.executed_layers, dy, context)
-        first, behind = split_at_first_parameters(self.executed_layers)
-        for layer in first:
-            dy = input_gradients(behind, dy, context)
-            keep_gradient(layer, dy, context)
-            if layer.children:  # the layers in its branches need the gradients of their outputs as well
-                context.run(layer, "input_gradient", dy)
+        input_gradients_without_input(self.executed_layers, dy, context)
         return None
 
     def parameter_gradients(self, context):

@@ -10,8 +10,9 @@ from parallel.observe.trace import Trace
 from parallel.placement.partition import Partition
 from parallel.placement.placements import C, H, N, Partial, Replicate, Shard
 from parallel.placement.redistribute import Redistribute
+from parallel.training.distribute import distribute
 from parallel.training.minibatch_readers import READERS
-from parallel.training.network import ParallelSequential, distribute
+from parallel.training.network import ParallelSequential
 from parallel.training.steps import evaluate, predict, train_step
 
 __all__ = [

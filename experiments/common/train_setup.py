@@ -10,7 +10,7 @@ from parallel.auto.this_machine import machine_of_job, memory_of_machine, memory
 from parallel.balance.choose import measured_shares, predicted_shares
 from parallel.job.run import on_root
 from parallel.performance import machine
-from parallel.training.network import distribute
+from parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
 SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")

@@ -18,7 +18,8 @@ from parallel.job.uncaught import end_job_when_uncaught
 from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance.planner import BATCH_SIZE, Planner
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
-from parallel.training.network import ParallelSequential, distribute
+from parallel.training.distribute import distribute
+from parallel.training.network import ParallelSequential
 
 
 def parallelize(net, grid="auto", plan=None, **options):
@@ -50,7 +51,7 @@ def parallelize(net, grid="auto", plan=None, **options):
 
 def parallelize_unallocated(
     net, grid="auto", plan=None, reduction="plain", sharded=None, float16_gradients=False, shares=None, owners=None,
-    batch_size=BATCH_SIZE, memory=None, machine=None,
+    batch_size=BATCH_SIZE, memory=None, machine=None, pipeline=None, micro_batches=None, cuts=None,
 ):  # fmt: skip
     """What `parallelize` returns, but before its memory is allocated: a program can check first whether it fits. Collective.
 
@@ -66,6 +67,9 @@ def parallelize_unallocated(
     owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
     consecutive: `Partition.owned` makes one from the rank of the axis model that has each output. For the plan "hypergraph",
     Owners; by default a partition is searched for, with parts in proportion to the shares along the axis `model`.
+    pipeline: the schedule of a grid with the axis stage, see `parallel/pipeline/names.py`; by default "1f1b". micro_batches:
+    into how many parts a minibatch is cut there; by default 4 for each stage, and 1 for an asynchronous schedule. cuts: the
+    positions in `net.layers` at which new chunks begin; by default the chunks have about the same work.
     batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
     rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
     if that is unknown).
@@ -82,7 +86,7 @@ def parallelize_unallocated(
         machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
         shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
     make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
-    return distribute(net, grid, plan, make_reduction, shares, owners)
+    return distribute(net, grid, plan, make_reduction, shares, owners, pipeline, micro_batches, cuts)
 
 
 def grid_and_plan(

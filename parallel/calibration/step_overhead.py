@@ -13,10 +13,10 @@ import numpy as np
 
 from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, Tanh
 from parallel.calibration.time_limit import TimeLimit
-from parallel.grid.process_grid import AXES, ProcessGrid
+from parallel.grid.process_grid import LAYER_AXES, ProcessGrid
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.planner import every_grid
-from parallel.training.network import distribute
+from parallel.training.distribute import distribute
 
 STEPS, ROUNDS, PASSES = 6, 3, 4
 CLASSES = 10
@@ -69,7 +69,7 @@ def measured(timer, make, batch_size, sizes):
 
 def problems(ranks):
     """Yield (make, batch_size, sizes) of all measurements: each case on each grid that fits it."""
-    for (make, batch_size), sizes in product(CASES, every_grid(ranks, AXES)):
+    for (make, batch_size), sizes in product(CASES, every_grid(ranks, LAYER_AXES)):
         if sizes["height"] == 1 or len(make().input_shape) > 1:
             yield make, batch_size, sizes
 

@@ -14,7 +14,9 @@ from parallel.grid.same_kernels import agree_on_kernels
 from parallel.grid.tally import Tally
 from parallel.job.uncaught import end_job_when_uncaught
 
-AXES = ("batch", "height", "model")  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
+STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
+LAYER_AXES = ("batch", "height", "model")  # the axes that divide the arrays of a layer
+AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
 KEY = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 

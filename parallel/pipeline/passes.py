@@ -15,10 +15,11 @@ def with_messages(schedule):
 
     Those that are there already stay where they are.
     """
-    return replace(schedule, rows=[_row_with_messages(row, schedule.route, rank) for rank, row in enumerate(schedule.rows)])
+    return replace(schedule, rows=[row_with_messages(row, schedule.route, rank) for rank, row in enumerate(schedule.rows)])
 
 
-def _row_with_messages(row, route, rank):
+def row_with_messages(row, route, rank):
+    """Some instructions of a rank, with the messages that they need."""
     there, found = set(row), []
 
     def add(op, instruction, others):

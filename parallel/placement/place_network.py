@@ -13,6 +13,7 @@ from parallel.placement.owners import Owners
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
+from parallel.placement.stages import at_stage, check_cuts, cut, put_on_stages
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -24,20 +25,28 @@ class Placed:
     layers: the layers with this rank's blocks of the weights, and the redistributions between them. plan: a list with the
     choice of each layer with weights, see `plans.py`. splits: {axis: Split}, the Split by which each axis divides the dimension
     that it shards. input, output: the Layouts of the minibatch and of the network's outputs.
+    chunks: the layers in consecutive lists, one for each chunk of a pipeline; without a pipeline there is one. between: the
+    Layout of the activations before each chunk, and of those behind the last one, along the axes other than `stage`.
     """
 
-    layers: list
     plan: list
     splits: dict
     input: Layout
     output: Layout
+    chunks: list
+    between: list
+
+    @property
+    def layers(self):
+        return [layer for chunk in self.chunks for layer in chunk]
 
 
-def place(net, grid, plan, shares=None, owners=None):
+def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     """Place a network on one rank of a grid; returns a Placed, whose layers have no memory allocated yet.
 
-    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`.
-    Raises ValueError if the network cannot be placed, or the plan, the shares or the owners do not fit it or the grid.
+    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`. cuts: the
+    positions in `net.layers` at which new chunks begin. places: the rank along the axis `stage` of each chunk.
+    Raises ValueError if the network cannot be placed, or the plan, shares, owners or cuts do not fit it or the grid.
     """
     layers, shape = checked(net)
     words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
@@ -56,10 +65,21 @@ def place(net, grid, plan, shares=None, owners=None):
         raise ValueError(f"owners: an Owners is for the plan {HYPERGRAPH}, not for '{plan}'")
     owners = checked_owners(owners, layers, grid)
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
-    input = placer.layout
-    placer.place(net.layers)
-    placer.finish()
-    return Placed(placer.layers, words, placer.splits, input, placer.layout)
+    check_cuts(cuts, net.layers)
+    chunks, between = [], [placer.layout]
+    parts = cut(net.layers, cuts)
+    for number, part in enumerate(parts, 1):
+        begin = len(placer.layers)
+        placer.place(part)
+        if number < len(parts):
+            placer.whole_values(part[-1].name if part else "")  # summed before they are sent, they are fewer
+        else:
+            placer.finish()
+        chunks.append(placer.layers[begin:])
+        between.append(placer.layout)
+    put_on_stages(chunks, places, grid)
+    input, output = at_stage(between[0], places[0]), at_stage(between[-1], places[-1])
+    return Placed(words, placer.splits, input, output, chunks, between)
 
 
 def check_masters(plan, grid):

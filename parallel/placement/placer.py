@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
 from nn.activations import Activation
 from nn.pool import Pool2d
+from parallel.grid.process_grid import STAGE
 from parallel.placement.autoencoder import place_autoencoder
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
@@ -38,9 +39,13 @@ class Placer:
             for word in (MARQUES, HYPERGRAPH)
         )
         self.pieces = pieces
-        self.at = dict(at) if at is not None else {axis: self._start(axis) for axis in grid.sizes if grid.sizes[axis] > 1}
+        self.at = dict(at) if at is not None else self._starts()
         self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []
+
+    def _starts(self):
+        """{axis: placement} of the minibatch, along the axes that divide the arrays of layers."""
+        return {axis: self._start(axis) for axis, ranks in self.grid.sizes.items() if ranks > 1 and axis != STAGE}
 
     def _start(self, axis):
         """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""

@@ -54,11 +54,15 @@ class Reduction:
 
     @cached_property
     def runs(self):
-        """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds."""
+        """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds.
+
+        Where a rank holds nothing, as of the layers of other stages, none of its group does, and there is no run.
+        """
         runs, start = [], 0
         for axes, run in groupby(self.net.parameters, key=lambda pair: pair[1].layout.replicated):
-            stop = start + sum(p.size for _, p in run)
-            runs.append((self.net.grid.group(*axes), slice(start, stop)))
+            group, stop = self.net.grid.group(*axes), start + sum(p.size for _, p in run)
+            if stop > start:
+                runs.append((group, slice(start, stop)))
             start = stop
         return runs
 
@@ -82,11 +86,14 @@ class Reduction:
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
 
-    def accumulate(self):
-        """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate."""
+    def accumulate(self, where=slice(None)):
+        """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
+
+        where: the slice of the flat buffers that has been computed.
+        """
         if self.accumulated is None:
             self.accumulated = xp.zeros_like(self.net.grads)
-        xp.add(self.accumulated, self.net.grads, out=self.accumulated)
+        xp.add(self.accumulated[where], self.net.grads[where], out=self.accumulated[where])
 
     def take_accumulated(self, where):
         """Add the accumulated gradients of a slice of the flat buffers to the gradients, and reset them to zero."""

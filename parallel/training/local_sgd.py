@@ -20,7 +20,7 @@ import numpy as np
 
 from parallel.grid.process_grid import ProcessGrid
 from parallel.placement.partition import Partition
-from parallel.training.network import distribute
+from parallel.training.distribute import distribute
 from parallel.training.steps import train_step
 
 

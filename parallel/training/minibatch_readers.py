@@ -69,7 +69,7 @@ class ScatterBroadcastReader:
 
     def __init__(self, net, part):
         self.net, self.part = net, part
-        self.batch, self.others = net.grid.group("batch"), net.grid.group(*AXES[1:])
+        self.batch, self.others = net.grid.group("batch"), net.grid.group(*(axis for axis in AXES if axis != "batch"))
 
     def load(self, indices):
         net, blocks = self.net, self.net.splits["batch"].of_length(len(indices))

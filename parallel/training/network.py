@@ -11,25 +11,9 @@ from nn.minibatch_checks import checked_minibatch
 from nn.sequence import mark_in_place
 from nn.sequential import Sequential
 from nn.window import put
-from parallel.placement.partition import size
-from parallel.placement.place_network import place
+from parallel.placement.partition import Partition, size
 from parallel.sync.reduction import BlockingReduction
-from parallel.training.steps import train_step
-
-
-def distribute(net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None):
-    """Place a serial network on a grid; return this rank's part, a ParallelSequential whose memory is not allocated yet.
-
-    Unlike `parallelize`, it chooses nothing and measures nothing. If `net` has memory, the result is allocated and gets its
-    values. Collective. net: a serial Sequential; one that was never used costs no memory. grid: a ProcessGrid. plan, shares,
-    owners: see `parallelize_unallocated`. reduction: a function that returns a Reduction for a ParallelSequential.
-    Raises ValueError if the plan, the shares or the owners do not fit the network or the grid.
-    """
-    parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
-    parallel.step = net.step
-    if net.allocated:
-        parallel.load_state_dict(net.state_dict())
-    return parallel
+from parallel.training.steps import Trainer, accumulated_step
 
 
 class ParallelSequential(Sequential):
@@ -44,6 +28,8 @@ class ParallelSequential(Sequential):
     The flat buffers have no memory until `allocate`, which is collective, since ranks may share memory. All passes (`forward`,
     `backward`, ...) are collective over the grid.
     """
+
+    micro_batches = 1  # into how many parts `learn` cuts a minibatch
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
@@ -178,8 +164,17 @@ class ParallelSequential(Sequential):
         x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
         """
         x, y = checked_minibatch(self, x, y, loss, optimizer)
-        mine, rows = np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))]
-        return train_step(self, loss, optimizer, mine, rows, len(x))
+        parts = (part for part in Partition.even(len(x), self.micro_batches).parts if size(part))
+        mine = (self._blocks(x[part], y[part]) for part in parts)
+        return accumulated_step(self, loss, optimizer, mine, len(x))
+
+    def _blocks(self, x, y):
+        """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
+        return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
+
+    def trainer(self, loss, optimizer, context=None):
+        """The Trainer of this network, see there for the arguments."""
+        return Trainer(self, loss, optimizer, context)
 
     def accumulate(self, dy, context):
         """Backward of a micro-batch that is not the last one of a step; `backward` of the last one adds its gradients."""

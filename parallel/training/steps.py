@@ -56,37 +56,59 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=No
     separately.
     Returns and raises what `train_step` does.
     """
-    check_optimizer(net, optimizer)
-    total, first, context = 0.0, 0, net.context if context is None else context
-    context.training = True
-    for x, y, samples in micro_batches:
-        x, y, last = to_device(x), to_device(y), first + samples == batch_size
-        outputs = net.forward(x, context, samples, first, batch_size)
-        partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
-        finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
-        dy = observed(net.observer, loss, "backward", context, context=context)
-        (net.backward if last else net.accumulate)(dy, context)
-        if last:
-            net.synchronise()
-        total += finish()
-        if not math.isfinite(total):
-            net.reduction.drain()
-            raise Diverged(divergence.explain_divergence(net, total, x, context, partial(_first_not_finite, net.grid)))
-        first += samples
-    observed(net.observer, optimizer, "step")
-    net.step += 1
-    return total
+    trainer = net.trainer(loss, optimizer, context)
+    *_, value = trainer.step(micro_batches, batch_size) + trainer.flush()
+    return value
+
+
+class Trainer:
+    """Trains a network step by step; each step is complete when it returns. Pipelines have other trainers with these methods.
+
+    net: a ParallelSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. context: the Context that
+    holds what backward needs; by default the network's own.
+    """
+
+    def __init__(self, net, loss, optimizer, context=None):
+        check_optimizer(net, optimizer)
+        self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, net.context if context is None else context
+
+    def step(self, micro_batches, batch_size):
+        """A training step: see `accumulated_step`; returns a list of its loss. Collective."""
+        net, loss, context = self.net, self.loss, self.context
+        total, first = 0.0, 0
+        context.training = True
+        for x, y, samples in micro_batches:
+            x, y, last = to_device(x), to_device(y), first + samples == batch_size
+            outputs = net.forward(x, context, samples, first, batch_size)
+            partial_loss = observed(net.observer, loss, "forward", outputs, y, context, context=context)
+            finish = net.grid.world.start_sum(partial_loss if net.is_counted else 0.0, "loss")
+            dy = observed(net.observer, loss, "backward", context, context=context)
+            (net.backward if last else net.accumulate)(dy, context)
+            if last:
+                net.synchronise()
+            total += finish()
+            if not math.isfinite(total):
+                net.reduction.drain()
+                raise Diverged(divergence.explain_divergence(net, total, x, context, partial(first_not_finite, net.grid)))
+            first += samples
+        observed(net.observer, self.optimizer, "step")
+        net.step += 1
+        return [total]
+
+    def flush(self):
+        """Finish steps that are under way; returns the list of the losses that were not known yet: here there are none."""
+        return []
 
 
 def check_finite(net):
     """Raise Diverged, on all ranks, if a parameter is NaN or infinite after an update. Collective."""
-    first = _first_not_finite(net.grid, [p.value for _, p in net.parameters])
+    first = first_not_finite(net.grid, [p.value for _, p in net.parameters])
     if first < len(net.parameters):
         layer, p = net.parameters[first]
         raise Diverged(f"step {net.step - 1}: {layer.name}.{p.name} is not finite after the update; try a lower --lr")
 
 
-def _first_not_finite(grid, arrays):
+def first_not_finite(grid, arrays):
     """The position of the first of `arrays` that is not finite on some rank; len(arrays) if all are finite. Collective."""
     finite = [divergence.all_finite(array) for array in arrays] + [False]
     return int(grid.min(np.array([finite.index(False)]))[0])

@@ -25,7 +25,7 @@ def test_groups_are_the_rows_and_columns_of_the_grid(comm):
         b, m = grid.coordinates["batch"], grid.coordinates["model"]
         assert grid.rank == comm.rank == 2 * b + m
         assert [grid.coordinates_of(r) for r in (0, 1, 5)] == [
-            {"batch": b, "height": 0, "model": m} for b, m in ((0, 0), (0, 1), (2, 1))
+            {"stage": 0, "batch": b, "height": 0, "model": m} for b, m in ((0, 0), (0, 1), (2, 1))
         ]  # fmt: skip
         for axes, expected, rank in (
             (("batch",), 0 + 2 + 4 + 3 * m, b),

@@ -1,0 +1,55 @@
+"""Placing the layers of a network on the axis `stage`: each chunk of consecutive layers is on one rank of the axis.
+
+| array                                | along the axis `stage`                              |
+|--------------------------------------|-----------------------------------------------------|
+| parameters and buffers of a chunk    | `Shard(0, ..)`: all of it at the rank of the chunk  |
+| input of the network                 | `Shard(N, ..)`: all samples at the rank of the first chunk |
+| outputs of the network               | `Shard(N, ..)`: all samples at the rank of the last chunk  |
+
+So a rank holds empty blocks of the parameters of other chunks, and what gathers, saves, loads or reads an array by its Layout
+needs no rule of its own. Between two chunks activations travel from rank to rank in the placement that they have along the
+other axes.
+"""
+
+from dataclasses import replace
+
+from nn.sequence import leaves
+from parallel.grid.process_grid import STAGE
+from parallel.placement.partition import EMPTY, Split
+from parallel.placement.placements import Shard
+
+
+def check_cuts(cuts, layers):
+    """Raise ValueError unless a network can be cut there. cuts: the positions of the layers with which new chunks begin."""
+    if list(cuts) != sorted(cuts) or cuts and not 0 <= cuts[0] <= cuts[-1] <= len(layers):
+        raise ValueError(
+            f"cuts {','.join(map(str, cuts))}: they must not decrease, and be from 0 to {len(layers)}, the positions of the "
+            f"layers with which new chunks begin"
+        )
+
+
+def cut(layers, cuts):
+    """The chunks of a list of layers. cuts: where each chunk but the first begins."""
+    bounds = [0, *cuts, len(layers)]
+    return [layers[start:stop] for start, stop in zip(bounds, bounds[1:])]
+
+
+def at_stage(layout, stage):
+    """The Layout of an array all of which is at one rank of the axis `stage`. layout: along the other axes."""
+    if layout.sizes[STAGE] == 1:
+        return layout
+    held = Shard(0, Split.at_rank(layout.sizes[STAGE], stage))
+    return replace(layout, placements=layout.placements | {STAGE: held})
+
+
+def put_on_stages(chunks, places, grid):
+    """Put each chunk of placed layers on its rank of the axis `stage`: the blocks that other ranks hold of it become empty.
+
+    chunks: lists of layers, as placed along the other axes. places: the rank along the axis `stage` of each chunk.
+    """
+    for chunk, place in zip(chunks, places, strict=True):
+        for leaf in leaves(chunk):
+            for array in (*leaf.parameters, *leaf.buffers):
+                array.layout = at_stage(array.layout, place)
+                if place != grid.coordinates[STAGE]:
+                    array.index = (EMPTY, *array.index[1:])

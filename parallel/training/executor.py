@@ -1,0 +1,327 @@
+"""The executor of a pipeline: carries out the instructions of one rank, one after another.
+
+It knows neither the schedule from which the instructions come nor how messages travel. A rank announces the messages that it
+will receive some instructions ahead, and its sends do not block. So what a rank waits for is always an instruction of another
+one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that the simulator finds sound can deadlock here.
+"""
+
+from collections import defaultdict
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from nn.context import Context
+from nn.device import to_device, xp
+from nn.observer import observed
+from parallel.pipeline.schedule import Instruction
+
+EVALUATED = 0  # the number of a micro-batch that is only evaluated
+AHEAD = 2  # how many receives are announced before their instruction's turn
+RECEIVES = {"RECV_F": "forward", "RECV_B": "backward"}
+
+
+@dataclass
+class MicroBatch:
+    """The part of a minibatch that passes through the pipeline as one.
+
+    x, y: this rank's blocks of the inputs and targets, on the host or the device. samples: its global number of samples.
+    first: the index of the first of them in the global minibatch, which has `minibatch_size`. step: the number of the training
+    step, on which dropout masks depend.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int
+    first: int
+    minibatch_size: int
+    step: int
+
+
+@dataclass
+class Passage:
+    """One micro-batch in one chunk, from when its input is expected until the gradients of the parameters are computed.
+
+    context: what the layers store, from forward on. version: of the weights that forward used. By way: takes, what the chunk
+    takes; own, what this rank itself computed of that; received, what it received of that, {rank: array}; made, what the chunk
+    computed, until it is sent.
+    """
+
+    context: Context | None = None
+    version: int = 0
+    takes: dict = field(default_factory=dict)
+    own: dict = field(default_factory=dict)
+    received: dict = field(default_factory=dict)
+    made: dict = field(default_factory=dict)
+
+
+class Host:
+    """What an Executor needs of the network as a whole.
+
+    loss: such as SoftmaxCrossEntropy(). observer: the network's observer or None.
+    """
+
+    loss = observer = None
+
+    def prepare(self, context, micro_batch):
+        """Begin a context for a micro-batch."""
+        raise NotImplementedError
+
+    def begins(self, instruction):
+        """Called before the gradients of the parameters of a chunk are computed."""
+
+    def computed(self, instruction):
+        """Called when they are written in the flat buffer."""
+
+    def update(self, micro_batch):
+        """Update the parameters. micro_batch: the number of the last one whose gradients take part."""
+        raise NotImplementedError
+
+
+class Executor:
+    """Carries out the instructions of one rank.
+
+    chunks: {number: Chunk} of this rank. boundaries: {number of a chunk: the boundary before it}, for its chunks and those
+    behind them. last: the number of the last chunk of the network. transport, pool: see `parallel/training/transports.py`.
+    versions: WeightVersions, or None where backward uses the newest weights. host: what concerns the whole network, see `Host`;
+    the caller sets it.
+
+    micro_batches: {number: MicroBatch}, to be filled by the caller. losses: {number: this rank's part of the loss}.
+    staleness: {number: how many updates came between forward and backward of a chunk, at most}.
+    """
+
+    def __init__(self, chunks, boundaries, last, transport, pool, versions):
+        self.chunks, self.boundaries, self.last, self.transport = chunks, boundaries, last, transport
+        self.pool, self.versions, self.host = pool, versions, None
+        self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
+        self._passages, self._free, self._sharing = {}, defaultdict(list), Context()
+        self._open, self._states = dict.fromkeys(chunks, 0), set()
+
+    def run(self, instructions):
+        """Carry out a list of instructions; a generator, which yields where a message has not arrived yet."""
+        receives = [instruction for instruction in instructions if instruction.op in RECEIVES]
+        turn = announced = 0
+        for instruction in instructions:
+            turn += instruction.op in RECEIVES
+            while announced < min(turn + AHEAD, len(receives)):
+                self._announce(receives[announced])
+                announced += 1
+            for _ in ACTIONS[instruction.op](self, instruction) or ():
+                yield instruction
+
+    # ----- messages
+
+    def _announce(self, instruction):
+        """Take the memory for the messages of a receive, and announce them."""
+        way, chunk, number = RECEIVES[instruction.op], instruction.chunk, instruction.micro_batch
+        passage, out = self._passage(chunk, number), self._out(way, chunk, number)
+        samples = self.micro_batches[number].samples
+        passage.received[way] = self.boundaries[behind(way, chunk)].receives(way, samples, out, self.pool.take)
+        self.transport.expect(way, behind(way, chunk), number, passage.received[way])
+
+    def receive(self, instruction):
+        """Yield until the messages have arrived."""
+        way = RECEIVES[instruction.op]
+        while not self.transport.arrived(way, behind(way, instruction.chunk), instruction.micro_batch):
+            yield
+
+    def send_forward(self, instruction):
+        """Begin to send what the chunk has computed. Its context keeps that unchanged until the gradients have come back."""
+        self._send("forward", instruction.chunk + 1, instruction)
+
+    def send_backward(self, instruction):
+        """Begin to send the gradient of the chunk's input."""
+        self._send("backward", instruction.chunk, instruction)
+
+    def _send(self, way, boundary, instruction):
+        made, taken = self._passages[instruction.chunk, instruction.micro_batch].made.pop(way), []
+
+        def take(size):
+            taken.append(self.pool.take(size))
+            return taken[-1]
+
+        samples = self.micro_batches[instruction.micro_batch].samples
+        messages = self.boundaries[boundary].sends(way, made, samples, take)
+        if way == "backward":
+            taken.append(made.reshape(-1))
+        self.transport.send(way, boundary, instruction.micro_batch, messages, taken)
+
+    def _out(self, way, chunk, number):
+        """The array for what a chunk takes on a way."""
+        passage = self._passage(chunk, number)
+        if way not in passage.takes:
+            shape = self.boundaries[behind(way, chunk)].shape(way, self.micro_batches[number].samples)
+            passage.takes[way] = self._array(shape)
+        return passage.takes[way]
+
+    def _joined(self, way, chunk, number):
+        """What a chunk takes on a way, from this rank itself and from others."""
+        passage, out = self._passage(chunk, number), self._out(way, chunk, number)
+        own, received = passage.own.pop(way, None), passage.received.pop(way, {})
+        self.boundaries[behind(way, chunk)].join(way, own, received, out, self.micro_batches[number].samples)
+        for array in received.values():
+            if not xp.may_share_memory(array, out):
+                self.pool.give_back(array)
+        if own is not None and way == "backward":
+            self.pool.give_back(own.reshape(-1))
+        return out
+
+    def _made(self, way, chunk, number, array):
+        """Keep what a chunk has computed on a way: to be sent, or for the next chunk on that way if this rank has it too.
+
+        Other passes overwrite a gradient, so it is copied.
+        """
+        boundary, following = (chunk + 1, chunk + 1) if way == "forward" else (chunk, chunk - 1)
+        keep = self._copied if way == "backward" else lambda array: array
+        if self.boundaries[boundary].is_sender(way):
+            self._passages[chunk, number].made[way] = keep(xp.ascontiguousarray(array))
+        if following in self.chunks:
+            self._passage(following, number).own[way] = keep(array)
+
+    def _copied(self, array):
+        copy = self._array(array.shape)
+        xp.copyto(copy, array)
+        return copy
+
+    def _array(self, shape):
+        return self.pool.take(prod(shape)).reshape(shape)
+
+    # ----- computing
+
+    def forward(self, instruction):
+        chunk, number = instruction.chunk, instruction.micro_batch
+        passage, micro_batch = self._passage(chunk, number), self.micro_batches[number]
+        passage.context = context = self._free[chunk].pop() if self._free[chunk] else Context(sharing=self._sharing)
+        passage.version = self.updates
+        self._open[chunk] += 1
+        self._states.add(tuple(self._open.values()))
+        self.host.prepare(context, micro_batch)
+        x = to_device(micro_batch.x) if chunk == 0 else self._joined("forward", chunk, number)
+        y = self.chunks[chunk].forward(x, context)
+        if chunk == self.last:
+            labels, host = to_device(micro_batch.y), self.host
+            self.losses[number] = observed(host.observer, host.loss, "forward", y, labels, context, context=context)
+        else:
+            self._made("forward", chunk, number, y)
+
+    def backward(self, instruction):
+        """Both halves of the backward pass."""
+        with self._gradients(instruction) as passage:
+            self._input_gradient(instruction, passage, self.chunks[instruction.chunk].backward)
+
+    def input_gradient(self, instruction):
+        passage = self._passages[instruction.chunk, instruction.micro_batch]
+        with self._weights(passage):
+            self._input_gradient(instruction, passage, self.chunks[instruction.chunk].input_gradients)
+
+    def weight_gradient(self, instruction):
+        with self._gradients(instruction) as passage:
+            self.chunks[instruction.chunk].parameter_gradients(passage.context)
+
+    def _input_gradient(self, instruction, passage, compute):
+        """Call `compute`, one of two passes of the chunk, with the gradient of its output; keep the gradient of its input."""
+        chunk, number, host = instruction.chunk, instruction.micro_batch, self.host
+        self.staleness[number] = max(self.updates - passage.version, self.staleness.get(number, 0))
+        if chunk == self.last:
+            dy = observed(host.observer, host.loss, "backward", passage.context, context=passage.context)
+        else:
+            dy = self._joined("backward", chunk, number)
+        dx = compute(dy, passage.context)
+        if chunk > 0:
+            self._made("backward", chunk, number, dx)
+        self._give_back(passage, "backward")
+
+    @contextmanager
+    def _gradients(self, instruction):
+        """A `with` block in which the gradients of a chunk's parameters are computed, with which its passage ends."""
+        key = instruction.chunk, instruction.micro_batch
+        passage = self._passages[key]
+        self.host.begins(instruction)
+        with self._weights(passage):
+            yield passage
+        self.host.computed(instruction)
+        self._give_back(passage, "forward")
+        self._free[instruction.chunk].append(passage.context)
+        passage.context = None
+        self._open[instruction.chunk] -= 1
+        if not passage.made:
+            del self._passages[key]
+
+    def _weights(self, passage):
+        """A `with` block in which the layers use the weights that the forward pass used, if these are kept."""
+        return self.versions.used(passage.version) if self.versions else nullcontext()
+
+    def update(self, instruction):
+        """Update this rank's parameters."""
+        if self.versions:
+            self.versions.before_update({passage.version for passage in self._passages.values() if passage.context})
+        self.host.update(instruction.micro_batch)
+        self.updates += 1
+
+    def _passage(self, chunk, number):
+        return self._passages.setdefault((chunk, number), Passage())
+
+    def _give_back(self, passage, way):
+        """Return the memory of what the chunk took on a way."""
+        if way in passage.takes:
+            self.pool.give_back(passage.takes.pop(way).reshape(-1))
+
+    # ----- evaluation
+
+    def evaluate(self, micro_batch, context):
+        """Pass a MicroBatch forward through the chunks of this rank, without backward; returns what the last of them computes.
+
+        context: a Context for evaluation, which has begun. What is returned means something only on the rank of the last chunk.
+        """
+        self.transport.complete_sends()  # of the last evaluation, whose arrays are used again now
+        number, y = EVALUATED, None
+        self.micro_batches[number] = micro_batch
+        for chunk in sorted(self.chunks):
+            passage = self._passage(chunk, number)
+            if chunk and self.boundaries[chunk].is_receiver("forward"):
+                self._announce(Instruction("RECV_F", chunk, number))
+                self.transport.arrived("forward", chunk, number)
+            x = to_device(micro_batch.x) if chunk == 0 else self._joined("forward", chunk, number)
+            y = self.chunks[chunk].forward(x, context)
+            if chunk != self.last:
+                self._made("forward", chunk, number, y)
+                if passage.made:
+                    self.send_forward(Instruction("SEND_F", chunk, number))
+            self._give_back(passage, "forward")
+            del self._passages[chunk, number]
+        return y
+
+    # ----- memory
+
+    def clear(self):
+        """Begin anew to look for the peak of the memory."""
+        self._states.clear()
+
+    @property
+    def open_at_most(self):
+        """{chunk: how many micro-batches were open in it at a time}."""
+        return {chunk: max((state[i] for state in self._states), default=0) for i, chunk in enumerate(self.chunks)}
+
+    @property
+    def context_bytes(self):
+        """{chunk: bytes of what it stores for one open micro-batch}, the largest so far; to be asked between two steps."""
+        return {chunk: max((context.stored_bytes for context in self._free[chunk]), default=0) for chunk in self.chunks}
+
+    @property
+    def peak_bytes(self):
+        """The most bytes that the chunks stored for open micro-batches at a time."""
+        sizes = self.context_bytes
+        return max((sum(n * sizes[chunk] for n, chunk in zip(state, self.chunks)) for state in self._states), default=0)
+
+
+def behind(way, chunk):
+    """The number of the chunk behind the boundary from which a chunk takes something on a way."""
+    return chunk if way == "forward" else chunk + 1
+
+
+ACTIONS = {
+    "F": Executor.forward, "B": Executor.backward, "I": Executor.input_gradient, "W": Executor.weight_gradient,
+    "SEND_F": Executor.send_forward, "SEND_B": Executor.send_backward,
+    "RECV_F": Executor.receive, "RECV_B": Executor.receive, "U": Executor.update,
+}  # fmt: skip

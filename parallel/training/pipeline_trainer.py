@@ -1,0 +1,222 @@
+"""Training steps of a pipeline.
+
+| class                 | what a step is                                                                                     |
+|-----------------------|----------------------------------------------------------------------------------------------------|
+| `SynchronousTrainer`  | the micro-batches of one minibatch pass through the pipeline; one update, as without a pipeline    |
+| `AsynchronousTrainer` | a minibatch enters the pipeline while others are under way; each rank updates after each of them   |
+
+In neither is there a barrier between two steps: a rank goes on to the next one as soon as it has done its part, and the loss of
+a step is known only some steps later.
+"""
+
+import math
+from collections import Counter
+
+from nn.minibatch_checks import check_optimizer
+from nn.observer import observed
+from parallel.grid.process_grid import STAGE
+from parallel.pipeline.passes import complete, row_with_messages
+from parallel.pipeline.ready_list import stream
+from parallel.training.executor import Host, MicroBatch
+from parallel.training.steps import Diverged, first_not_finite
+
+
+class PipelineTrainer(Host):
+    """What both kinds of trainers have in common.
+
+    net: a PipelinedSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. lag: how many steps later
+    than a step its loss is known.
+    """
+
+    def __init__(self, net, loss, optimizer, lag):
+        check_optimizer(net, optimizer)
+        self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
+        self.executor, self.stage = net.executor, net.grid.coordinates[STAGE]
+        self.submitted = 0  # steps that began since the last `flush`
+        self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
+        self._returned, self._first = 0, net.step
+
+    @property
+    def observer(self):
+        return self.net.observer
+
+    def step(self, micro_batches, batch_size):
+        """Begin a training step; returns the list of the losses that are known now, each the mean over a global minibatch.
+
+        micro_batches, batch_size: as in `accumulated_step`. Losses come in the order of the steps, some steps later. Raises
+        Diverged, on all ranks, if one is NaN or infinite. Collective.
+        """
+        if not self.submitted:
+            self._first = self.net.step
+        self.executor.host = self
+        self.submit(micro_batches, batch_size)
+        self.submitted += 1
+        return self._known(self.submitted - self.lag)
+
+    def flush(self):
+        """Finish all steps that have begun; returns the losses that were not known yet. Collective."""
+        self.executor.host = self
+        self.drain()
+        losses = self._known(self.submitted)
+        self.executor.micro_batches.clear()
+        self.submitted = self._returned = 0
+        return losses
+
+    def submit(self, micro_batches, batch_size):
+        """Do this rank's part of a step, as far as the schedule says."""
+        raise NotImplementedError
+
+    def drain(self):
+        """Do the rest of all steps."""
+
+    def run(self, instructions):
+        """Carry out instructions."""
+        for _ in self.executor.run(instructions):
+            pass
+
+    def prepare(self, context, micro_batch):
+        net = self.net
+        context.training = True
+        context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
+        net._attach_observer(context)
+
+    def update(self, micro_batch):
+        self.net.synchronise()
+        observed(self.net.observer, self.optimizer, "step")
+        self.net.step += 1
+
+    def add_losses(self, number, value):
+        """Begin to sum the loss of a step over all ranks. value: this rank's part."""
+        self._sums[number] = self.net.grid.world.start_sum(value if self.net.is_counted else 0.0, "loss")
+
+    def _known(self, end):
+        """The losses, not returned yet, of the steps before the one with number `end`."""
+        losses = []
+        while self._returned < end:
+            losses.append(self._sums.pop(self._returned)())
+            step, self._returned = self._first + self._returned, self._returned + 1
+            if not math.isfinite(losses[-1]):
+                self.net.reduction.drain()
+                raise Diverged(self._explained(step, losses[-1]))
+        return losses
+
+    def _explained(self, step, loss):
+        """The message for a loss that is not finite. Collective."""
+        parameters = self.net.parameters
+        first = first_not_finite(self.net.grid, [p.value for _, p in parameters])
+        if first < len(parameters):
+            layer, p = parameters[first]
+            return (
+                f"step {step}: the loss is {loss}: first not finite: parameter {layer.name}.{p.name}; try a lower learning rate"
+            )
+        return (
+            f"step {step}: the loss is {loss}: the parameters are finite; try a lower learning rate, "
+            f"and take NaN and infinity out of the data"
+        )
+
+
+class SynchronousTrainer(PipelineTrainer):
+    """Steps with one update after all micro-batches. The arguments are those of PipelineTrainer."""
+
+    def __init__(self, net, loss, optimizer):
+        super().__init__(net, loss, optimizer, lag=1)
+        self._rows = {}  # by number of micro-batches
+
+    def row(self, micro_batches):
+        """This rank's (instructions, the last ones that compute gradients of each chunk, the first of those that end the row)."""
+        if micro_batches not in self._rows:
+            row = complete(self.net.named.schedule(self.net.route.ranks, micro_batches)).rows[self.stage]
+            last = {one.chunk: one for one in row if one.op in ("B", "W")}
+            ending = None
+            for one in reversed([one for one in row if one.op in ("B", "W")]):
+                if one not in last.values():
+                    break
+                ending = one
+            self._rows[micro_batches] = row, set(last.values()), ending
+        return self._rows[micro_batches]
+
+    def submit(self, micro_batches, batch_size):
+        parts, first, net = list(micro_batches), 0, self.net
+        for number, (x, y, samples) in enumerate(parts):
+            self.executor.micro_batches[number] = MicroBatch(x, y, samples, first, batch_size, net.step)
+            first += samples
+        row, self._last, self._ending = self.row(len(parts))
+        try:
+            self.run(row)
+        except BaseException:
+            net.reduction.interrupt()
+            raise
+        losses = self.executor.losses
+        self.add_losses(self.submitted, sum(losses.pop(number, 0.0) for number in range(len(parts))))
+
+    def begins(self, instruction):
+        if instruction == self._ending:
+            self.net.reduction.start()
+
+    def computed(self, instruction):
+        if instruction not in self._last:
+            self.net.reduction.accumulate(self.net.slice_of(instruction.chunk))
+
+
+class AsynchronousTrainer(PipelineTrainer):
+    """Steps that overlap, each with its own update (Eserol 2019, section 4.2). The arguments are those of PipelineTrainer.
+
+    At most `in_flight` minibatches are under way on a rank, and at most `bound` updates come between forward and backward of
+    one. With stashing, backward uses the weights that forward used. staleness: a Counter of the minibatches by the number of
+    updates of this rank between their forward and their backward.
+    """
+
+    def __init__(self, net, loss, optimizer):
+        super().__init__(net, loss, optimizer, lag=net.named.in_flight)
+        self.staleness = Counter()
+        self._begin()
+
+    def _begin(self):
+        """Begin a stream of instructions."""
+        named, route = self.net.named, self.net.route
+        found = stream(route, named.in_flight, named.bound)
+        self._own = (instruction for rank, instruction in found if rank == self.stage)
+        self._next, self._unsummed = next(self._own), 0
+
+    def submit(self, micro_batches, batch_size):
+        (x, y, samples), *others = micro_batches
+        if others:
+            raise ValueError("asynchronous pipelines update after each minibatch: leave it in one piece, with micro_batches=1")
+        self.executor.micro_batches[self.submitted] = MicroBatch(x, y, samples, 0, batch_size, self._first + self.submitted)
+        instructions = []
+        while self._next.micro_batch <= self.submitted:
+            instructions.append(self._next)
+            self._next = next(self._own)
+        self.run(instructions)
+        self._sum_losses(self.submitted + 1)
+
+    def drain(self):
+        instructions, open_ones = [], set(self.executor.micro_batches)
+        while open_ones:
+            if self._next.micro_batch < self.submitted:
+                instructions.append(self._next)
+                if self._next.op == "U":
+                    open_ones.discard(self._next.micro_batch)
+            self._next = next(self._own)
+        self.run(instructions)
+        self._sum_losses(self.submitted)
+        self._begin()
+
+    def run(self, instructions):
+        super().run(row_with_messages(instructions, self.net.route, self.stage))
+
+    def _sum_losses(self, end):
+        """Begin the sums of the losses of steps before `end` that are known on this rank, in the order of the steps."""
+        losses, has_loss = self.executor.losses, self.net.last in self.net.chunks
+        while self._unsummed < end and (self._unsummed in losses or not has_loss):
+            self.add_losses(self._unsummed, losses.pop(self._unsummed, 0.0))
+            self._unsummed += 1
+
+    def begins(self, instruction):
+        if instruction.chunk == min(self.net.chunks):
+            self.net.reduction.start()
+
+    def update(self, micro_batch):
+        self.staleness[self.executor.staleness.pop(micro_batch)] += 1
+        del self.executor.micro_batches[micro_batch]
+        super().update(micro_batch)

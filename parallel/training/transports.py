@@ -1,0 +1,153 @@
+"""How the messages of a pipeline travel: through MPI or, in one process, through a mailbox.
+
+A message is known by its way ("forward" or "backward"), the number of the chunk behind the boundary that it crosses, and its
+micro-batch. Sends do not block, and a rank may announce the messages that it will receive before they are sent.
+"""
+
+from collections import defaultdict
+
+from nn.device import empty
+from nn.observer import Observer
+from parallel.grid.staging import Staging
+from parallel.grid.transfer import Transfer
+
+WAYS = "forward", "backward"
+TEST_INTERVAL = 0.0005  # seconds between two tests of the messages under way
+LEAST_TAGS = 32768  # how many message tags every MPI library has
+
+
+class BufferPool:
+    """Flat arrays that are used again and again. dtype: of their elements."""
+
+    def __init__(self, dtype):
+        self.dtype, self._free = dtype, defaultdict(list)
+
+    def take(self, size):
+        """A flat array of `size` elements, which belongs to the caller until it is given back."""
+        free = self._free[size]
+        return free.pop() if free else empty(size, self.dtype)
+
+    def give_back(self, array):
+        """Return an array that `take` has returned."""
+        self._free[array.size].append(array)
+
+
+class MpiTransport(Observer):
+    """Messages between the ranks of a Group, through MPI.
+
+    group: the Group. chunks: how many chunks the pipeline has. pool: a BufferPool.
+
+    It is an observer of the network: within long layers the MPI library is called now and then, because most libraries move a
+    long message only while they are called.
+    """
+
+    def __init__(self, group, chunks, pool):
+        self.group, self.chunks, self.pool = group, chunks, pool
+        self.numbers = LEAST_TAGS // (2 * chunks)  # micro-batches whose messages have different tags
+        self.sending = []  # (Transfer, array to give back or None)
+        self.expected, self._tested = {}, 0.0  # {message: Transfers}
+
+    def send(self, way, chunk, micro_batch, messages, given=()):
+        """Begin to send {rank: array}. given: those of the arrays that belong to the pool, and return to it afterwards."""
+        tag = self._tag(way, chunk, micro_batch)
+        for rank, array in messages.items():
+            transfer = Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), 1)
+            self.sending.append((transfer, array if any(array is other for other in given) else None))
+
+    def expect(self, way, chunk, micro_batch, buffers):
+        """Announce that messages will come, and write each to its array. buffers: {rank: array}."""
+        tag = self._tag(way, chunk, micro_batch)
+        self.expected[way, chunk, micro_batch] = [
+            Transfer(self.group, f"chunk {chunk}", "receive", 0, self._receiving(array, rank, tag))
+            for rank, array in buffers.items()
+        ]
+
+    def arrived(self, way, chunk, micro_batch):
+        """Wait for the announced messages; returns whether they have arrived, which here is always so."""
+        for transfer in self.expected.pop((way, chunk, micro_batch)):
+            transfer.wait()
+        return True
+
+    def complete_sends(self):
+        """Return when everything that was sent has left, and its arrays may change."""
+        for transfer, _ in self.sending:
+            transfer.wait()
+        self._collect()
+
+    @property
+    def progress(self):
+        """The function to be called at the progress points of layers, if a message is under way."""
+        return self._progress if self.sending or self.expected else None
+
+    def _progress(self):
+        now = self.group.tally.clock.now()
+        if now - self._tested > TEST_INTERVAL:
+            for transfer, _ in self.sending:
+                transfer.test()
+            for transfers in self.expected.values():
+                for transfer in transfers:
+                    transfer.test()
+            self._collect()
+            self._tested = self.group.tally.clock.now()
+
+    def _collect(self):
+        """Forget the sends that are complete, and give their arrays back."""
+        for transfer, array in self.sending:
+            if transfer.done and array is not None:
+                self.pool.give_back(array)
+        self.sending = [(transfer, array) for transfer, array in self.sending if not transfer.done]
+
+    def _sending(self, array, rank, tag):
+        stage = Staging()
+        yield self.group.comm.Isend(stage.outgoing(array), rank, tag)
+
+    def _receiving(self, array, rank, tag):
+        stage = Staging()
+        received = stage.incoming(array)
+        yield self.group.comm.Irecv(received, rank, tag)
+        stage.arrived(received, array)
+
+    def _tag(self, way, chunk, micro_batch):
+        """MPI keeps the order of messages with the same tag, so tags may be used again."""
+        return (micro_batch % self.numbers * self.chunks + chunk) * 2 + WAYS.index(way)
+
+
+class Mailbox:
+    """Messages between the ranks of a pipeline that all run in one process, one instruction after another."""
+
+    def __init__(self):
+        self.messages = {}
+
+    def transport(self, rank, pool):
+        """The transport of one rank."""
+        return LocalTransport(self, rank, pool)
+
+
+class LocalTransport:
+    """Messages through a Mailbox. Its methods are those of MpiTransport."""
+
+    def __init__(self, mailbox, rank, pool):
+        self.mailbox, self.rank, self.pool = mailbox, rank, pool
+        self.expected = {}
+
+    def send(self, way, chunk, micro_batch, messages, given=()):
+        for rank, array in messages.items():
+            self.mailbox.messages[way, chunk, micro_batch, self.rank, rank] = array.copy()
+        for array in given:
+            self.pool.give_back(array)
+
+    def expect(self, way, chunk, micro_batch, buffers):
+        self.expected[way, chunk, micro_batch] = buffers
+
+    def arrived(self, way, chunk, micro_batch):
+        """Whether the announced messages have arrived; only then they are taken out of the mailbox."""
+        message = way, chunk, micro_batch
+        keys = {rank: (*message, rank, self.rank) for rank in self.expected[message]}
+        if not all(key in self.mailbox.messages for key in keys.values()):
+            return False
+        for rank, array in self.expected.pop(message).items():
+            array[...] = self.mailbox.messages.pop(keys[rank])
+        return True
+
+    def complete_sends(self):
+        """Nothing is under way in a mailbox."""

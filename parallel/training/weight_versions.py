@@ -1,0 +1,44 @@
+"""The weights before earlier updates, for micro-batches whose forward pass used them: weight stashing (PipeDream 2019, 3.3)."""
+
+from contextlib import contextmanager
+
+
+class WeightVersions:
+    """Keeps weights that an update would overwrite while some micro-batch still needs them for its backward pass.
+
+    params: the flat buffer of this rank. parameters: the Parameters in it. number: how many updates there have been.
+    most_bytes: the most that old weights have taken at a time.
+    """
+
+    def __init__(self, params, parameters):
+        self.params, self.parameters = params, parameters
+        self.number, self.most_bytes, self._kept, self._free = 0, 0, {}, []
+
+    def before_update(self, needed):
+        """Called before an update. needed: the numbers of the versions that open micro-batches have used in forward."""
+        for old in self._kept.keys() - set(needed):
+            self._free.append(self._kept.pop(old))
+        if self.number in needed:
+            kept = self._free.pop() if self._free else self.params.copy()
+            kept[...] = self.params
+            self._kept[self.number] = kept
+        self.most_bytes = max(self.most_bytes, len(self._kept) * self.params.nbytes)
+        self.number += 1
+
+    @contextmanager
+    def used(self, number):
+        """A `with` block in which the layers use the weights of a version."""
+        if number == self.number:
+            yield
+            return
+        self._point_to(self._kept[number])
+        try:
+            yield
+        finally:
+            self._point_to(self.params)
+
+    def _point_to(self, flat):
+        start = 0
+        for p in self.parameters:
+            p.value = flat[start : start + p.size].reshape(p.block_shape)
+            start += p.size
