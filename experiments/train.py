@@ -23,6 +23,7 @@ from experiments.common.options import (
     shares_of,
     user_input,
     whole,
+    whole_list,
 )
 from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
@@ -37,8 +38,10 @@ from parallel.observe.trace import STEPS
 from parallel.partitioning.choose import is_partition
 from parallel.performance import machine
 from parallel.performance.simulation import VirtualTime
+from parallel.pipeline import names
 from parallel.placement import plans
-from parallel.training import MicroBatchReader, accumulated_step, check_finite, minibatch_indices, steps_per_epoch
+from parallel.training import MicroBatchReader, check_finite, minibatch_indices, steps_per_epoch
+from parallel.training.distribute import MICRO_BATCHES
 
 WARM_UP = 5  # steps before timing begins
 PRINTED = 8  # of the errors of single outputs; a report has all of them
@@ -73,9 +76,12 @@ def options():
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
     length.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs")
-    add("--micro-batches", type=whole(1), default=1, metavar="M",
-        help="split each minibatch into M micro-batches that pass through the network one after another, in the memory of "
-        "one of them; their gradients are added up")  # fmt: skip
+    add("--micro-batches", type=whole(1), metavar="M",
+        help="split each minibatch into M micro-batches, whose gradients are added up; without a pipeline they pass through the "
+        f"network one after another, in the memory of one of them (default: 1, or {MICRO_BATCHES} for each stage of a pipeline)")  # fmt: skip
+    add("--pipeline", metavar="SCHEDULE", help=f"schedule of the stages of a grid such as stage=2 (default: 1f1b): {names.HELP}")
+    add("--cuts", type=whole_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks of a "
+        "pipeline begin, as experiments.summary counts them (default: chunks of about the same work)")  # fmt: skip
     add_reduction(parser)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
     add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
@@ -165,7 +171,7 @@ def main():
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
-        net = parallelize_unallocated(serial, grid, plan, **reduction_of(args), shares=shares, owners=owners)
+        net = parallelize_unallocated(serial, grid, plan, **reduction_of(args), shares=shares, owners=owners, **train_setup.pipeline_of(args))
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)
         if model:
@@ -191,10 +197,12 @@ def main():
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
     if model:
         say(f"seconds are those of a simulation: *predicted* for {model.name}")
+    if net.pipeline:
+        say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
     say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
 
     # ----- training
-    losses, first = [], min(WARM_UP, steps - 1)
+    losses, first, trainer = [], min(WARM_UP, steps - 1), net.trainer(loss, optimizer)
     profile = Profile(net) if args.profile else None
     trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
     with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
@@ -205,12 +213,12 @@ def main():
             if args.augment:
                 train.epoch = epoch
             with timer.step(len(indices)):
-                parts = reader.parts(indices, args.micro_batches)
-                losses.append(accumulated_step(net, loss, optimizer, parts, len(indices)))
+                losses += trainer.step(reader.parts(indices, net.micro_batches), len(indices))
             if rebalancer and (proposal := rebalancer.after_step()):
                 say(train_setup.in_words(proposal))
             bar.update()
             if (step + 1) % per_epoch == 0 or step + 1 == steps:
+                losses += trainer.flush()
                 recent = losses[epoch * per_epoch :]
                 seen = f"validation {validation.see():.6f}, " if validation else ""
                 say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {step + 1} of {steps}")
@@ -267,6 +275,7 @@ def summarise(args, data, net, losses, validation, rebalancer, tested, measured,
         "P": net.grid.size,
         "grid": str(net.grid),
         "plan": net.plan,
+        **net.pipeline_report(),
         "reduction": str(net.reduction),
         "versions": report.versions(),
         "steps": len(losses),

@@ -92,7 +92,7 @@ def balance(args, serial, grid, plan, model, slow, handicap):
     """
     if grid.size == 1 or args.shares != "auto" and not args.rebalance:
         return None
-    samples = -(-args.batch_size // args.micro_batches)
+    samples = -(-args.batch_size // (args.micro_batches or 1))
     if model:
         speeds = [1.0 if step else 1 / factor for factor, step in slow]
         return predicted_shares(serial, grid.sizes, plan, samples, model, speeds)
@@ -114,6 +114,11 @@ def make_optimizer(args, net, steps):
     schedule = schedules.parse(args.schedule, args.lr, steps)
     own = {option: getattr(args, option) for option in DEFAULTS[args.optimizer] if option != "lr"}
     return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
+
+
+def pipeline_of(args):
+    """The keywords for `parallelize_unallocated` that the options of pipelines stand for."""
+    return {"pipeline": args.pipeline, "micro_batches": args.micro_batches, "cuts": args.cuts and tuple(args.cuts)}
 
 
 def prepare(args):
@@ -146,9 +151,9 @@ def check_memory(args, serial, net):
     state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
     # Parameters, gradients and the state of the optimizer; with --patience the best parameters so far; with micro-batches the
     # sums of their gradients.
-    kept = 2 + state + bool(args.patience) + (args.micro_batches > 1)
+    kept = 2 + state + bool(args.patience) + (net.micro_batches > 1)
     parameters = kept * net.size * net.dtype.itemsize
-    outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * args.micro_batches)
+    outputs = sample_bytes(serial) * args.batch_size // (net.grid.size * net.micro_batches)
     if parameters + outputs > memory_of_machine():
         raise ValueError(
             f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "

@@ -27,6 +27,7 @@ def distribute(
         if cuts is not None:
             raise ValueError("cuts are for a pipeline: use a grid with the axis stage, such as stage=2")
         parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
+        parallel.micro_batches = micro_batches or 1
     else:
         parallel = pipelined(net, grid, plan, reduction, shares, owners, pipeline, micro_batches, cuts)
     parallel.step = net.step

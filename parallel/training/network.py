@@ -30,6 +30,7 @@ class ParallelSequential(Sequential):
     """
 
     micro_batches = 1  # into how many parts `learn` cuts a minibatch
+    pipeline = None  # the name of the schedule of a pipeline
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
@@ -171,6 +172,10 @@ class ParallelSequential(Sequential):
     def _blocks(self, x, y):
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
         return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
+
+    def pipeline_report(self):
+        """What a report says of a pipeline: a dict."""
+        return {}
 
     def trainer(self, loss, optimizer, context=None):
         """The Trainer of this network, see there for the arguments."""

@@ -123,7 +123,7 @@ class SynchronousTrainer(PipelineTrainer):
         self._rows = {}  # by number of micro-batches
 
     def row(self, micro_batches):
-        """This rank's (instructions, the last ones that compute gradients of each chunk, the first of those that end the row)."""
+        """(this rank's instructions, those that compute the last gradients of a chunk, the first of those that end the row)."""
         if micro_batches not in self._rows:
             row = complete(self.net.named.schedule(self.net.route.ranks, micro_batches)).rows[self.stage]
             last = {one.chunk: one for one in row if one.op in ("B", "W")}

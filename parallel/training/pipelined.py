@@ -26,7 +26,8 @@ class PipelinedSequential(ParallelSequential):
     """
 
     def __init__(self, placed, grid, seed, dtype, make_reduction, named, micro_batches):
-        self.named, self.micro_batches, self.route = named, micro_batches, named.route(grid.sizes[STAGE])
+        self.named, self.pipeline, self.micro_batches = named, named.name, micro_batches
+        self.route = named.route(grid.sizes[STAGE])
         super().__init__(placed, grid, seed, dtype, make_reduction)
         stage = grid.coordinates[STAGE]
         held = self.route.held(stage)

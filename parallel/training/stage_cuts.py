@@ -5,7 +5,7 @@ from math import inf
 from nn.sequence import leaves
 from nn.summary import rows
 
-PASSES = 8.0  # floating-point operations that take as long as reading or writing one element of an array
+PASSES = 80.0  # floating-point operations that take as long as reading or writing one element of a large array
 PRODUCTS = 3  # products of matrices in a training step, each as large as that of forward
 
 
