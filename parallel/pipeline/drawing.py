@@ -15,3 +15,29 @@ def grid(rows, marks):
         cells = [f">{one}<" if place == at else str(one) for place, one in enumerate(row[begin:end], start=begin)]
         lines.append(f"rank {rank}: {'.. ' if begin else ''}{' '.join(cells)}{' ..' if end < len(row) else ''}")
     return "\n".join(lines)
+
+
+def draw(simulation, unit=None, columns=40):
+    """The events of a simulation as text: a line a rank, time to the right, up to so many columns.
+
+    unit: seconds of a column, by default those of the shortest instruction that computes. What a rank does stands in the first
+    column of its time, and - in the others; a rank waits in those with a dot.
+    """
+    computed = [
+        [event for event in row if event.stop > event.start and event.instruction.op in "FBIWU"] for row in simulation.events
+    ]
+    unit = unit or min((event.stop - event.start for row in computed for event in row), default=1)
+    lines = []
+    for row in computed:
+        cells = []
+        for event in row:
+            begin, end = round(event.start / unit), round(event.stop / unit)
+            cells += ["."] * (begin - len(cells))
+            cells += [str(event.instruction), *["-"] * (end - begin - 1)][: end - len(cells)]
+            if len(cells) > columns:
+                break
+        lines.append([*cells[:columns], *[".."] * (len(cells) > columns)])
+    width = max((len(cell) for cells in lines for cell in cells), default=1)
+    return "\n".join(
+        f"rank {rank}: {' '.join(cell.ljust(width) for cell in cells)}".rstrip() for rank, cells in enumerate(lines)
+    )

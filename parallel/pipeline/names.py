@@ -47,15 +47,18 @@ class Named:
             return Route.v_shaped(stages)
         return Route.looped(stages, self.per_rank)
 
-    def schedule(self, stages, micro_batches):
-        """The Schedule, as its generator makes it. ValueError if a file is for other numbers of ranks or micro-batches."""
+    def schedule(self, stages, micro_batches, times=None):
+        """The Schedule, as its generator makes it. ValueError if a file is for other numbers of ranks or micro-batches.
+
+        times: a Times, by which the order of asynchronous training is chosen.
+        """
         route = self.route(stages)
         if self.file:
             if self.file.micro_batches != micro_batches:
                 raise ValueError(f"{self.name} is a schedule for {self.file.micro_batches} micro-batches, not {micro_batches}")
             return self.file
         if self.in_flight:
-            return asynchronous(route, self.in_flight, micro_batches, self.bound)
+            return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)
         return make(stages, micro_batches)
 

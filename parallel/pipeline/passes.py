@@ -15,30 +15,26 @@ def with_messages(schedule):
 
     Those that are there already stay where they are.
     """
-    return replace(schedule, rows=[row_with_messages(row, schedule.route, rank) for rank, row in enumerate(schedule.rows)])
+    rows = []
+    for rank, row in enumerate(schedule.rows):
+        there = set(row)
+        steps = ((one, step) for one in row for step in around(schedule.route, rank, one))
+        rows.append([step for one, step in steps if step is one or step not in there])
+    return replace(schedule, rows=rows)
 
 
-def row_with_messages(row, route, rank):
-    """Some instructions of a rank, with the messages that they need."""
-    there, found = set(row), []
-
-    def add(op, instruction, others):
-        message = instruction._replace(op=op)
-        if others(instruction.chunk, rank) and message not in there:
-            found.append(message)
-
-    for instruction in row:
-        if instruction.op == "F":
-            add("RECV_F", instruction, route.sources)
-            found.append(instruction)
-            add("SEND_F", instruction, route.receivers)
-        elif instruction.op in ("B", "I"):
-            add("RECV_B", instruction, route.receivers)
-            found.append(instruction)
-            add("SEND_B", instruction, route.sources)
-        else:
-            found.append(instruction)
-    return found
+def around(route, rank, instruction):
+    """A list of an instruction of a rank with the receive that it needs before it and the send that it needs after it."""
+    op, chunk, _ = instruction
+    if op not in ("F", "B", "I") or chunk not in route.held(rank):
+        return [instruction]
+    before, after = route.sources(chunk, rank), route.receivers(chunk, rank)
+    if op == "F":
+        received, sent = before and "RECV_F", after and "SEND_F"
+    else:
+        received, sent = after and "RECV_B", before and "SEND_B"
+    receive = [instruction._replace(op=received)] if received else []
+    return [*receive, instruction, *([instruction._replace(op=sent)] if sent else [])]
 
 
 def with_updates(schedule):

@@ -86,9 +86,9 @@ class Unsound(ValueError):
 
 
 def needs(route, rank, instruction):
-    """What must be done before an instruction. Yields (rank, Instruction), with I and W for the halves of a B.
+    """What must be done before an instruction of a chunk that the rank holds. Yields (rank, Instruction), I for a B too.
 
-    Only what stands in another place of a row or in another row: an update just follows what is before it in its row.
+    An update has no such needs. Where it may stand in its row says `check`.
     """
     op, chunk, micro_batch = instruction
     if op == "F":
@@ -126,6 +126,7 @@ def execution(schedule):
         row = schedule.rows[rank]
         while position[rank] < len(row):
             instruction = row[position[rank]]
+            _check_held(schedule, rank, position[rank])
             missing = next((need for need in needs(schedule.route, rank, instruction) if need not in done), None)
             if missing:
                 waiting.setdefault(missing, []).append(rank)
@@ -168,6 +169,12 @@ def check(schedule):
     return schedule
 
 
+def _check_held(schedule, rank, at):
+    instruction = schedule.rows[rank][at]
+    if instruction.op != "U" and instruction.chunk not in schedule.route.held(rank):
+        raise Unsound(f"rank {rank} does {instruction}, but does not hold this chunk", schedule.rows, {rank: at})
+
+
 def _check_row(schedule, rank):
     row, route = schedule.rows[rank], schedule.route
     messages = {
@@ -179,15 +186,11 @@ def _check_row(schedule, rank):
     position = {}
     for at, instruction in enumerate(row):
         op, chunk, _ = instruction
-        wrong = None
+        _check_held(schedule, rank, at)
         if instruction in position:
-            wrong = "does {} twice"
-        elif op != "U" and chunk not in route.held(rank):
-            wrong = "does {}, but does not hold this chunk"
-        elif op in messages and not messages[op](chunk, rank):
-            wrong = "does {}, but no message goes there"
-        if wrong:
-            raise Unsound(f"rank {rank} {wrong.format(instruction)}", schedule.rows, {rank: at})
+            raise Unsound(f"rank {rank} does {instruction} twice", schedule.rows, {rank: at})
+        if op in messages and not messages[op](chunk, rank):
+            raise Unsound(f"rank {rank} does {instruction}, but there is no such message", schedule.rows, {rank: at})
         position[instruction] = at
 
     begin = 0  # the first micro-batch whose gradients no update has taken

@@ -49,18 +49,17 @@ class UnitTimes(Times):
 class TableTimes(Times):
     """Times from a table, for example measured ones.
 
-    table: {(rank, op, chunk): seconds}; the chunk of an update is None. A B that is missing takes as long as I and W; others
-    that are missing take no time. flights: {(sender, receiver, op of the send, chunk): (latency, occupied)}; without one, 0.
+    table: {(rank, op, chunk) or, for one alone, (rank, op, chunk, micro-batch): seconds}; the chunk of an update is None. A B
+    that is missing takes as long as I and W; others that are missing take no time. flights: {(sender, receiver, op of the send, chunk): (latency, occupied)}; without one, 0.
     """
 
     table: dict
     flights: dict = field(default_factory=dict)
 
     def seconds(self, rank, instruction):
-        op, chunk, _ = instruction
-        found = self.table.get((rank, op, chunk))
-        if found is None and op == "B":
-            return sum(self.table.get((rank, half, chunk), 0.0) for half in "IW")
+        found = self.table.get((rank, *instruction), self.table.get((rank, instruction.op, instruction.chunk)))
+        if found is None and instruction.op == "B":
+            return sum(self.seconds(rank, instruction._replace(op=half)) for half in "IW")
         return found or 0.0
 
     def message(self, sender, receiver, instruction):

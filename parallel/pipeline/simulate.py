@@ -1,0 +1,105 @@
+"""What a schedule takes: when each instruction begins and ends, how long ranks wait, and how much they keep."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from parallel.pipeline.memory import Memory, kept
+from parallel.pipeline.schedule import Instruction, Schedule, check, execution
+from parallel.pipeline.times import Ports, UnitTimes
+
+
+class Event(NamedTuple):
+    """An Instruction, and the seconds at which it starts and stops. A rank waits before the start, not in between."""
+
+    instruction: Instruction
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A schedule in virtual time. events: for each rank its Events. kept: for each rank its Kept."""
+
+    schedule: Schedule
+    events: tuple
+    kept: tuple
+
+    @property
+    def makespan(self):
+        """Seconds from the start until the last rank has done everything."""
+        return max(row[-1].stop for row in self.events)
+
+    @property
+    def busy(self):
+        """For each rank, the seconds in which it does something. A tuple."""
+        return tuple(sum(event.stop - event.start for event in row) for row in self.events)
+
+    @property
+    def idle(self):
+        """For each rank, the seconds of the makespan in which it waits or has ended. A tuple."""
+        return tuple(self.makespan - busy for busy in self.busy)
+
+    @property
+    def use(self):
+        """The mean share of the makespan in which a rank is busy."""
+        return sum(self.busy) / (len(self.events) * self.makespan)
+
+    @property
+    def peak_open(self):
+        """For each rank, the most contexts that are open at a time. A tuple."""
+        return tuple(of.open for of in self.kept)
+
+    @property
+    def peak_memory(self):
+        """For each rank, the most bytes that it keeps at a time. A tuple."""
+        return tuple(of.bytes for of in self.kept)
+
+    @property
+    def staleness(self):
+        """{(rank, chunk, micro-batch): updates of the rank between forward and backward}."""
+        return {(rank, *key): updates for rank, of in enumerate(self.kept) for key, updates in of.staleness.items()}
+
+    def idle_between(self, first, last):
+        """For each rank, the seconds for which it waits between the ends of two of its updates, which are counted from 0.
+
+        In a schedule that `repeat` made, these are what the steps after the first cost where no barrier divides them.
+        """
+        found = []
+        for row in self.events:
+            ends = [place for place, event in enumerate(row) if event.instruction.op == "U"]
+            begin, end = ends[first], ends[last]
+            busy = sum(event.stop - event.start for event in row[begin + 1 : end + 1])
+            found.append(row[end].stop - row[begin].stop - busy)
+        return tuple(found)
+
+
+def simulate(schedule, times=None, memory=None):
+    """The Simulation of a complete schedule. times: a Times, by default UnitTimes. memory: a Memory, by default of no bytes.
+
+    Raises Unsound, with the place of each rank that is blocked, if ranks wait for each other for ever, and for all else that
+    `check` finds.
+    """
+    check(schedule)
+    times = times or UnitTimes()
+    ports, arrivals = Ports(times), {}  # arrivals: {(receiver, RECV_F or RECV_B): when the last of its messages is there}
+    events = [[] for _ in schedule.rows]
+    for rank, instruction in execution(schedule):
+        start = max(events[rank][-1].stop if events[rank] else 0, arrivals.pop((rank, instruction), 0))
+        stop = start + times.seconds(rank, instruction)
+        events[rank].append(Event(instruction, start, stop))
+        for receiver, received in _messages(schedule.route, rank, instruction):
+            arrival = ports.arrival(rank, receiver, instruction, stop)
+            arrivals[receiver, received] = max(arrival, arrivals.get((receiver, received), 0))
+    found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))
+    return Simulation(schedule, tuple(map(tuple, events)), tuple(found))
+
+
+def _messages(route, rank, instruction):
+    """For each message of a send, the rank that gets it and its receiving Instruction."""
+    op, chunk, micro_batch = instruction
+    if op == "SEND_F":
+        for receiver in route.receivers(chunk, rank):
+            yield receiver, Instruction("RECV_F", chunk + 1, micro_batch)
+    elif op == "SEND_B":
+        for receiver in route.sources(chunk, rank):
+            yield receiver, Instruction("RECV_B", chunk - 1, micro_batch)
