@@ -33,8 +33,8 @@ def interleaved(stages, micro_batches, per_rank):
     """1F1B with several chunks on each rank, dealt out in turn (Narayanan et al. 2021, section 2.2).
 
     It takes 3 (per_rank micro_batches + stages - 1) units of time, each of 1 / per_rank of a stage, if the number of stages
-    divides that of micro-batches. Micro-batches go through the chunks in groups of as many as there are stages. If the last group is not full, its other
-    micro-batches are left out of the order that it would have.
+    divides that of micro-batches. Micro-batches go through the chunks in groups of as many as there are stages. If the last
+    group is not full, its other micro-batches are left out of the order that it would have.
     """
     _check(stages, micro_batches)
     route = Route.looped(stages, per_rank)
@@ -44,7 +44,8 @@ def interleaved(stages, micro_batches, per_rank):
         chunks = route.held(rank)
         forward = [Instruction("F", c, b) for group in groups for c in chunks for b in range(group, group + stages)]
         backward = [Instruction("B", c, b) for group in groups for c in chunks[::-1] for b in range(group, group + stages)]
-        ahead = (per_rank - 1) * stages + 2 * (stages - rank - 1) + 1 if per_rank > 1 else stages - rank
+        # with one chunk, a rank need not be two forwards ahead of the next rank: this is 1F1B
+        ahead = (per_rank - 1) * stages + (1 + (per_rank > 1)) * (stages - rank - 1) + 1
         rows.append([one for one in _in_turn(forward, backward, ahead) if one.micro_batch < micro_batches])
     return Schedule(rows, route, f"interleaved:{per_rank}")
 
@@ -74,8 +75,8 @@ def zb_h1(stages, micro_batches):
 def zbv(stages, micro_batches):
     """Two chunks on each rank in the shape of a V, with weights' gradients apart (ZB-V of Qi et al. 2024).
 
-    It takes 6 micro_batches + stages - 1 units of time, each of half a stage, or 4 (micro_batches + stages) - 2 if that is more,
-    which it is for few micro-batches. With at least 2 stages - 1 of them, no rank waits between two steps if there is no
+    It takes 6 micro_batches + stages - 1 units of time, each of half a stage, or 4 (micro_batches + stages) - 2 if that is
+    more, which it is for few micro-batches. With at least 2 stages - 1 of them, no rank waits between two steps if there is no
     barrier. At most 2 stages contexts of half a stage are open on a rank, as many bytes as on the first one in 1F1B.
     The order is made for at least 2 stages - 1 micro-batches; if there are fewer, those that are too many are left out of it.
     """

@@ -22,9 +22,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Kept:
-    """The most that a rank keeps at any time. open: contexts. of_chunk, versions: {chunk: contexts, or versions of its weights}.
+    """The most that a rank keeps at any time.
 
-    bytes: of all that a Memory counts. staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}.
+    open: contexts. of_chunk: {chunk: contexts of it}. versions: {chunk: versions of its parameters}. bytes: of all that a
+    Memory counts. staleness: {(chunk, micro-batch): updates of the rank between its F and its B or I}.
     """
 
     open: int

@@ -19,7 +19,7 @@ HELP = (
     "with the parameters of the forward kept for the backward, or, async:K:nostash, the newest ones instead, and, "
     "async:K:bound=B, at most B updates between the two; FILE.csv: a schedule in PyTorch's format"
 )
-_ASYNC = re.compile(r"async:([1-9]\d{0,5})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)
+_ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def with_messages(schedule):
 def around(route, rank, instruction):
     """A list of an instruction of a rank with the receive that it needs before it and the send that it needs after it."""
     op, chunk, _ = instruction
-    if op not in ("F", "B", "I") or chunk not in route.held(rank):
+    if op not in ("F", "B", "I") or not route.holds(chunk, rank):
         return [instruction]
     before, after = route.sources(chunk, rank), route.receivers(chunk, rank)
     if op == "F":

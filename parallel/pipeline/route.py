@@ -79,9 +79,13 @@ class Route:
         """The chunks that a rank holds or has a part of, in rising order."""
         return self._held[rank]
 
+    def holds(self, chunk, rank):
+        """Whether a rank holds a chunk or a part of it."""
+        return chunk in self._held_as_set[rank]
+
     def local_before(self, chunk, rank):
         """Whether a rank holds this chunk and the one before, or parts of them."""
-        return chunk in self._held_as_set[rank] and chunk - 1 in self._held_as_set[rank]
+        return self.holds(chunk, rank) and self.holds(chunk - 1, rank)
 
     def local_after(self, chunk, rank):
         """Whether a rank holds this chunk and the next one, or parts of them."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from parallel.pipeline.drawing import grid
 from parallel.pipeline.route import Route
 
-COMPUTING = "F", "B", "I", "W"
 MESSAGES = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
 _TEXT = re.compile(r"(\d{1,7})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(\d{1,7})|U(\d{1,7})", re.ASCII)
 
@@ -171,7 +170,7 @@ def check(schedule):
 
 def _check_held(schedule, rank, at):
     instruction = schedule.rows[rank][at]
-    if instruction.op != "U" and instruction.chunk not in schedule.route.held(rank):
+    if instruction.op != "U" and not schedule.route.holds(instruction.chunk, rank):
         raise Unsound(f"rank {rank} does {instruction}, but does not hold this chunk", schedule.rows, {rank: at})
 
 
@@ -194,11 +193,9 @@ def _check_row(schedule, rank):
         position[instruction] = at
 
     begin = 0  # the first micro-batch whose gradients no update has taken
-    expected = iter(range(schedule.micro_batches))
     updates = [instruction for instruction in row if instruction.op == "U"]
     for taken in updates:
         for micro_batch in range(begin, taken.micro_batch + 1):
-            next(expected)
             for chunk in route.held(rank):
                 last = _check_chunk(schedule, rank, chunk, micro_batch, position, messages)
                 if position[last] > position[taken]:
@@ -206,9 +203,10 @@ def _check_row(schedule, rank):
         if taken.micro_batch < begin:
             raise Unsound(f"rank {rank} does {taken} too late", schedule.rows, {rank: position[taken]})
         begin = taken.micro_batch + 1
-    left = next(expected, None)
-    if left is not None or not updates:
-        raise Unsound(f"rank {rank} never updates its parameters after micro-batch {left}", schedule.rows, {rank: len(row) - 1})
+    if begin < schedule.micro_batches or not updates:
+        raise Unsound(
+            f"rank {rank} never updates its parameters after micro-batch {begin}", schedule.rows, {rank: len(row) - 1}
+        )
 
 
 def _check_chunk(schedule, rank, chunk, micro_batch, position, messages):

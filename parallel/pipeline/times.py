@@ -50,7 +50,8 @@ class TableTimes(Times):
     """Times from a table, for example measured ones.
 
     table: {(rank, op, chunk) or, for one alone, (rank, op, chunk, micro-batch): seconds}; the chunk of an update is None. A B
-    that is missing takes as long as I and W; others that are missing take no time. flights: {(sender, receiver, op of the send, chunk): (latency, occupied)}; without one, 0.
+    that is missing takes as long as I and W; others that are missing take no time. flights: {(sender, receiver, op of the
+    send, chunk): (latency, occupied)}; a message that is missing takes no time.
     """
 
     table: dict
