@@ -77,11 +77,12 @@ def options():
     length.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
     length.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs")
     add("--micro-batches", type=whole(1), metavar="M",
-        help="split each minibatch into M micro-batches, whose gradients are added up; without a pipeline they pass through the "
-        f"network one after another, in the memory of one of them (default: 1, or {MICRO_BATCHES} for each stage of a pipeline)")  # fmt: skip
-    add("--pipeline", metavar="SCHEDULE", help=f"schedule of the stages of a grid such as stage=2 (default: 1f1b): {names.HELP}")
-    add("--cuts", type=whole_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks of a "
-        "pipeline begin, as experiments.summary counts them (default: chunks of about the same work)")  # fmt: skip
+        help="split each minibatch into M micro-batches, whose gradients are added up; without a pipeline they pass through "
+        "the network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline "
+        f"{MICRO_BATCHES})")  # fmt: skip
+    add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
+    add("--cuts", type=whole_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
+        "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
     add_reduction(parser)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
     add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
@@ -171,7 +172,8 @@ def main():
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
-        net = parallelize_unallocated(serial, grid, plan, **reduction_of(args), shares=shares, owners=owners, **train_setup.pipeline_of(args))
+        chosen = reduction_of(args) | train_setup.pipeline_of(args)
+        net = parallelize_unallocated(serial, grid, plan, shares=shares, owners=owners, **chosen)
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)
         if model:

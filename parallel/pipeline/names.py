@@ -6,11 +6,12 @@ from functools import partial
 
 from parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
 from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.ready_list import asynchronous
+from parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
 from parallel.pipeline.route import Route
 from parallel.pipeline.schedule import Schedule
 
 _SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
+_ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}
 NAMES = *_SIMPLE, "interleaved:V", "async:K", "FILE.csv"
 HELP = (
     "sequential: one micro-batch after the other; gpipe: all forwards, then all backwards; 1f1b: one forward, one backward in "
@@ -46,6 +47,17 @@ class Named:
         if self.name == "zbv":
             return Route.v_shaped(stages)
         return Route.looped(stages, self.per_rank)
+
+    def schedule_on(self, route, micro_batches, times=None):
+        """The Schedule on a Route whose ranks hold parts of chunks. ValueError if this one is for whole chunks only.
+
+        times: a Times, by which the order is chosen.
+        """
+        if self.in_flight:
+            return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
+        if self.name not in _ANYWHERE:
+            raise ValueError(f"pipeline {self.name} is for whole layers: a partition takes {', '.join(_ANYWHERE)} or async:K")
+        return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
         """The Schedule, as its generator makes it. ValueError if a file is for other numbers of ranks or micro-batches.

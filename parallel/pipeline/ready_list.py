@@ -2,7 +2,8 @@
 
 Backward comes before forward, and older micro-batches come before newer ones (Eserol 2019, section 4.2). Every micro-batch has
 its own update on every rank, directly after the rank's last backward of it, and forwards and backwards of other micro-batches
-go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward.
+go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward. The
+backwards of a micro-batch begin on a rank after its update for the one before, so that gradients of one are there at a time.
 """
 
 from heapq import heappop, heappush
@@ -39,7 +40,8 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             first = chunk == route.held(rank)[0]
             return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + first
         if op == "B":
-            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
+            last = chunk == route.held(rank)[-1]  # the first backward of a micro-batch waits for the update before it
+            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank) + last
         return len(route.held(rank))
 
     def meet(rank, instruction):
@@ -71,12 +73,14 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             send(now, rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
         else:
             begin(rank, micro_batch + limit)
+            meet(rank, Instruction("B", route.held(rank)[-1], micro_batch + 1))
 
     def begin(rank, micro_batch):
         if micro_batches is None or micro_batch < micro_batches:
             meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
 
     for rank in range(route.ranks):
+        meet(rank, Instruction("B", route.held(rank)[-1], 0))
         for micro_batch in range(limit):
             begin(rank, micro_batch)
     now, touched = 0, set(range(route.ranks))

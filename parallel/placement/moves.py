@@ -213,14 +213,12 @@ class Exchange(Move):
 
         Returns a transfer, whose attribute `received` is the flat buffer for what arrives.
         """
-        dim, me = step.source.dim, step.group.rank
         outgoing, incoming = self.counts(step, step.sent_parts), self.counts(step, step.received_parts)
         send, received = (space(name, (sum(c),), x.dtype) for name, c in (("send", outgoing), ("receive", incoming)))
-        mine, start = step.outgoing.part(me), 0
-        for part, count in zip(step.sent_parts, outgoing, strict=True):
+        start = 0
+        for rank, count in enumerate(outgoing):
             if count:
-                block = x[place_of(dim, positions(part, mine))]
-                send[start : start + count].reshape(block.shape)[...] = block
+                self.pack(step, x, rank, send[start : start + count])
                 start += count
         transfer = step.group.start_exchange(send, outgoing, received, incoming, layer)
         transfer.received = received
@@ -238,14 +236,23 @@ class Exchange(Move):
     def finish(self, step, transfer, out):
         """Wait for the exchange, and copy what arrived into `out`, or add it where the ranks hold partial sums."""
         transfer.wait()
-        dim, mine, start = step.source.dim, step.incoming.part(step.group.rank), 0
-        for part, count in zip(step.received_parts, self.counts(step, step.received_parts), strict=True):
-            if not count:
-                continue
-            block = transfer.received[start : start + count].reshape(resized(step.there, dim, size(part)))
-            where = place_of(dim, positions(part, mine))
-            out[where] = out[where] + block if step.adds else block
-            start += count
+        start = 0
+        for rank, count in enumerate(self.counts(step, step.received_parts)):
+            if count:
+                self.unpack(step, transfer.received[start : start + count], rank, out)
+                start += count
+
+    def pack(self, step, x, rank, message):
+        """Copy what another rank needs of x into a message: a flat array."""
+        block = x[place_of(step.source.dim, positions(step.sent_parts[rank], step.outgoing.part(step.group.rank)))]
+        message.reshape(block.shape)[...] = block
+
+    def unpack(self, step, message, rank, out):
+        """Copy the message of another rank into `out`, or add it where the ranks hold partial sums."""
+        dim, part = step.source.dim, step.received_parts[rank]
+        block = message.reshape(resized(step.there, dim, size(part)))
+        where = place_of(dim, positions(part, step.incoming.part(step.group.rank)))
+        out[where] = out[where] + block if step.adds else block
 
     @staticmethod
     def counts(step, parts):

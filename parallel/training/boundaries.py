@@ -6,11 +6,13 @@ backward it brings the gradient of the chunk's input back. What a rank has itsel
 | class              | where the chunks are                                        | what is sent                          |
 |--------------------|-------------------------------------------------------------|---------------------------------------|
 | `StageBoundary`    | each on one rank of the axis `stage`                        | the whole array, from rank to rank    |
+| `ExchangeBoundary` | parts of both on all ranks of the axis `model`              | the channels that other ranks need    |
 
 All methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch.
 """
 
 from nn.device import xp
+from parallel.placement.partition import size
 
 
 class StageBoundary:
@@ -53,3 +55,57 @@ class StageBoundary:
         """Write `out`. own: what this rank had before the way, or None. received: what `receives` returned, with messages."""
         if own is not None:
             xp.copyto(out, own)
+
+
+class ExchangeBoundary:
+    """Between two chunks of a network that a hypergraph partition divides: one of its exchanges.
+
+    exchange: a Redistribute whose placements shard the channels, which is not run as a layer then.
+    """
+
+    def __init__(self, exchange):
+        self.exchange, self.rank = exchange, exchange.group.rank
+        self.before = {way: source.partition for way, (source, _) in exchange.ways.items()}
+
+    def step(self, way, samples):
+        """The Step of the exchange on a way."""
+        rows = size(self.exchange.rows(samples))
+        here = (rows, *self.exchange.shape[:-1], self.before[way].size(self.rank))
+        return self.exchange.step(way, here, samples)
+
+    def shape(self, way, samples):
+        return self.step(way, samples).there
+
+    def is_sender(self, way):
+        return any(self._sizes(way, "sent_parts"))
+
+    def is_receiver(self, way):
+        return any(self._sizes(way, "received_parts"))
+
+    @property
+    def senders(self):
+        """The other ranks from which this one receives something in forward."""
+        return tuple(rank for rank, number in enumerate(self._sizes("forward", "received_parts")) if number)
+
+    def _sizes(self, way, parts):
+        found = getattr(self.step(way, 1), parts)
+        return [0 if rank == self.rank else size(part) for rank, part in enumerate(found)]
+
+    def sends(self, way, array, samples, take):
+        step, messages = self.step(way, samples), {}
+        array = xp.ascontiguousarray(array)
+        for rank, count in enumerate(step.move.counts(step, step.sent_parts)):
+            if count:
+                messages[rank] = take(count)
+                step.move.pack(step, array, rank, messages[rank])
+        return messages
+
+    def receives(self, way, samples, out, take):
+        step = self.step(way, samples)
+        return {rank: take(count) for rank, count in enumerate(step.move.counts(step, step.received_parts)) if count}
+
+    def join(self, way, own, received, out, samples):
+        step = self.step(way, samples)
+        step.move.keep(step, own, out)
+        for rank, message in sorted(received.items()):
+            step.move.unpack(step, message, rank, out)

@@ -2,8 +2,11 @@
 
 from parallel.grid.process_grid import STAGE
 from parallel.pipeline import names
+from parallel.pipeline.passes import complete
 from parallel.placement.place_network import place
+from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.sync.reduction import BlockingReduction
+from parallel.training.division import by_exchanges, by_stages
 from parallel.training.network import ParallelSequential
 from parallel.training.pipelined import PipelinedSequential
 from parallel.training.stage_cuts import balanced_cuts
@@ -29,27 +32,44 @@ def distribute(
         parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
         parallel.micro_batches = micro_batches or 1
     else:
-        parallel = pipelined(net, grid, plan, reduction, shares, owners, pipeline, micro_batches, cuts)
+        named = names.parse(pipeline or "1f1b")
+        divided = partitioned if plan == HYPERGRAPH and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN] else staged
+        placed, division = divided(net, grid, plan, shares, owners, named, cuts)
+        micro_batches = checked_micro_batches(named, division.route.ranks, micro_batches)
+        parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)
     parallel.step = net.step
     if net.allocated:
         parallel.load_state_dict(net.state_dict())
     return parallel
 
 
-def pipelined(net, grid, plan, reduction, shares, owners, pipeline, micro_batches, cuts):
-    """The PipelinedSequential for the arguments of `distribute`."""
-    named, stages = names.parse(pipeline or "1f1b"), grid.sizes[STAGE]
+def staged(net, grid, plan, shares, owners, named, cuts):
+    """(the Placed network, its Division) of a pipeline on the axis `stage`; the arguments are those of `distribute`."""
+    stages = grid.sizes[STAGE]
     route = named.route(stages)
-    if named.in_flight and (micro_batches or 1) > 1:
-        raise ValueError(f"pipeline {pipeline} updates after each minibatch: leave it in one piece, without micro-batches")
-    default = 1 if named.in_flight or stages == 1 else MICRO_BATCHES * stages
-    if named.file:
-        default = named.file.micro_batches
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
     if len(cuts) != route.chunks - 1:
         raise ValueError(
             f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
         )
-    places = [place for (place,) in route.places]
-    placed = place(net, grid, plan, shares, owners, cuts, places)
-    return PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, named, micro_batches or default)
+    placed = place(net, grid, plan, shares, owners, cuts, [place for (place,) in route.places])
+    return placed, by_stages(placed, grid, route)
+
+
+def partitioned(net, grid, plan, shares, owners, named, cuts):
+    """(the Placed network, its Division) of a pipeline of a hypergraph partition. Collective."""
+    if cuts is not None:
+        raise ValueError("cuts are for the axis stage: the chunks of a partition lie between its exchanges")
+    placed = place(net, grid, plan, shares, owners)
+    return placed, by_exchanges(placed, grid)
+
+
+def checked_micro_batches(named, ranks, micro_batches):
+    """The number of micro-batches of a step. ranks: of the pipeline. ValueError if the schedule cannot have so many."""
+    if named.in_flight:
+        if (micro_batches or 1) > 1:
+            raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it whole, without micro-batches")
+        return 1
+    if named.file and not complete(named.file).synchronous:
+        raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
+    return micro_batches or (named.file.micro_batches if named.file else MICRO_BATCHES * ranks if ranks > 1 else 1)

@@ -14,8 +14,7 @@ from collections import Counter
 
 from nn.minibatch_checks import check_optimizer
 from nn.observer import observed
-from parallel.grid.process_grid import STAGE
-from parallel.pipeline.passes import complete, row_with_messages
+from parallel.pipeline.passes import around
 from parallel.pipeline.ready_list import stream
 from parallel.training.executor import Host, MicroBatch
 from parallel.training.steps import Diverged, first_not_finite
@@ -31,7 +30,7 @@ class PipelineTrainer(Host):
     def __init__(self, net, loss, optimizer, lag):
         check_optimizer(net, optimizer)
         self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
-        self.executor, self.stage = net.executor, net.grid.coordinates[STAGE]
+        self.executor = net.executor
         self.submitted = 0  # steps that began since the last `flush`
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._returned, self._first = 0, net.step
@@ -125,7 +124,7 @@ class SynchronousTrainer(PipelineTrainer):
     def row(self, micro_batches):
         """(this rank's instructions, those that compute the last gradients of a chunk, the first of those that end the row)."""
         if micro_batches not in self._rows:
-            row = complete(self.net.named.schedule(self.net.route.ranks, micro_batches)).rows[self.stage]
+            row = self.net.row(micro_batches)
             last = {one.chunk: one for one in row if one.op in ("B", "W")}
             ending = None
             for one in reversed([one for one in row if one.op in ("B", "W")]):
@@ -174,8 +173,8 @@ class AsynchronousTrainer(PipelineTrainer):
     def _begin(self):
         """Begin a stream of instructions."""
         named, route = self.net.named, self.net.route
-        found = stream(route, named.in_flight, named.bound)
-        self._own = (instruction for rank, instruction in found if rank == self.stage)
+        found = stream(route, named.in_flight, named.bound, self.net.division.times)
+        self._own = (instruction for rank, instruction in found if rank == self.net.place)
         self._next, self._unsummed = next(self._own), 0
 
     def submit(self, micro_batches, batch_size):
@@ -203,7 +202,7 @@ class AsynchronousTrainer(PipelineTrainer):
         self._begin()
 
     def run(self, instructions):
-        super().run(row_with_messages(instructions, self.net.route, self.stage))
+        super().run([one for instruction in instructions for one in around(self.net.route, self.net.place, instruction)])
 
     def _sum_losses(self, end):
         """Begin the sums of the losses of steps before `end` that are known on this rank, in the order of the steps."""

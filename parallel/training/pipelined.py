@@ -1,11 +1,10 @@
-"""One rank's part of a network whose layers are divided among the ranks of the axis `stage`: a pipeline."""
+"""One rank's part of a network through which several micro-batches pass at a time: a pipeline."""
 
 from functools import cached_property
 
 from nn.chunk import Chunk
 from nn.device import xp
-from parallel.grid.process_grid import STAGE
-from parallel.training.boundaries import StageBoundary
+from parallel.pipeline.passes import complete
 from parallel.training.executor import Executor, MicroBatch
 from parallel.training.network import ParallelSequential
 from parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
@@ -14,41 +13,48 @@ from parallel.training.weight_versions import WeightVersions
 
 
 class PipelinedSequential(ParallelSequential):
-    """A ParallelSequential whose layers are cut into chunks, each on one rank of the axis `stage`.
+    """A ParallelSequential whose layers are cut into chunks, through which micro-batches pass in the order of a schedule.
 
-    named: the schedule, a result of `parallel.pipeline.names.parse`. micro_batches: into how many parts `learn` cuts a
-    minibatch. The other arguments are those of ParallelSequential.
+    division: a Division of the placed network. named: the schedule, a result of `parallel.pipeline.names.parse`.
+    micro_batches: into how many parts `learn` cuts a minibatch. The other arguments are those of ParallelSequential.
+    ValueError if the schedule is not for such a division, or not for so many micro-batches, Unsound if it is not sound.
 
-    A rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. chunks: {number: Chunk} of
-    this rank. route: the Route. Inputs come to the rank of the first chunk, and outputs are on that of the last one; elsewhere
-    `input_block` and `output_rows` are empty. It is trained by a trainer (see there) or by `learn`, not by passes that the
-    caller makes.
+    With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come to
+    the rank of the first chunk, and outputs are on that of the last one; elsewhere `input_block` and `output_rows` are empty.
+    It is trained by a trainer (see there) or by `learn`, not by passes that the caller makes.
+    chunks: {number: Chunk} of this rank. place: of this rank among the ranks of the pipeline.
     """
 
-    def __init__(self, placed, grid, seed, dtype, make_reduction, named, micro_batches):
-        self.named, self.pipeline, self.micro_batches = named, named.name, micro_batches
-        self.route = named.route(grid.sizes[STAGE])
+    def __init__(self, placed, grid, seed, dtype, make_reduction, division, named, micro_batches):
+        self.division, self.named, self.pipeline, self.micro_batches = division, named, named.name, micro_batches
         super().__init__(placed, grid, seed, dtype, make_reduction)
-        stage = grid.coordinates[STAGE]
-        held = self.route.held(stage)
-        self.chunks = {number: Chunk(placed.chunks[number], number == 0) for number in held}
-        self.last, self._trainer = len(placed.chunks) - 1, None
-        self.boundaries = {
-            number: StageBoundary(placed.between[number], grid.coordinates, *self.route.places[number - 1],
-                                  *self.route.places[number], stage)
-            for number in range(1, self.last + 1)
-        }  # fmt: skip
+        self.route, self.place = division.route, grid.coordinates[division.axis]
+        self.chunks = {number: Chunk(layers, number == 0) for number, layers in division.chunks.items()}
+        self.last, self._trainer, self._rows = self.route.chunks - 1, None, {}
+        self.row(micro_batches)
+
+    def row(self, micro_batches):
+        """This rank's instructions of a step with so many micro-batches."""
+        if micro_batches not in self._rows:
+            self._rows[micro_batches] = complete(self.schedule(micro_batches)).rows[self.place]
+        return self._rows[micro_batches]
+
+    def schedule(self, micro_batches):
+        """The Schedule for so many micro-batches, of which `complete` adds the messages and updates."""
+        if self.division.times:
+            return self.named.schedule_on(self.route, micro_batches, self.division.times)
+        return self.named.schedule(self.route.ranks, micro_batches)
 
     @cached_property
     def executor(self):
         """The Executor of this rank's instructions."""
         pool = BufferPool(self.dtype)
-        transport = MpiTransport(self.grid.group(STAGE), self.last + 1, pool)
+        transport = MpiTransport(self.grid.group(self.division.axis), self.route.chunks, pool)
         self.observe(transport)
         versions = None
         if self.named.in_flight and self.named.stash:
             versions = WeightVersions(self.params, [p for _, p in self.parameters])
-        return Executor(self.chunks, self.boundaries, self.last, transport, pool, versions)
+        return Executor(self.chunks, self.division.boundaries, self.last, transport, pool, versions)
 
     def slice_of(self, chunk):
         """The slice of the flat buffers with the parameters of one of this rank's chunks."""

@@ -6,7 +6,7 @@ micro-batch. Sends do not block, and a rank may announce the messages that it wi
 
 from collections import defaultdict
 
-from nn.device import empty
+from nn.device import empty, xp
 from nn.observer import Observer
 from parallel.grid.staging import Staging
 from parallel.grid.transfer import Transfer
@@ -48,11 +48,14 @@ class MpiTransport(Observer):
         self.expected, self._tested = {}, 0.0  # {message: Transfers}
 
     def send(self, way, chunk, micro_batch, messages, given=()):
-        """Begin to send {rank: array}. given: those of the arrays that belong to the pool, and return to it afterwards."""
+        """Begin to send {rank: array}. given: arrays of the pool, which return to it when they have left."""
         tag = self._tag(way, chunk, micro_batch)
         for rank, array in messages.items():
             transfer = Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), 1)
-            self.sending.append((transfer, array if any(array is other for other in given) else None))
+            self.sending.append((transfer, next((other for other in given if xp.may_share_memory(array, other)), None)))
+        for array in given:
+            if not any(array is other for _, other in self.sending):
+                self.pool.give_back(array)
 
     def expect(self, way, chunk, micro_batch, buffers):
         """Announce that messages will come, and write each to its array. buffers: {rank: array}."""
