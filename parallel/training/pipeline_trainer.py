@@ -30,7 +30,7 @@ class PipelineTrainer(Host):
     def __init__(self, net, loss, optimizer, lag):
         check_optimizer(net, optimizer)
         self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
-        self.executor = net.executor
+        self.executor, self.world = net.executor, net.grid.world  # made now, because that is collective
         self.submitted = 0  # steps that began since the last `flush`
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._returned, self._first = 0, net.step
@@ -86,7 +86,7 @@ class PipelineTrainer(Host):
 
     def add_losses(self, number, value):
         """Begin to sum the loss of a step over all ranks. value: this rank's part."""
-        self._sums[number] = self.net.grid.world.start_sum(value if self.net.is_counted else 0.0, "loss")
+        self._sums[number] = self.world.start_sum(value if self.net.is_counted else 0.0, "loss")
 
     def _known(self, end):
         """The losses, not returned yet, of the steps before the one with number `end`."""
