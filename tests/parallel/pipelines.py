@@ -1,0 +1,123 @@
+"""Networks, schedules and training runs that the tests of pipelines share."""
+
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from nn import (
+    LOSSES,
+    SGD,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
+from parallel import parallelize
+from parallel.pipeline.csv_text import to_csv
+from parallel.pipeline.passes import complete
+from parallel.pipeline.route import Route
+from parallel.pipeline.schedule import Instruction, Schedule
+from tests.parallel.equality import block, micro_batches_of
+
+SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"
+momentum = partial(SGD, lr=0.05, momentum=0.9)
+
+
+def mlp():
+    return [Linear(7, 11), ReLU(), Linear(11, 13), Tanh(), Linear(13, 5), ReLU(), Linear(5, 3)]
+
+
+def dense():
+    """With statistics of each micro-batch, random masks and branches."""
+    branch = [Linear(11, 11), Tanh()]
+    return [
+        Linear(7, 11),
+        BatchNorm(11),
+        ReLU(),
+        Dropout(0.3),
+        Residual(branch),
+        Linear(11, 5),
+        BatchNorm(5),
+        ReLU(),
+        Linear(5, 3),
+    ]
+
+
+def images():
+    branch = [Conv2d(4, 4, 3, padding=1), BatchNorm(4), ReLU()]
+    return [Conv2d(2, 4, 3, padding=1), BatchNorm(4), ReLU(), MaxPool2d(2), Residual(branch),
+            Concat([Conv2d(4, 2, 3, padding=1)], [MaxPool2d(3, 1, 1)]), Dropout(0.2), Flatten(), Linear(6 * 12, 5), ReLU(),
+            Linear(5, 3)]  # fmt: skip
+
+
+def single():
+    """Fewer layers than stages."""
+    return [Linear(7, 3)]
+
+
+SHAPES = {mlp: (7,), dense: (7,), images: (8, 6, 2), single: (7,)}
+
+
+def serial_net(layers, dtype=np.float64):
+    return Sequential(layers(), seed=5, dtype=dtype, input_shape=SHAPES[layers])
+
+
+def minibatches(layers, sizes, dtype=np.float64):
+    """(x, y) of each minibatch, a list."""
+    rng = np.random.default_rng(1)
+    return [(rng.standard_normal((n, *SHAPES[layers])).astype(dtype), rng.integers(0, 3, n)) for n in sizes]
+
+
+def train(net, batches, micro_batches=1, optimizer=momentum, loss="cross-entropy"):
+    """(losses, state) after a step on each minibatch, with a pipeline that is not drained in between."""
+    trainer, losses = net.trainer(LOSSES[loss](), optimizer(net)), []
+    for x, y in batches:
+        losses += trainer.step(parts_of(net, x, y, micro_batches), len(x))
+    return losses + trainer.flush(), net.state_dict(everywhere=True)
+
+
+def parts_of(net, x, y, micro_batches=1):
+    """This rank's (x, y, samples) of each micro-batch."""
+    return [(*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(len(x), micro_batches)]
+
+
+def piped(layers, grid, batches, micro_batches=1, optimizer=momentum, plan="fewest-bytes", dtype=np.float64, **options):
+    """`train` with a new network on a grid."""
+    return train(parallelize(serial_net(layers, dtype), grid, plan, **options), batches, micro_batches, optimizer)
+
+
+def own_schedule(stages, micro_batches):
+    """Unlike all known ones: the first chunk is on the last rank, and gradients come in the wrong order, all of parameters last."""
+    route = Route.of_stages(reversed(range(stages)))
+    rows = [
+        [Instruction("F", chunk, b) for b in range(micro_batches)]
+        + [Instruction("I", chunk, b) for b in reversed(range(micro_batches))]
+        + [Instruction("W", chunk, b) for b in range(micro_batches)]
+        for chunk in reversed(range(stages))
+    ]
+    return Schedule(rows, route)
+
+
+@contextmanager
+def csv_file(text):
+    """The name of a file with this text, on this rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "schedule.csv"
+        path.write_text(text)
+        yield str(path)
+
+
+def own_csv(stages, micro_batches):
+    """A file with `own_schedule`; every second one says also when messages are sent and received."""
+    schedule = own_schedule(stages, micro_batches)
+    return csv_file(to_csv(schedule if micro_batches % 2 else complete(schedule)))
