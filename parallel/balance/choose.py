@@ -15,7 +15,7 @@ import numpy as np
 from parallel.balance.exact import fastest_shares
 from parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
 from parallel.balance.problems import ORDER, RankCosts
-from parallel.grid.process_grid import places
+from parallel.grid.process_grid import STAGE, places
 from parallel.performance.machine import Machine
 from parallel.placement.partition import Partition
 from parallel.placement.place_network import checked
@@ -183,11 +183,14 @@ def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
 def balance(costs, gather, agree):
     """The Balance of a grid.
 
+    ValueError for a pipeline, whose ranks do not all compute all layers.
     costs: a list with the RankCosts of the ranks of this process. gather: a function from an array with a row for each of them
     to the rows of all ranks, in rank order. agree: a function from a decision of this process to that of the first one; both
     are called equally often on all ranks.
     """
     sizes, all_places = costs[0].grid.sizes, places(costs[0].grid.sizes)
+    if sizes[STAGE] > 1:
+        raise ValueError("shares are not chosen for a pipeline: leave --shares out, or use a grid without the axis stage")
     all_coordinates = {axis: np.array([place[axis] for place in all_places]) for axis in ORDER if sizes[axis] > 1}
     same_work, speeds, chosen, shares, owners = gather(np.array([[one.same_work] for one in costs])), {}, [], {}, {}
     for axis, coordinates in all_coordinates.items():

@@ -77,6 +77,8 @@ class Named:
 
 def parse(text):
     """The Named that a text means. Raises ValueError in one line for others, and OSError if there is no such file."""
+    if not isinstance(text, str):
+        raise ValueError(f"a pipeline schedule is a text such as 1f1b, not {text!r}")
     if text in _SIMPLE:
         return Named(text, per_rank=1 + (text == "zbv"))
     if text.endswith(".csv"):

@@ -6,6 +6,7 @@ from numbers import Real
 
 import numpy as np
 
+from parallel.grid.process_grid import STAGE
 from parallel.placement.hypergraph import checked_pieces
 from parallel.placement.layout import Layout
 from parallel.placement.marques import MARQUES
@@ -13,7 +14,7 @@ from parallel.placement.owners import Owners
 from parallel.placement.partition import Partition, Split
 from parallel.placement.placer import Placer
 from parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
-from parallel.placement.stages import at_stage, check_cuts, cut, put_on_stages
+from parallel.placement.stages import at_stage, cut, put_on_stages
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -45,8 +46,8 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     """Place a network on one rank of a grid; returns a Placed, whose layers have no memory allocated yet.
 
     net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`. cuts: the
-    positions in `net.layers` at which new chunks begin. places: the rank along the axis `stage` of each chunk.
-    Raises ValueError if the network cannot be placed, or the plan, shares, owners or cuts do not fit it or the grid.
+    positions in `net.layers` at which new chunks begin, see `check_cuts`. places: the rank along the axis `stage` of each chunk.
+    Raises ValueError if the network cannot be placed, or the plan, shares, or owners do not fit it or the grid.
     """
     layers, shape = checked(net)
     words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
@@ -65,7 +66,6 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
         raise ValueError(f"owners: an Owners is for the plan {HYPERGRAPH}, not for '{plan}'")
     owners = checked_owners(owners, layers, grid)
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
-    check_cuts(cuts, net.layers)
     chunks, between = [], [placer.layout]
     parts = cut(net.layers, cuts)
     for number, part in enumerate(parts, 1):
@@ -99,6 +99,8 @@ def splits(sizes, shares=None):
         raise ValueError(
             f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
         )
+    if STAGE in (shares or {}):
+        raise ValueError(f"shares: the axis {STAGE} divides layers, not their arrays: choose where to cut the network instead")
     for axis, weights in (shares or {}).items():
         if axis not in sizes:
             raise ValueError(f"shares: unknown axis {axis}; there are {', '.join(sizes)}")

@@ -12,6 +12,7 @@ other axes.
 """
 
 from dataclasses import replace
+from numbers import Integral
 
 from nn.sequence import leaves
 from parallel.grid.process_grid import STAGE
@@ -21,9 +22,10 @@ from parallel.placement.placements import Shard
 
 def check_cuts(cuts, layers):
     """Raise ValueError unless a network can be cut there. cuts: the positions of the layers with which new chunks begin."""
-    if list(cuts) != sorted(cuts) or cuts and not 0 <= cuts[0] <= cuts[-1] <= len(layers):
+    whole = isinstance(cuts, tuple | list) and all(isinstance(one, Integral) for one in cuts)
+    if not whole or list(cuts) != sorted(cuts) or cuts and not 0 <= cuts[0] <= cuts[-1] <= len(layers):
         raise ValueError(
-            f"cuts {','.join(map(str, cuts))}: they must not decrease, and be from 0 to {len(layers)}, the positions of the "
+            f"cuts {cuts!r}: they must be whole numbers that do not decrease, from 0 to {len(layers)}: the positions of the "
             f"layers with which new chunks begin"
         )
 

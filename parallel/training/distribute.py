@@ -1,10 +1,12 @@
 """From a serial network to this rank's part of it on a grid, with everything given."""
 
+from nn.arguments import whole_number
 from parallel.grid.process_grid import STAGE
 from parallel.pipeline import names
 from parallel.pipeline.passes import complete
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
+from parallel.placement.stages import check_cuts
 from parallel.sync.reduction import BlockingReduction
 from parallel.training.division import by_exchanges, by_stages
 from parallel.training.network import ParallelSequential
@@ -26,6 +28,8 @@ def distribute(
     ParallelSequential.
     Raises ValueError if the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
     """
+    if micro_batches is not None:
+        whole_number(micro_batches, "micro_batches")
     if pipeline is None and grid.sizes[STAGE] == 1:
         if cuts is not None:
             raise ValueError("cuts are for a pipeline: use a grid with the axis stage, such as stage=2")
@@ -48,6 +52,7 @@ def staged(net, grid, plan, shares, owners, named, cuts):
     stages = grid.sizes[STAGE]
     route = named.route(stages)
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
+    check_cuts(cuts, net.layers)
     if len(cuts) != route.chunks - 1:
         raise ValueError(
             f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"

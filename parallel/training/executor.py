@@ -14,6 +14,7 @@ import numpy as np
 
 from nn.context import Context
 from nn.device import to_device, xp
+from nn.minibatch_checks import as_input
 from nn.observer import observed
 from parallel.pipeline.schedule import Instruction
 
@@ -68,6 +69,9 @@ class Host:
         """Begin a context for a micro-batch."""
         raise NotImplementedError
 
+    def resume(self, context):
+        """Called before a backward pass in a context."""
+
     def begins(self, instruction):
         """Called before the gradients of the parameters of a chunk are computed."""
 
@@ -96,6 +100,7 @@ class Executor:
         self.pool, self.versions, self.host = pool, versions, None
         self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
         self._passages, self._free, self._sharing = {}, defaultdict(list), Context()
+        self._evaluated = []  # what chunks took in the last evaluation; empty chunks send just that
         self._open, self._states = dict.fromkeys(chunks, 0), set()
 
     def run(self, instructions):
@@ -135,7 +140,8 @@ class Executor:
         self._send("backward", instruction.chunk, instruction)
 
     def _send(self, way, boundary, instruction):
-        made, taken = self._passages[instruction.chunk, instruction.micro_batch].made.pop(way), []
+        key, taken = (instruction.chunk, instruction.micro_batch), []
+        made = self._passages[key].made.pop(way)
 
         def take(size):
             taken.append(self.pool.take(size))
@@ -146,6 +152,7 @@ class Executor:
         if way == "backward":
             taken.append(made.reshape(-1))
         self.transport.send(way, boundary, instruction.micro_batch, messages, taken)
+        self._forget(key)
 
     def _out(self, way, chunk, number):
         """The array for what a chunk takes on a way."""
@@ -197,13 +204,18 @@ class Executor:
         self._open[chunk] += 1
         self._states.add(tuple(self._open.values()))
         self.host.prepare(context, micro_batch)
-        x = to_device(micro_batch.x) if chunk == 0 else self._joined("forward", chunk, number)
-        y = self.chunks[chunk].forward(x, context)
+        y = self.chunks[chunk].forward(self._input(chunk, number), context)
         if chunk == self.last:
             labels, host = to_device(micro_batch.y), self.host
             self.losses[number] = observed(host.observer, host.loss, "forward", y, labels, context, context=context)
         else:
             self._made("forward", chunk, number, y)
+
+    def _input(self, chunk, number):
+        """What a chunk takes in forward. In the first one the samples are converted to the type of the network."""
+        if chunk == 0:
+            return as_input(to_device(self.micro_batches[number].x), self.pool.dtype)
+        return self._joined("forward", chunk, number)
 
     def backward(self, instruction):
         """Both halves of the backward pass."""
@@ -217,11 +229,13 @@ class Executor:
 
     def weight_gradient(self, instruction):
         with self._gradients(instruction) as passage:
+            self.host.resume(passage.context)
             self.chunks[instruction.chunk].parameter_gradients(passage.context)
 
     def _input_gradient(self, instruction, passage, compute):
         """Call `compute`, one of two passes of the chunk, with the gradient of its output; keep the gradient of its input."""
         chunk, number, host = instruction.chunk, instruction.micro_batch, self.host
+        host.resume(passage.context)
         self.staleness[number] = max(self.updates - passage.version, self.staleness.get(number, 0))
         if chunk == self.last:
             dy = observed(host.observer, host.loss, "backward", passage.context, context=passage.context)
@@ -245,8 +259,7 @@ class Executor:
         self._free[instruction.chunk].append(passage.context)
         passage.context = None
         self._open[instruction.chunk] -= 1
-        if not passage.made:
-            del self._passages[key]
+        self._forget(key)
 
     def _weights(self, passage):
         """A `with` block in which the layers use the weights that the forward pass used, if these are kept."""
@@ -262,6 +275,12 @@ class Executor:
     def _passage(self, chunk, number):
         return self._passages.setdefault((chunk, number), Passage())
 
+    def _forget(self, key):
+        """End a passage of which nothing is open and nothing has to be sent any more."""
+        passage = self._passages[key]
+        if passage.context is None and not passage.made:
+            del self._passages[key]
+
     def _give_back(self, passage, way):
         """Return the memory of what the chunk took on a way."""
         if way in passage.takes:
@@ -275,6 +294,8 @@ class Executor:
         context: a Context for evaluation, which has begun. What is returned means something only on the rank of the last chunk.
         """
         self.transport.complete_sends()  # of the last evaluation, whose arrays are used again now
+        while self._evaluated:
+            self.pool.give_back(self._evaluated.pop().reshape(-1))
         number, y = EVALUATED, None
         self.micro_batches[number] = micro_batch
         for chunk in sorted(self.chunks):
@@ -282,14 +303,15 @@ class Executor:
             if chunk and self.boundaries[chunk].is_receiver("forward"):
                 self._announce(Instruction("RECV_F", chunk, number))
                 self.transport.arrived("forward", chunk, number)
-            x = to_device(micro_batch.x) if chunk == 0 else self._joined("forward", chunk, number)
-            y = self.chunks[chunk].forward(x, context)
+            y = self.chunks[chunk].forward(self._input(chunk, number), context)
+            self._evaluated.extend(passage.takes.values())
+            passage.takes.clear()
             if chunk != self.last:
                 self._made("forward", chunk, number, y)
-                if passage.made:
-                    self.send_forward(Instruction("SEND_F", chunk, number))
-            self._give_back(passage, "forward")
-            del self._passages[chunk, number]
+            if passage.made:
+                self.send_forward(Instruction("SEND_F", chunk, number))
+            else:
+                self._forget((chunk, number))
         return y
 
     # ----- memory

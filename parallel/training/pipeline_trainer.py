@@ -33,7 +33,7 @@ class PipelineTrainer(Host):
         self.executor, self.world = net.executor, net.grid.world  # made now, because that is collective
         self.submitted = 0  # steps that began since the last `flush`
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
-        self._returned, self._first = 0, net.step
+        self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
     @property
     def observer(self):
@@ -45,9 +45,9 @@ class PipelineTrainer(Host):
         micro_batches, batch_size: as in `accumulated_step`. Losses come in the order of the steps, some steps later. Raises
         Diverged, on all ranks, if one is NaN or infinite. Collective.
         """
-        if not self.submitted:
-            self._first = self.net.step
         self.executor.host = self
+        if not self.submitted:
+            self.begin()
         self.submit(micro_batches, batch_size)
         self.submitted += 1
         return self._known(self.submitted - self.lag)
@@ -57,9 +57,12 @@ class PipelineTrainer(Host):
         self.executor.host = self
         self.drain()
         losses = self._known(self.submitted)
-        self.executor.micro_batches.clear()
-        self.submitted = self._returned = 0
+        self._end()
         return losses
+
+    def begin(self):
+        """Called before the first step since the last `flush`."""
+        self._first = self.net.step
 
     def submit(self, micro_batches, batch_size):
         """Do this rank's part of a step, as far as the schedule says."""
@@ -79,6 +82,9 @@ class PipelineTrainer(Host):
         context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
         net._attach_observer(context)
 
+    def resume(self, context):
+        self.net._attach_observer(context)
+
     def update(self, micro_batch):
         self.net.synchronise()
         observed(self.net.observer, self.optimizer, "step")
@@ -95,9 +101,21 @@ class PipelineTrainer(Host):
             losses.append(self._sums.pop(self._returned)())
             step, self._returned = self._first + self._returned, self._returned + 1
             if not math.isfinite(losses[-1]):
+                message = self._explained(step, losses[-1])
+                self.drain()
+                self._end()
                 self.net.reduction.drain()
-                raise Diverged(self._explained(step, losses[-1]))
+                raise Diverged(message)
         return losses
+
+    def _end(self):
+        """Complete all communication, so that no message is left behind, and forget the steps. Collective."""
+        self.executor.transport.complete_sends()
+        for finish in self._sums.values():
+            finish()
+        self._sums.clear()
+        self.executor.micro_batches.clear()
+        self.submitted = self._returned = 0
 
     def _explained(self, step, loss):
         """The message for a loss that is not finite. Collective."""
@@ -124,7 +142,7 @@ class SynchronousTrainer(PipelineTrainer):
     def row(self, micro_batches):
         """(this rank's instructions, those that compute the last gradients of a chunk, the first of those that end the row)."""
         if micro_batches not in self._rows:
-            row = self.net.row(micro_batches)
+            row = self.net.schedule(micro_batches).rows[self.net.place]
             last = {one.chunk: one for one in row if one.op in ("B", "W")}
             ending = None
             for one in reversed([one for one in row if one.op in ("B", "W")]):
@@ -167,11 +185,10 @@ class AsynchronousTrainer(PipelineTrainer):
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=net.named.in_flight)
-        self.staleness = Counter()
-        self._begin()
+        self.staleness, self._unsummed = Counter(), 0
 
-    def _begin(self):
-        """Begin a stream of instructions."""
+    def begin(self):
+        super().begin()
         named, route = self.net.named, self.net.route
         found = stream(route, named.in_flight, named.bound, self.net.division.times)
         self._own = (instruction for rank, instruction in found if rank == self.net.place)
@@ -199,7 +216,6 @@ class AsynchronousTrainer(PipelineTrainer):
             self._next = next(self._own)
         self.run(instructions)
         self._sum_losses(self.submitted)
-        self._begin()
 
     def run(self, instructions):
         super().run([one for instruction in instructions for one in around(self.net.route, self.net.place, instruction)])

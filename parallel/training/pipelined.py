@@ -5,6 +5,7 @@ from functools import cached_property
 from nn.chunk import Chunk
 from nn.device import xp
 from parallel.pipeline.passes import complete
+from parallel.pipeline.schedule import Unsound
 from parallel.training.executor import Executor, MicroBatch
 from parallel.training.network import ParallelSequential
 from parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
@@ -30,20 +31,8 @@ class PipelinedSequential(ParallelSequential):
         super().__init__(placed, grid, seed, dtype, make_reduction)
         self.route, self.place = division.route, grid.coordinates[division.axis]
         self.chunks = {number: Chunk(layers, number == 0) for number, layers in division.chunks.items()}
-        self.last, self._trainer, self._rows = self.route.chunks - 1, None, {}
-        self.row(micro_batches)
-
-    def row(self, micro_batches):
-        """This rank's instructions of a step with so many micro-batches."""
-        if micro_batches not in self._rows:
-            self._rows[micro_batches] = complete(self.schedule(micro_batches)).rows[self.place]
-        return self._rows[micro_batches]
-
-    def schedule(self, micro_batches):
-        """The Schedule for so many micro-batches, of which `complete` adds the messages and updates."""
-        if self.division.times:
-            return self.named.schedule_on(self.route, micro_batches, self.division.times)
-        return self.named.schedule(self.route.ranks, micro_batches)
+        self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
+        self.schedule(micro_batches)  # now, so that one that is wrong is found before anything runs
 
     @cached_property
     def executor(self):
@@ -61,17 +50,36 @@ class PipelinedSequential(ParallelSequential):
         before = sum(self.chunks[number].size for number in self.chunks if number < chunk)
         return slice(before, before + self.chunks[chunk].size)
 
+    def schedule(self, micro_batches):
+        """The complete Schedule of a minibatch in so many micro-batches. ValueError if ranks can not follow it."""
+        if micro_batches not in self._schedules:
+            if self.division.times:
+                found = self.named.schedule_on(self.route, micro_batches, self.division.times)
+            else:
+                found = self.named.schedule(self.route.ranks, micro_batches)
+            try:
+                found = complete(found)
+            except Unsound as unsound:
+                raise ValueError(f"pipeline {self.named.name}: {unsound}") from None
+            self._schedules[micro_batches] = found
+        return self._schedules[micro_batches]
+
     def trainer(self, loss, optimizer, context=None):
-        """The trainer for the schedule of this network; see `parallel/training/pipeline_trainer.py`."""
+        """The trainer for the schedule of this network; see `parallel/training/pipeline_trainer.py`.
+
+        ValueError for another loss or optimizer while steps are under way.
+        """
         if self._trainer is None or (self._trainer.loss, self._trainer.optimizer) != (loss, optimizer):
+            self._check_flushed()
             self._trainer = (AsynchronousTrainer if self.named.in_flight else SynchronousTrainer)(self, loss, optimizer)
         return self._trainer
 
     def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
         """The outputs for this rank's block of x in an evaluation, as in ParallelSequential. Collective.
 
-        ValueError for a context that is for training: that is done by a trainer.
+        ValueError for a context that is for training: that is done by a trainer; and while training steps are under way.
         """
+        self._check_flushed()
         if context is not None and context.training:
             raise ValueError("a pipeline is trained by net.learn(..) or by net.trainer(loss, optimizer), not by single passes")
         self.allocate()
@@ -84,6 +92,23 @@ class PipelinedSequential(ParallelSequential):
         if self.last in self.chunks:
             return outputs
         return xp.empty(self.output.of(batch_size).local_shape(self.grid.coordinates), self.dtype)
+
+    def global_value(self, parameter, everywhere=False):
+        """As in ParallelSequential. ValueError while training steps are under way."""
+        self._check_flushed()
+        return super().global_value(parameter, everywhere)
+
+    def load_state_dict(self, state, strict=True):
+        """As in ParallelSequential. ValueError while training steps are under way."""
+        self._check_flushed()
+        super().load_state_dict(state, strict)
+
+    def adopt(self, placed):
+        raise ValueError("the shares of a pipeline can not change while it is trained: leave rebalancing out")
+
+    def _check_flushed(self):
+        if self._trainer is not None and self._trainer.submitted:
+            raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
 
     @property
     def executed_layers(self):

@@ -4,6 +4,7 @@ from math import inf
 
 from nn.sequence import leaves
 from nn.summary import rows
+from parallel.placement.place_network import checked
 
 PASSES = 80.0  # floating-point operations that take as long as reading or writing one element of a large array
 PRODUCTS = 3  # products of matrices in a training step, each as large as that of forward
@@ -14,14 +15,14 @@ def balanced_cuts(net, chunks):
 
     The longest chunk is as short as possible, by the floating-point operations and the memory traffic of the layers; nothing is
     measured. Some chunks are empty if there are fewer layers than chunks. net: a serial Sequential with an input shape, or one
-    that begins with a Linear layer.
+    that begins with a Linear layer; ValueError for others.
     """
     return cuts_of(layer_work(net), chunks)
 
 
 def layer_work(net):
     """The work of each layer of `net.layers` for one sample in a training step, in floating-point operations."""
-    shape = net.input_shape or (next(leaf for leaf in net.leaves() if leaf.kind).inputs,)
+    _, shape = checked(net)
     found = {row.name: PRODUCTS * row.flops + 2 * PASSES * row.elements for row in rows(net, shape)}
     return [sum(found.get(leaf.name, 0.0) for leaf in leaves([layer])) for layer in net.layers]
 

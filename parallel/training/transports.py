@@ -4,9 +4,9 @@ A message is known by its way ("forward" or "backward"), the number of the chunk
 micro-batch. Sends do not block, and a rank may announce the messages that it will receive before they are sent.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 
-from nn.device import empty, xp
+from nn.device import empty
 from nn.observer import Observer
 from parallel.grid.staging import Staging
 from parallel.grid.transfer import Transfer
@@ -44,18 +44,18 @@ class MpiTransport(Observer):
     def __init__(self, group, chunks, pool):
         self.group, self.chunks, self.pool = group, chunks, pool
         self.numbers = LEAST_TAGS // (2 * chunks)  # micro-batches whose messages have different tags
-        self.sending = []  # (Transfer, array to give back or None)
+        self.sending = deque()  # (the Transfers of a send, the arrays to give back after them)
         self.expected, self._tested = {}, 0.0  # {message: Transfers}
 
     def send(self, way, chunk, micro_batch, messages, given=()):
-        """Begin to send {rank: array}. given: arrays of the pool, which return to it when they have left."""
+        """Begin to send {rank: array}. given: arrays of the pool, in which the messages are; they return to it afterwards."""
+        self._collect()
         tag = self._tag(way, chunk, micro_batch)
-        for rank, array in messages.items():
-            transfer = Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), 1)
-            self.sending.append((transfer, next((other for other in given if xp.may_share_memory(array, other)), None)))
-        for array in given:
-            if not any(array is other for _, other in self.sending):
-                self.pool.give_back(array)
+        transfers = [
+            Transfer(self.group, f"chunk {chunk}", "send", array.nbytes, self._sending(array, rank, tag), 1)
+            for rank, array in messages.items()
+        ]
+        self.sending.append((transfers, given))
 
     def expect(self, way, chunk, micro_batch, buffers):
         """Announce that messages will come, and write each to its array. buffers: {rank: array}."""
@@ -73,8 +73,9 @@ class MpiTransport(Observer):
 
     def complete_sends(self):
         """Return when everything that was sent has left, and its arrays may change."""
-        for transfer, _ in self.sending:
-            transfer.wait()
+        for transfers, _ in self.sending:
+            for transfer in transfers:
+                transfer.wait()
         self._collect()
 
     @property
@@ -85,20 +86,18 @@ class MpiTransport(Observer):
     def _progress(self):
         now = self.group.tally.clock.now()
         if now - self._tested > TEST_INTERVAL:
-            for transfer, _ in self.sending:
-                transfer.test()
-            for transfers in self.expected.values():
+            for transfers in (*(found for found, _ in self.sending), *self.expected.values()):
                 for transfer in transfers:
                     transfer.test()
             self._collect()
             self._tested = self.group.tally.clock.now()
 
     def _collect(self):
-        """Forget the sends that are complete, and give their arrays back."""
-        for transfer, array in self.sending:
-            if transfer.done and array is not None:
+        """Forget the oldest sends, as far as they are complete, and give their arrays back."""
+        while self.sending and all([transfer.test() for transfer in self.sending[0][0]]):
+            _, given = self.sending.popleft()
+            for array in given:
                 self.pool.give_back(array)
-        self.sending = [(transfer, array) for transfer, array in self.sending if not transfer.done]
 
     def _sending(self, array, rank, tag):
         stage = Staging()

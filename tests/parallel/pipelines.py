@@ -39,18 +39,8 @@ def mlp():
 
 def dense():
     """With statistics of each micro-batch, random masks and branches."""
-    branch = [Linear(11, 11), Tanh()]
-    return [
-        Linear(7, 11),
-        BatchNorm(11),
-        ReLU(),
-        Dropout(0.3),
-        Residual(branch),
-        Linear(11, 5),
-        BatchNorm(5),
-        ReLU(),
-        Linear(5, 3),
-    ]
+    start = [Linear(7, 11), BatchNorm(11), ReLU(), Dropout(0.3), Residual([Linear(11, 11), Tanh()])]
+    return [*start, Linear(11, 5), BatchNorm(5), ReLU(), Linear(5, 3)]
 
 
 def images():
@@ -97,7 +87,7 @@ def piped(layers, grid, batches, micro_batches=1, optimizer=momentum, plan="fewe
 
 
 def own_schedule(stages, micro_batches):
-    """Unlike all known ones: the first chunk is on the last rank, and gradients come in the wrong order, all of parameters last."""
+    """Unlike all known ones: the first chunk is on the last rank, gradients come in the wrong order, those of parameters last."""
     route = Route.of_stages(reversed(range(stages)))
     rows = [
         [Instruction("F", chunk, b) for b in range(micro_batches)]
