@@ -268,7 +268,7 @@ class Executor:
     def update(self, instruction):
         """Update this rank's parameters."""
         if self.versions:
-            self.versions.before_update({passage.version for passage in self._passages.values() if passage.context})
+            self.versions.before_update({passage.version for passage in self._passages.values() if passage.context is not None})
         self.host.update(instruction.micro_batch)
         self.updates += 1
 

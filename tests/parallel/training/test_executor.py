@@ -1,0 +1,221 @@
+"""The executor alone: all ranks of a pipeline in one process, with messages through a mailbox."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nn import LOSSES, SGD, Context
+from nn.chunk import Chunk
+from nn.sequence import output_shape
+from parallel.grid.process_grid import AXES
+from parallel.pipeline import names
+from parallel.pipeline.passes import complete
+from parallel.pipeline.schedule import Schedule, Unsound, execution
+from parallel.placement.layout import Layout
+from parallel.placement.stages import cut
+from parallel.training import transports
+from parallel.training.boundaries import StageBoundary
+from parallel.training.executor import Executor, Host, MicroBatch
+from parallel.training.stage_cuts import balanced_cuts
+from parallel.training.transports import BufferPool, Mailbox
+from tests.parallel.equality import assert_same, micro_batches_of, serial
+from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
+
+RATE = 0.05
+
+
+class OneProcess(Host):
+    """All ranks of a pipeline. A rank updates the parameters of its chunks, which all lie in one serial network."""
+
+    def __init__(self, layers, route):
+        self.net, self.loss, self.route = serial_net(layers), LOSSES["cross-entropy"](), route
+        parts, shapes = cut(self.net.layers, balanced_cuts(self.net, route.chunks)), [self.net.input_shape]
+        self.net.allocate()
+        for part in parts:
+            shapes.append(output_shape(part, shapes[-1]))
+        self.chunks = [Chunk(part, number == 0) for number, part in enumerate(parts)]
+        stops = np.cumsum([chunk.size for chunk in self.chunks]).tolist()
+        self.slices = [slice(stop - chunk.size, stop) for stop, chunk in zip(stops, self.chunks, strict=True)]
+        self.sums, self.updated = np.zeros_like(self.net.grads), []
+        mailbox, nowhere = Mailbox(), dict.fromkeys(AXES, 0)
+        self.executors = []
+        for rank in range(route.ranks):
+            boundaries = {
+                number: StageBoundary(Layout((None, *shapes[number]), dict.fromkeys(AXES, 1), {}), nowhere,
+                                      *route.places[number - 1], *route.places[number], rank)
+                for number in range(1, route.chunks)
+            }  # fmt: skip
+            pool = BufferPool(self.net.dtype)
+            mine = {number: self.chunks[number] for number in route.held(rank)}
+            self.executors.append(
+                Executor(mine, boundaries, route.chunks - 1, mailbox.transport(rank, pool), pool, versions=None)
+            )
+            self.executors[-1].host = HostOf(self, rank)
+
+    def step(self, rows, x, y, micro_batches):
+        """Follow the rows until no rank can go on. Returns {rank: the Instruction at which it waits}."""
+        for executor in self.executors:
+            for number, part in enumerate(micro_batches_of(len(x), micro_batches)):
+                samples = part.stop - part.start
+                executor.micro_batches[number] = MicroBatch(x[part], y[part], samples, part.start, len(x), self.net.step)
+        running = {rank: self.executors[rank].run(row) for rank, row in enumerate(rows)}
+        waiting, before = {}, None
+        while running and waiting != before:
+            before = dict(waiting)
+            for rank, run in list(running.items()):
+                waiting[rank] = next(run, None)
+                if waiting[rank] is None:
+                    del running[rank], waiting[rank]
+        self.net.step += 1
+        return waiting
+
+    @property
+    def losses(self):
+        return sum(sum(executor.losses.values()) for executor in self.executors)
+
+
+class HostOf(Host):
+    """The host of one rank."""
+
+    def __init__(self, whole, rank):
+        self.whole, self.rank, self.loss = whole, rank, whole.loss
+
+    def prepare(self, context, micro_batch):
+        context.training = True
+        net = self.whole.net
+        context.begin(net.seed, micro_batch.step, micro_batch.samples, micro_batch.first, micro_batch.minibatch_size)
+
+    def computed(self, instruction):
+        where = self.whole.slices[instruction.chunk]
+        self.whole.sums[where] += self.whole.net.grads[where]
+
+    def update(self, micro_batch):
+        for chunk in self.whole.route.held(self.rank):
+            where = self.whole.slices[chunk]
+            self.whole.net.params[where] -= RATE * self.whole.sums[where]
+            self.whole.sums[where] = 0
+        self.whole.updated.append((self.rank, micro_batch))
+
+
+def schedules(stages, micro_batches):
+    """Complete ones: all that are synchronous, and one of our own."""
+    found = [names.parse(name).schedule(stages, micro_batches) for name in SYNCHRONOUS]
+    return [complete(schedule) for schedule in (*found, own_schedule(stages, micro_batches))]
+
+
+def open_at_most(row):
+    """{chunk: how many micro-batches are open in it at a time} of a row."""
+    now, most = Counter(), Counter()
+    for op, chunk, _ in row:
+        now[chunk] += (op == "F") - (op in ("B", "W"))
+        most[chunk] = max(most[chunk], now[chunk])
+    return {chunk: n for chunk, n in most.items() if chunk is not None}
+
+
+@pytest.mark.parametrize("stages", (1, 2, 3, 4))
+def test_every_schedule_in_one_process_equals_serial(stages):
+    for micro_batches in (1, 2, stages, 2 * stages + 1):
+        for layers in (dense, images, single):
+            batches = minibatches(layers, (2 * micro_batches + 1, micro_batches))
+            expected = serial(serial_net(layers), partial(SGD, lr=RATE), "cross-entropy", batches, micro_batches)
+            for schedule in schedules(stages, micro_batches):
+                pipeline, losses = OneProcess(layers, schedule.route), []
+                for x, y in batches:
+                    assert pipeline.step(schedule.rows, x, y, micro_batches) == {}
+                    losses.append(pipeline.losses)
+                assert_same((losses, pipeline.net.state_dict()), expected, 1e-10, (layers, schedule.name, micro_batches))
+                assert sorted(pipeline.updated) == sorted(2 * [(rank, micro_batches - 1) for rank in range(stages)])
+                for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
+                    assert executor.open_at_most == open_at_most(row), schedule.name
+                    assert not executor._passages and not executor.transport.expected
+                assert not pipeline.executors[0].transport.mailbox.messages
+
+
+def test_a_broken_schedule_stops_where_the_check_says():
+    """A receive before the send that it needs, on both ranks."""
+    whole = complete(names.parse("1f1b").schedule(2, 3))
+    first, second = map(list, whole.rows)
+    at = [str(one) for one in first].index("0RECV_B0")
+    first.insert([str(one) for one in first].index("0SEND_F0"), first.pop(at))
+    broken = Schedule([first, second], whole.route)
+    with pytest.raises(Unsound) as unsound:
+        list(execution(broken))
+    pipeline, ((x, y),) = OneProcess(dense, whole.route), minibatches(dense, (7,))
+    stopped = pipeline.step(broken.rows, x, y, 3)
+    assert {rank: str(one) for rank, one in stopped.items()} == {0: "0RECV_B0", 1: "1RECV_F0"}
+    assert unsound.value.marks == {rank: broken.rows[rank].index(one) for rank, one in stopped.items()}
+
+
+@pytest.mark.parametrize("stages", (2, 3, 4))
+def test_executor_and_check_agree_on_schedules_with_misplaced_messages(stages):
+    """Receives come earlier and sends later than they need, at random: ranks come to an end, or stop where the check says."""
+    rng, ends = np.random.default_rng(stages), Counter()
+    micro_batches = stages + 1
+    ((x, y),) = minibatches(dense, (2 * micro_batches + 1,))
+    ((loss,), state) = serial(serial_net(dense), partial(SGD, lr=RATE), "cross-entropy", [(x, y)], micro_batches)
+    for _ in range(8):
+        for whole in schedules(stages, micro_batches):
+            schedule = Schedule([moved(row, rng) for row in whole.rows], whole.route, whole.name)
+            marks = {}
+            try:
+                list(execution(schedule))
+            except Unsound as unsound:
+                marks = unsound.marks
+            pipeline = OneProcess(dense, schedule.route)
+            stopped = pipeline.step(schedule.rows, x, y, micro_batches)
+            assert marks == {rank: schedule.rows[rank].index(one) for rank, one in stopped.items()}, schedule.name
+            ends[bool(marks)] += 1
+            if not marks:
+                assert_same(([pipeline.losses], pipeline.net.state_dict()), ([loss], state), 1e-10, schedule.name)
+    assert ends[True] > 8 and ends[False] > 8, ends
+
+
+def moved(row, rng):
+    """A row in which a message may have another place nearby."""
+    row, at = list(row), int(rng.integers(len(row) - 1))
+    if row[at].op.startswith("RECV"):
+        row.insert(int(rng.integers(max(0, at - 4), at + 1)), row.pop(at))
+    elif row[at].op.startswith("SEND"):
+        row.insert(int(rng.integers(at, min(at + 4, len(row) - 1))), row.pop(at))
+    return row
+
+
+def test_memory_is_used_again(monkeypatch):
+    """After the first steps no step takes new arrays, neither for messages nor for contexts."""
+    taken = []
+    monkeypatch.setattr(transports, "empty", lambda size, dtype: taken.append(size) or np.empty(size, dtype))
+    ((x, y),) = minibatches(images, (9,))
+    for schedule in schedules(3, 4):
+        pipeline, counts = OneProcess(images, schedule.route), []
+        for _ in range(4):
+            assert not pipeline.step(schedule.rows, x, y, 4)
+            counts.append(
+                (len(taken), sum(map(len, (executor._free[c] for executor in pipeline.executors for c in executor.chunks))))
+            )
+        assert counts[1:] == counts[:1] * 3, schedule.name
+        for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
+            assert {chunk: len(contexts) for chunk, contexts in executor._free.items()} == open_at_most(row)
+            assert executor.peak_bytes <= sum(open_at_most(row)[c] * size for c, size in executor.context_bytes.items())
+
+
+def test_samples_are_converted_also_where_the_first_chunk_is_empty():
+    """Whole numbers, as data sets have them, give what the same numbers in the type of the network give."""
+    schedule = complete(names.parse("gpipe").schedule(3, 2))
+    whole = np.random.default_rng(0).integers(0, 255, (5, 7)).astype(np.uint8)
+    states = []
+    for x in (whole, whole.astype(np.float64), whole.astype(np.float32)):
+        pipeline = OneProcess(single, schedule.route)
+        assert pipeline.chunks[0].size == 0
+        assert not pipeline.step(schedule.rows, x, np.arange(5) % 3, 2)
+        states.append(pipeline.net.params.copy())
+    assert all(np.array_equal(state, states[0]) for state in states)
+
+
+def test_contexts_share_only_gradients():
+    shared = Context()
+    one, other = Context(sharing=shared), Context(sharing=shared)
+    dy = np.empty(3)
+    assert np.shares_memory(one.gradient_space((3,), dy), other.gradient_space((3,), dy))
+    assert not np.shares_memory(one["layer"].workspace("y", (3,), dy.dtype), other["layer"].workspace("y", (3,), dy.dtype))
