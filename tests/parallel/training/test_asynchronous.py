@@ -1,4 +1,4 @@
-"""Asynchronous pipelines: each gradient is that of the weights which the schedule says, found here without any parallel code."""
+"""Asynchronous pipelines: each gradient is that of the weights which the schedule says, found without parallel code."""
 
 from itertools import islice
 
