@@ -28,11 +28,10 @@ has more than a whole core. A rank that waits yields its core: on 2 cores, four 
 import heapq
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import combinations, count
 
 from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GridDescription, GroupDescription
+from parallel.grid.grid_description import GridDescription
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
 from parallel.placement.place_network import checked
@@ -111,7 +110,6 @@ class _Play:
         self.machine, self.itemsize, self.size = costs[0].machine, costs[0].itemsize, costs[0].grid.size
         self.on_node = costs[0].grid.group(CHOSEN).on_node
         self.now, self.events, self.order = 0.0, [], count()
-        self.latency_and_pace = lru_cache(maxsize=None)(self._latency_and_pace)
         self.ranks = [_Rank(self, place, cost) for place, cost in enumerate(costs)]
         self.meetings, self.messages = {}, defaultdict(list)  # by step and key; by key, all ranks together
         for rank in self.ranks:
@@ -159,12 +157,6 @@ class _Play:
         if (step, key) not in self.meetings:
             self.meetings[step, key] = _Exchange(self, self.messages[key]) if work.step else _Collective(self)
         return self.meetings[step, key]
-
-    def _latency_and_pace(self, near, nbytes):
-        """(seconds that a message is under way besides, seconds that it occupies each link). near: within one node."""
-        pair = GroupDescription(2, 0, 2 if near else 1)
-        latency, whole = (self.machine.collective_seconds("exchange", pair, self.size, sent) for sent in (0, nbytes))
-        return latency, max(0.0, whole - latency)
 
 
 class _Rank:
@@ -318,7 +310,7 @@ class _Exchange:
         """Send a message through the link of its sender; from there it goes on by itself."""
         play, sender = self.play, self.play.ranks[message.sender]
         near = message.sender // play.on_node == message.receiver // play.on_node
-        latency, pace = play.latency_and_pace(near, message.nbytes)
+        latency, pace = play.machine.message_seconds(near, message.nbytes, play.size)
         sender.sending = max(play.now, sender.sending) + pace
         play.at(sender.sending, self._receive, message, latency, pace)
 

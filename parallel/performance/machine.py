@@ -36,6 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from parallel.grid.collectives import COLLECTIVES
+from parallel.grid.grid_description import GroupDescription
 
 SHIPPED = Path(__file__).parent / "machines"
 ACCESSES = 3  # to memory for each byte that goes from rank to rank within a node: read, write, read again
@@ -116,6 +117,15 @@ class Machine:
         if group.on_node > 1:
             beta = max(beta, through_memory)
         return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
+
+    def message_seconds(self, near, nbytes, ranks):
+        """(seconds that a message is under way besides, seconds that it occupies the links) in a job of so many ranks.
+
+        They are those of an exchange between two ranks. near: whether both are on one node.
+        """
+        pair = GroupDescription(2, 0, 2 if near else 1)
+        latency, whole = (self.collective_seconds("exchange", pair, ranks, sent) for sent in (0, nbytes))
+        return latency, max(0.0, whole - latency)
 
     def _measured(self, curves, ranks, sent):
         if ranks in curves:

@@ -1,9 +1,10 @@
 """Where to cut a network into the chunks of a pipeline so that they take about the same time."""
 
-from math import inf
+from itertools import accumulate
 
 from nn.sequence import leaves
 from nn.summary import rows
+from parallel.pipeline.cuts import shortest
 from parallel.placement.place_network import checked
 
 PASSES = 80.0  # floating-point operations that take as long as reading or writing one element of a large array
@@ -28,24 +29,6 @@ def layer_work(net):
 
 
 def cuts_of(work, chunks):
-    """Where to cut a list of works into consecutive parts such that the largest sum of a part is as small as possible.
-
-    Of several such choices, the one in which the parts behind are the smallest, too.
-    """
-    sums = [0.0]
-    for one in work:
-        sums.append(sums[-1] + one)
-    best = [(total, None) for total in sums]  # for the first i works: (the largest sum of a part, where the last part begins)
-    tables = [best]
-    for _ in range(chunks - 1):
-        before = best
-        best = []
-        for end, total in enumerate(sums):
-            options = ((max(before[start][0], total - sums[start]), start) for start in range(end + 1))
-            best.append(min(options, default=(inf, 0)))
-        tables.append(best)
-    cuts, end = [], len(work)
-    for table in reversed(tables[1:]):
-        end = table[end][1]
-        cuts.append(end)
-    return tuple(reversed(cuts))
+    """Where to cut a list of works into consecutive parts such that the largest sum of a part is as small as possible."""
+    sums = [0.0, *accumulate(work)]
+    return shortest(len(work), chunks, lambda chunk, start, end: sums[end] - sums[start])

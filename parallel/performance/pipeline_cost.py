@@ -1,0 +1,192 @@
+"""The predicted time of a training step of a pipeline: its schedule, played through in virtual time.
+
+| what                     | how long it takes                                                                              |
+|--------------------------|------------------------------------------------------------------------------------------------|
+| F, I, W, and B = I + W   | the passes of the chunk for a micro-batch, with the collectives within its stage                |
+| adding up gradients      | a pass over the parameters, in W or B of every micro-batch                                      |
+| U                        | the sums of gradients in full, as if they began after the last backward, and the update         |
+| a message between stages | an exchange between two ranks of the machine file; a rank's messages leave one after another    |
+
+All are those of the rank with the most work of each stage. Steps are not divided by a barrier, as in training. Where ranks
+share cores, computing takes less time the more the ranks wait, because a rank that waits yields its core.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from parallel.grid.process_grid import STAGE
+from parallel.performance.chunk_cost import chunk_costs, fixed_copies, message_seconds
+from parallel.performance.planned_cuts import planned_cuts
+from parallel.pipeline import names
+from parallel.pipeline.memory import Memory
+from parallel.pipeline.passes import complete, repeat
+from parallel.pipeline.schedule import Schedule
+from parallel.pipeline.simulate import Simulation, simulate
+from parallel.pipeline.times import TableTimes
+
+STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """A rank along the axis `stage` in a step.
+
+    busy: seconds in which it computes or communicates within its stage. idle: in which it waits for other stages. memory: bytes
+    that it needs at most. open: how many micro-batches are at most open in its chunks.
+    """
+
+    busy: float
+    idle: float
+    memory: float
+    open: int
+
+
+@dataclass(frozen=True)
+class PipelineTime:
+    """A predicted training step of a pipeline.
+
+    seconds: that it takes; of an asynchronous pipeline, per minibatch. ranks: the StageTime of each rank along the axis stage.
+    pipeline: the name of the schedule. micro_batches: of a minibatch. cuts: where chunks begin. chunks: their ChunkCosts.
+    schedule: the Schedule of one step, complete; of an asynchronous pipeline, that of several minibatches. times: its Times.
+    played: the Simulation of several steps without a barrier.
+    """
+
+    seconds: float
+    ranks: tuple
+    pipeline: str
+    micro_batches: int
+    cuts: tuple
+    chunks: tuple
+    schedule: Schedule
+    times: TableTimes
+    played: Simulation
+
+    @property
+    def memory(self):
+        """Bytes that the rank with the most of them needs."""
+        return max(rank.memory for rank in self.ranks)
+
+    @property
+    def use(self):
+        """The mean share of the time in which a rank is busy."""
+        return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
+
+    @property
+    def busiest(self):
+        """The number of the rank that is busy for the longest time."""
+        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].busy)
+
+    def held(self, rank):
+        """The ChunkCosts of a rank."""
+        return [self.chunks[chunk] for chunk in self.schedule.route.held(rank)]
+
+    @property
+    def parts(self):
+        """Seconds of the step of the busiest rank by what takes them, named as in `Cost.parts`, and "waiting" for stages."""
+        rank = self.ranks[self.busiest]
+        held = self.held(self.busiest)
+        sums, moving = sum(chunk.sums for chunk in held), self.micro_batches * sum(chunk.moving for chunk in held)
+        update = sum(chunk.seconds["U"] for chunk in held) - sums
+        compute = rank.busy - update - sums - moving
+        return {"compute": compute, "update": update, "gradients": sums, "activations": moving, "waiting": rank.idle}
+
+    @property
+    def collectives(self):
+        """How many collectives, and messages of other stages, the busiest rank takes part in or waits for in a step."""
+        held, row = self.held(self.busiest), self.schedule.rows[self.busiest]
+        received = sum(one.op.startswith("RECV") for one in row) / (self.schedule.micro_batches / self.micro_batches)
+        return round(received) + sum(chunk.collectives[0] * self.micro_batches + chunk.collectives[1] for chunk in held)
+
+
+def pipeline_step_time(
+    net, sizes, plan, batch_size, machine, pipeline="1f1b", micro_batches=None, cuts=None, memory=inf, shares=None
+):  # fmt: skip
+    """The PipelineTime of a network on a grid with the axis `stage`.
+
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
+    see `parallelize`. batch_size: of the global minibatch. machine: a Machine. pipeline: the name of a schedule
+    (`parallel/pipeline/names.py`) or a result of `names.parse`. micro_batches: into how many parts a minibatch is cut; by
+    default as many as there are stages, and 1 for an asynchronous schedule. cuts: the positions in `net.layers` at which new
+    chunks begin; by default those of `planned_cuts`, which looks at `memory`, the bytes that a rank may use.
+    ValueError if they do not fit each other.
+    """
+    named, stages = names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes[STAGE]
+    route = named.route(stages)
+    micro_batches = micro_batches or default_micro_batches(named, stages)
+    if named.in_flight and micro_batches > 1:
+        raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it in one piece, without micro-batches")
+    if cuts is None:
+        cuts = planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory, shares)
+    if len(cuts) != route.chunks - 1:
+        raise ValueError(
+            f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
+        )
+    chunks = chunk_costs(net, sizes, plan, -(-batch_size // micro_batches), machine, cuts, shares)
+    schedule, window = _played(named, stages, micro_batches)
+    times = times_of(chunks, route, sizes, machine, micro_batches)
+    itemsize = net.dtype.itemsize
+    memory = memory_of(chunks, route, itemsize, named)
+    played = simulate(repeat(schedule, 1 if named.in_flight else STEPS), times, memory)
+    crowd = machine.core.get("crowd", 1)
+    if crowd > 1:
+        faster = max(1 / crowd, played.use)
+        times = replace(times, table={key: value * faster for key, value in times.table.items()})
+        played = simulate(played.schedule, times, memory)
+    seconds, ranks = period(played, *window), []
+    updates = sum(one.op == "U" for one in played.schedule.rows[0])
+    for rank in range(stages):
+        held = [chunks[chunk] for chunk in route.held(rank)]
+        beside = fixed_copies(micro_batches) * sum(chunk.parameters for chunk in held)
+        beside += max(chunk.elements for chunk in held)  # gradients of the outputs of layers, of one micro-batch at a time
+        kept = played.peak_memory[rank] + beside * itemsize
+        busy = played.busy[rank] / updates
+        ranks.append(StageTime(busy, max(0.0, seconds - busy), kept, played.peak_open[rank]))
+    return PipelineTime(seconds, tuple(ranks), named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played)
+
+
+def default_micro_batches(named, stages):
+    """How many micro-batches `pipeline_step_time` takes. named: a result of `names.parse`."""
+    if named.file:
+        return named.file.micro_batches
+    return 1 if named.in_flight else stages
+
+
+def times_of(chunks, route, sizes, machine, micro_batches):
+    """The TableTimes of chunks with these ChunkCosts on the stages of a Route."""
+    table, flights = {}, {}
+    for rank in range(route.ranks):
+        held = route.held(rank)
+        for chunk in held:
+            cost = chunks[chunk]
+            for op in "FIW":
+                table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
+        table[rank, "U", None] = sum(chunks[chunk].seconds["U"] for chunk in held) + machine.core.get("step", 0.0)
+    for chunk in range(1, route.chunks):
+        (before,), (here,) = route.places[chunk - 1], route.places[chunk]
+        if before != here:
+            for sender, receiver, op, of in ((before, here, "SEND_F", chunk - 1), (here, before, "SEND_B", chunk)):
+                latency, occupied = message_seconds(sizes, machine, sender, receiver, chunks[chunk].taken)
+                flights[sender, receiver, op, of] = latency + machine.core.get("wait", 0.0), occupied
+    return TableTimes(table, flights)
+
+
+def memory_of(chunks, route, itemsize, named):
+    """The Memory of chunks with these ChunkCosts: parameters, and activations; between I and W also their gradients."""
+    places = [(rank, chunk) for rank in range(route.ranks) for chunk in route.held(rank)]
+    activations = {place: chunks[place[1]].elements * itemsize for place in places}
+    weights = {place: chunks[place[1]].parameters * itemsize for place in places}
+    return Memory(activations, activations, weights, stash=bool(named.in_flight) and named.stash)
+
+
+def _played(named, stages, micro_batches):
+    """(the complete Schedule, (first, last): between these updates of a rank, counted from 0, the time counts)."""
+    if not named.in_flight:
+        return complete(named.schedule(stages, micro_batches)), (STEPS - 2, STEPS - 1)
+    settled = stages + min(named.in_flight, 4 * stages)  # minibatches until the pipeline is full, or drains again
+    return complete(named.schedule(stages, 4 * settled)), (settled, 3 * settled)
+
+
+def period(played, first, last):
+    """Seconds of a step: from when all ranks have done their update `first` until they have done `last`, counted from 0."""
+    ends = [[event.stop for event in row if event.instruction.op == "U"] for row in played.events]
+    return (max(of[last] for of in ends) - max(of[first] for of in ends)) / (last - first)
