@@ -37,6 +37,7 @@ from parallel.observe.step_timer import StepTimer
 from parallel.observe.trace import STEPS
 from parallel.partitioning.choose import is_partition
 from parallel.performance import machine
+from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.simulation import VirtualTime
 from parallel.pipeline import names
 from parallel.placement import plans
@@ -165,14 +166,16 @@ def main():
         moving = args.shares == "auto" or args.rebalance
         if moving and args.plan and is_partition(args.plan):
             raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
-        grid, plan, owners = grid_and_plan(
-            serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving
+        asked = Pipelines(**train_setup.pipeline_of(args))
+        grid, plan, owners, pipelining = grid_and_plan(
+            serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving,
+            pipelines=None if moving or model or args.handicap else asked,
         )  # fmt: skip
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
-        chosen = reduction_of(args) | train_setup.pipeline_of(args)
+        chosen = reduction_of(args) | train_setup.pipeline_of(args) | pipelining
         net = parallelize_unallocated(serial, grid, plan, shares=shares, owners=owners, **chosen)
         train_setup.check_memory(args, serial, net)
         optimizer = train_setup.make_optimizer(args, net, steps)

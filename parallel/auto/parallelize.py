@@ -16,6 +16,7 @@ from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.run import one_line
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.partitioning.choose import is_partition, owners_of_plan
+from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import BATCH_SIZE, Planner
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.training.distribute import distribute
@@ -69,7 +70,8 @@ def parallelize_unallocated(
     Owners; by default a partition is searched for, with parts in proportion to the shares along the axis `model`.
     pipeline: the schedule of a grid with the axis stage, see `parallel/pipeline/names.py`; by default "1f1b". micro_batches:
     into how many parts a minibatch is cut there; by default 4 for each stage, and 1 for an asynchronous schedule. cuts: the
-    positions in `net.layers` at which new chunks begin; by default the chunks have about the same work.
+    positions in `net.layers` at which new chunks begin; by default the chunks have about the same work. Where the planner runs,
+    it chooses what is None; if the pipeline or the cuts are given and the grid is "auto", the grid has the axis stage.
     batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
     rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
     if that is unknown).
@@ -77,33 +79,39 @@ def parallelize_unallocated(
     auto_shares = isinstance(shares, str) and shares == "auto"
     if auto_shares and isinstance(plan, str) and is_partition(plan):
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
-    grid, plan, owners = grid_and_plan(
-        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, partitions=not auto_shares
+    pipelines = None if auto_shares else Pipelines(pipeline, micro_batches, cuts)
+    grid, plan, owners, pipelining = grid_and_plan(
+        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, not auto_shares, pipelines
     )  # fmt: skip
+    pipelining = {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts} | pipelining
     if auto_shares:
         if owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
         machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
         shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
     make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
-    return distribute(net, grid, plan, make_reduction, shares, owners, pipeline, micro_batches, cuts)
+    return distribute(net, grid, plan, make_reduction, shares, owners, **pipelining)
 
 
 def grid_and_plan(
-    net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True
+    net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True, pipelines=None
 ):  # fmt: skip
-    """(the ProcessGrid, the text of the plan, the owners) that these arguments of `parallelize_unallocated` stand for.
+    """(the ProcessGrid, the text of the plan, the owners, the pipelining) for these arguments of `parallelize_unallocated`.
 
-    partitions: whether the planner considers the plan "hypergraph". Collective.
+    partitions: whether the planner considers the plan "hypergraph". pipelines: what is asked for of a pipeline, a Pipelines; if
+    it is None, the planner considers none on a grid that is "auto". The pipelining is a dict of the arguments pipeline,
+    micro_batches and cuts that the planner has chosen, empty if it has chosen no pipeline. Collective.
     """
     end_job_when_uncaught()
     _check_serial(net)
-    grid, plan = _grid_or_text(grid), _plan_text(plan)
+    grid, plan, pipelining = _grid_or_text(grid), _plan_text(plan), {}
     if grid == "auto" and plan is not None and is_partition(plan):
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if grid == "auto" or plan == "auto":
         partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares and shares.get(CHOSEN)) if partitions else None
-        grid, plan, found = choose_grid_and_plan(net, grid, plan, batch_size, memory, machine, shares, partition)
+        grid, plan, found, pipelining = choose_grid_and_plan(
+            net, grid, plan, batch_size, memory, machine, shares, partition, pipelines
+        )
         owners = found or owners
     if isinstance(grid, str):
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
@@ -112,7 +120,7 @@ def grid_and_plan(
             speeds = shares and shares.get(CHOSEN)
             owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], speeds))
         plan = HYPERGRAPH
-    return grid, "fewest-bytes" if plan is None else plan, owners
+    return grid, "fewest-bytes" if plan is None else plan, owners, pipelining
 
 
 def of_first(comm, decide):
@@ -155,11 +163,14 @@ def _plan_text(plan):
     return plan
 
 
-def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shares=None, partition=None):
-    """(grid, plan, owners) for `parallelize`, in which the planner has chosen what was "auto". Collective.
+def choose_grid_and_plan(
+    net, grid, plan, batch_size, memory, machine=None, shares=None, partition=None, pipelines=None
+):  # fmt: skip
+    """(grid, plan, owners, pipelining) for `parallelize`, in which the planner has chosen what was "auto". Collective.
 
-    The arguments are those of `parallelize_unallocated`, and partition that of the Planner. A grid or a plan that is not "auto"
-    is kept. The owners are None but for the plan "hypergraph". The planner runs on the first rank.
+    The arguments are those of `parallelize_unallocated`, and partition and pipelines those of the Planner. A grid or a plan
+    that is not "auto" is kept. The owners are None but for the plan "hypergraph"; pipelining is as in `grid_and_plan`. The
+    planner runs on the first rank.
     """
     if not isinstance(grid, str):
         comm, sizes = grid.comm, grid.sizes
@@ -174,8 +185,8 @@ def choose_grid_and_plan(net, grid, plan, batch_size, memory, machine=None, shar
     named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
 
     def decide():
-        chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition).best()
-        return chosen.grid, chosen.plan, chosen.owners
+        chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition, pipelines).best()
+        return chosen.grid, chosen.plan, chosen.owners, chosen.pipelining
 
-    chosen, plan, found = of_first(comm, decide)
-    return (chosen if grid == "auto" else grid), plan, found
+    chosen, plan, found, pipelining = of_first(comm, decide)
+    return (chosen if grid == "auto" else grid), plan, found, pipelining

@@ -12,6 +12,12 @@ The search over segments does not find the plan "hypergraph": a partitioner does
 win only by sending less. And the search takes seconds. So it is looked at only where the fastest other plan spends more than
 half of its step with communication, and more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan
 is asked for.
+
+Pipelines are looked at if the caller asks for that. For each number of stages the ranks of a stage have the grid and the plan
+that are the best for so many ranks alone; `parallel/performance/pipeline_plans.py` compares the schedules, micro-batches and
+cuts. Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only
+where the grid or the pipeline is named. More than `MOST_RANKS` ranks become one only then, too, because each number of stages
+needs a search of its own.
 """
 
 import heapq
@@ -20,9 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from parallel.grid.process_grid import AXES
+from nn import BatchNorm
+from parallel.grid.process_grid import AXES, STAGE
 from parallel.performance.cost import Cost, busiest
 from parallel.performance.critical_path import StepTime, costs_of_ranks, played
+from parallel.performance.pipeline_cost import PipelineTime
+from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.plan_search import PlanSearch, Problem, segments
 from parallel.performance.workload import OPTIMIZER_ARRAYS
 from parallel.placement.owners import Owners
@@ -33,6 +42,7 @@ TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: t
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
 MOST_PARTS = 16
+MOST_RANKS, MOST_STAGES = 512, 16  # of pipelines that nobody asked for
 PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
 
 
@@ -48,6 +58,7 @@ class Candidate:
     best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
     owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
     computes the most.
+    pipelined: the PipelineTime of a grid with several stages; cost is then what the whole network would take on one stage.
     """
 
     sizes: dict
@@ -56,6 +67,7 @@ class Candidate:
     reason: str = ""
     owners: Owners | None = None
     step: StepTime | None = None
+    pipelined: PipelineTime | None = None
 
     @property
     def grid(self):
@@ -70,7 +82,9 @@ class Candidate:
 
     @property
     def parts(self):
-        """Seconds of the step by what takes them: those of `Cost.parts`, and "waiting" where the ranks have unequal work."""
+        """Seconds of the step by what takes them: those of `Cost.parts`, and "waiting" for ranks with other work."""
+        if self.pipelined:
+            return self.pipelined.parts
         parts = dict(self.cost.parts)
         if self.step:
             mine = max(self.step.ranks, key=lambda rank: rank.busy)
@@ -79,9 +93,24 @@ class Candidate:
 
     @property
     def seconds(self):
-        if self.step:
-            return self.step.seconds
-        return self.cost.seconds if self.cost else math.inf
+        known = self.pipelined or self.step or self.cost
+        return known.seconds if known else math.inf
+
+    @property
+    def memory(self):
+        """Bytes that a rank needs."""
+        return (self.pipelined or self.cost).memory
+
+    @property
+    def collectives(self):
+        """How many collectives and messages between stages a rank takes part in."""
+        return (self.pipelined or self.cost).collectives
+
+    @property
+    def pipelining(self):
+        """The arguments of `distribute` that make the pipeline: a dict, empty if there is none."""
+        found = self.pipelined
+        return {"pipeline": found.pipeline, "micro_batches": found.micro_batches, "cuts": found.cuts} if found else {}
 
 
 class Planner:
@@ -91,18 +120,21 @@ class Planner:
     memory: bytes that a rank may use, by default its share of the node's. Counted are parameters, gradients, SGD with momentum
     without sharded optimizers, and activations. grid, plan: if given, only these are considered; as `parallelize` takes them.
     shares: see `parallelize`. partition: a function of a number of ranks that returns Owners, so that the plan "hypergraph" is
-    considered, too; if it is the one that is given, there must be a partition.
+    considered, too; if it is the one that is given, there must be a partition. pipelines: a Pipelines, what is asked for of a
+    pipeline; None: pipelines are considered only if the grid that is given has several stages.
     Raises ValueError as `parallelize` does.
     """
 
     def __init__(
-        self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None, partition=None
+        self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None, partition=None, pipelines=None
     ):  # fmt: skip
         self.layers, self.shape = checked(net)
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = memory or machine.memory(ranks)
         self.plan, self.shares, self.partition = plan, shares, partition
+        self.pipelines, self.grid = pipelines, grid
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
+        self.stages = self._stages()
 
     def best(self, shown=5, progress=lambda: None):
         """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
@@ -113,16 +145,15 @@ class Planner:
         progress: called once for each of the `steps` that the planning takes at the most.
         NoRoom if there is none that fits the memory.
         """
+        if self._must_be_pipeline:
+            return self._ranked(list(self._pipelined(math.inf, progress)))
         if self.plan == HYPERGRAPH:
             candidates = list(self._partitioned())
-            good = sorted((c for c in candidates if not c.reason), key=lambda c: c.seconds)
             if not candidates:
                 raise ValueError(
                     f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
                 )
-            if not good:
-                raise NoRoom(self._no_room(candidates))
-            return self._ranked(good, candidates)
+            return self._ranked(candidates)
         problem = Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
         searches = [PlanSearch(problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
@@ -148,11 +179,10 @@ class Planner:
         if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
             with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
                 candidates += self._partitioned()
-            partitioned = [candidate for candidate in candidates if candidate.step]
-            good = sorted([*good, *(c for c in partitioned if not c.reason)], key=lambda c: c.seconds)
-        if not good:
-            raise NoRoom(self._no_room(candidates))
-        return self._ranked(good, candidates)
+        if self.stages:
+            fastest = min((c.seconds for c in candidates if c.cost and not c.reason), default=math.inf)
+            candidates += self._pipelined(fastest, progress)
+        return self._ranked(candidates)
 
     def _partitioned(self):
         """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
@@ -173,16 +203,66 @@ class Planner:
                 candidate.reason = too_large(most, self.memory)
             yield candidate
 
+    def _pipelined(self, fastest, progress):
+        """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
+        found = False
+        for stages in self.stages:
+            progress()
+            rest = self.grid and self.grid | {STAGE: 1}
+            inner = Planner(self.net, self.ranks // stages, self.batch_size, self.machine, self.memory * stages, rest,
+                            self.plan, self.shares)  # fmt: skip
+            try:
+                best, _ = inner.best(shown=0)
+            except NoRoom:
+                if self._must_be_pipeline and stages == self.stages[-1] and not found:
+                    raise
+                continue
+            sizes, machine = best.sizes | {STAGE: stages}, self.machine
+            grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
+            cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
+            pipelines = self.pipelines or Pipelines()
+            for time in pipelines.times(
+                self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, (1 + TOLERANCE) * fastest
+            ):
+                candidate, found = Candidate(sizes, time.seconds, cost, pipelined=time), True
+                if time.memory > self.memory:
+                    candidate.reason = too_large(time.memory, self.memory)
+                else:
+                    fastest = min(fastest, time.seconds)
+                yield candidate
+
+    @property
+    def _must_be_pipeline(self):
+        """Whether the grid that is given, or what is asked for, leaves nothing but a pipeline."""
+        if self.grid:
+            return self.grid.get(STAGE, 1) > 1
+        return self.pipelines is not None and self.pipelines.is_asked_for
+
+    def _stages(self):
+        """The numbers of stages of the pipelines that are considered. ValueError if there must be some and are none."""
+        if self.grid:
+            return [self.grid[STAGE]] if self._must_be_pipeline else []
+        most = min(len(self.layers), MOST_STAGES)
+        found = [stages for stages in range(2, most + 1) if self.ranks % stages == 0]
+        if self._must_be_pipeline:
+            if not found:
+                raise ValueError(f"no pipeline for {self.ranks} ranks: their number has no divisor from 2 to {most}")
+            return found
+        suitable = self.pipelines and self.plan is None and not self.shares and self.ranks <= MOST_RANKS
+        return found if suitable and not any(isinstance(leaf, BatchNorm) for leaf in self.net.leaves()) else []
+
     @property
     def steps(self):
         """How often `best` says that it has got on, at the most."""
-        return len(self.grids) * (1 if self.plan else 1 + len(segments(self.net.layers)))
+        return len(self.grids) * (1 if self.plan else 1 + len(segments(self.net.layers))) + len(self.stages)
 
-    def _ranked(self, good, candidates):
-        """What `best` returns. good: the fastest Candidates that fit the memory, in order. candidates: all of them."""
-        alike = [candidate for candidate in good if candidate.seconds <= (1 + TOLERANCE) * good[0].seconds]
-        chosen = min(alike, key=lambda candidate: candidate.cost.collectives)
+    def _ranked(self, candidates):
+        """What `best` returns. candidates: all of them. NoRoom if none fits the memory."""
         complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
+        if not complete:
+            raise NoRoom(self._no_room(candidates))
+        alike = [candidate for candidate in complete if candidate.seconds <= (1 + TOLERANCE) * complete[0].seconds]
+        chosen = min(alike, key=lambda candidate: candidate.collectives)
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
         for candidate in given_up:
             candidate.reason = "a lower bound of its time is above the time of the plans that are shown"
@@ -223,12 +303,12 @@ class Planner:
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""
-        least = min((c for c in candidates if c.cost), key=lambda c: c.cost.memory)
+        least = min((c for c in candidates if c.cost), key=lambda c: c.memory)
         layer = max(self.layers, key=lambda layer: sum(p.size for p in layer.parameters))
         most = sum(p.size for p in layer.parameters) * self.net.dtype.itemsize * (2 + OPTIMIZER_ARRAYS)
         return (
             f"no plan for {self.ranks} ranks fits {self.memory / 2**30:.3g} GiB a rank: the least, grid {least.grid}, needs "
-            f"{least.cost.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "
+            f"{least.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "
             f"momentum take {most / 2**30:.3g} GiB over all ranks: use more ranks, more memory, or a smaller batch"
         )
 
@@ -249,7 +329,7 @@ def why_lost(other, chosen):
     if other.reason:
         return other.reason
     if other.seconds < chosen.seconds:
-        counts = f"{other.cost.collectives} collectives instead of {chosen.cost.collectives}"
+        counts = f"{other.collectives} collectives instead of {chosen.collectives}"
         return f"{counts}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
     mine, theirs = other.parts, chosen.parts
     names = {
