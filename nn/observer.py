@@ -42,6 +42,14 @@ class Observer:
         relocation: moves arrays that are laid out as its parameters and buffers, see `parallel/training/relocation.py`.
         """
 
+    # ----- a pipeline. instruction: of its schedule; as text, such as "2F0", it says what is computed or sent.
+
+    def begin_instruction(self, instruction):
+        """This rank begins an instruction. The passes of the layers that it runs lie within it."""
+
+    def end_instruction(self, instruction):
+        """This rank has carried out the instruction that it began last."""
+
     # ----- communication, if `hears_collectives`
     # group: the group of ranks. layer: the name under which the collective is counted. kind: the operation. bytes_sent: by
     # this rank. start, stop: times in seconds.
@@ -92,6 +100,14 @@ class ObserverGroup(Observer):
     def relocated(self, relocation):
         for observer in self.observers:
             observer.relocated(relocation)
+
+    def begin_instruction(self, instruction):
+        for observer in self.observers:
+            observer.begin_instruction(instruction)
+
+    def end_instruction(self, instruction):
+        for observer in self.observers:
+            observer.end_instruction(instruction)
 
     def collective(self, *event):
         for observer in self.observers:

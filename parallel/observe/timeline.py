@@ -1,8 +1,9 @@
 """The events of all ranks as one timeline in the Chrome trace format, which Perfetto and chrome://tracing can show.
 
-Each rank is shown as a process. Its thread 0 shows what the rank does: steps, in them layers, in them collectives and, within a
-blocking collective, how long the rank waited for the last rank to enter it. Thread 1 shows the non-blocking collectives while
-they are under way, with further threads where several overlap. Format: "Trace Event Format", Google 2016.
+Each rank is shown as a process. Its thread 0 shows what the rank does: steps, in them the instructions of a pipeline, in them
+layers, in them collectives and, within a blocking collective, how long the rank waited for the last rank to enter it. Thread 1
+shows the non-blocking collectives while they are under way, with further threads where several overlap. Format: "Trace Event
+Format", Google 2016.
 """
 
 from collections import defaultdict
@@ -18,8 +19,9 @@ DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the 
 class Event(NamedTuple):
     """Something that happened on a rank in a span of time.
 
-    category: "layer" for a pass; "collective" for a blocking collective; for a non-blocking one "begin" and "progress", which
-    are the rank's calls, and "flight", which is the time from its beginning until it was found complete.
+    category: "layer" for a pass; "instruction" for one of a pipeline's schedule, whose text is the name; "collective" for a
+    blocking collective; for a non-blocking one "begin" and "progress", which are the rank's calls, and "flight", which is the
+    time from its beginning until it was found complete.
     name: the text shown. start, stop: seconds on the clock of rank 0. step: the training step.
     Of collectives only: kind, such as "all-reduce"; ranks, those of its group in MPI.COMM_WORLD; bytes, sent by this rank.
     """
@@ -68,6 +70,8 @@ def waiting(events):
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():
         for event, after in zip(mine, [*mine[1:], None]):
+            if event.kind not in COLLECTIVES:  # a pass, or a message between two ranks
+                continue
             if event.category == "collective":
                 calls[event.ranks, event.name, "blocks"][rank].append((event.start, event))
             elif event.category == "flight":

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 from mpi4py import MPI
 
+from nn import device
 from parallel.grid import clock
 from parallel.observe.span_observer import SpanObserver
 from parallel.observe.timeline import Event, timeline
@@ -15,7 +16,7 @@ STEPS = 20  # how many steps are recorded by default
 
 
 class Trace(SpanObserver):
-    """Records, while it is open, when this rank was in which layer and in which collective.
+    """Records, while it is open, when this rank was in which layer, collective and instruction of a pipeline.
 
         with Trace(net) as trace:
             ...
@@ -30,6 +31,7 @@ class Trace(SpanObserver):
         self.steps = steps
         self.spans = []  # of passes: the tuples that SpanObserver records
         self.collectives = []  # (category, (group, layer, kind, bytes), start, stop, step)
+        self.instructions = []  # (Instruction, start, stop, step)
         self.record = self.spans.append
 
     def __enter__(self):
@@ -41,6 +43,15 @@ class Trace(SpanObserver):
         super().__exit__(kind, *exception)
         if kind is None:  # after an exception the other ranks may not take part
             self.comparisons.append(self.net.grid.tally.clock.compare(self.net.grid.comm))
+
+    def begin_instruction(self, instruction):
+        self._begun = self.clock(), self.net.step
+
+    def end_instruction(self, instruction):
+        device.synchronise()
+        start, step = self._begun
+        if step < self.end_step:
+            self.instructions.append((instruction, start, self.clock(), step))
 
     def collective(self, *call):
         super().collective(*call)
@@ -73,10 +84,9 @@ class Trace(SpanObserver):
         return parts and timeline(parts)
 
     def _events(self):
-        """What this rank has recorded: a list of Events on the clock of rank 0, first those of layers, then those of
-        collectives.
-        """
-        begun, events = begins(self.collectives), []
+        """What this rank has recorded: a list of Events on the clock of rank 0, those of collectives behind all others."""
+        begun = begins(self.collectives)
+        events = [Event("instruction", str(what), start, stop, step) for what, start, stop, step in self.instructions]
         for what, start, stop, _, step in self.spans:
             events.append(Event("layer", " ".join(what), start, stop, step))
         for number, (category, (group, layer, kind, sent), start, stop, step) in enumerate(self.collectives):

@@ -112,8 +112,13 @@ class Executor:
             while announced < min(turn + AHEAD, len(receives)):
                 self._announce(receives[announced])
                 announced += 1
+            observer = self.host.observer
+            if observer:
+                observer.begin_instruction(instruction)
             for _ in ACTIONS[instruction.op](self, instruction) or ():
                 yield instruction
+            if observer:
+                observer.end_instruction(instruction)
 
     # ----- messages
 
