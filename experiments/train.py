@@ -256,8 +256,9 @@ def main():
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
     if args.report:
         digest = report.digest(net.global_parameters())
+        pipeline = net.pipeline_report()
         seen = losses, validation, rebalancer, tested, measured, timer.samples_per_step, digest
-        summary = lambda: summarise(args, data, net, *seen)  # noqa: E731
+        summary = lambda: summarise(args, data, net, pipeline, *seen)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
@@ -266,7 +267,7 @@ def main():
     grid.free()
 
 
-def summarise(args, data, net, losses, validation, rebalancer, tested, measured, samples_per_step, digest):
+def summarise(args, data, net, pipeline, losses, validation, rebalancer, tested, measured, samples_per_step, digest):
     """The report of a run."""
     return {
         "program": "train",
@@ -280,7 +281,7 @@ def summarise(args, data, net, losses, validation, rebalancer, tested, measured,
         "P": net.grid.size,
         "grid": str(net.grid),
         "plan": net.plan,
-        **net.pipeline_report(),
+        **pipeline,
         "reduction": str(net.reduction),
         "versions": report.versions(),
         "steps": len(losses),

@@ -11,6 +11,8 @@ backward it brings the gradient of the chunk's input back. What a rank has itsel
 All methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch.
 """
 
+from math import prod
+
 from nn.device import xp
 from parallel.placement.partition import size
 
@@ -39,6 +41,10 @@ class StageBoundary:
         """Whether this rank receives something."""
         source, target = self.ends[way]
         return target == self.rank != source
+
+    def counts(self, way, samples):
+        """{rank: elements} of the messages from this rank."""
+        return {self.ends[way][1]: prod(self.shape(way, samples))} if self.is_sender(way) else {}
 
     def sends(self, way, array, samples, take):
         """{rank: flat array} of the messages from this rank, which must not change before they have left.
@@ -91,13 +97,16 @@ class ExchangeBoundary:
         found = getattr(self.step(way, 1), parts)
         return [0 if rank == self.rank else size(part) for rank, part in enumerate(found)]
 
+    def counts(self, way, samples):
+        step = self.step(way, samples)
+        return {rank: count for rank, count in enumerate(step.move.counts(step, step.sent_parts)) if count}
+
     def sends(self, way, array, samples, take):
         step, messages = self.step(way, samples), {}
         array = xp.ascontiguousarray(array)
-        for rank, count in enumerate(step.move.counts(step, step.sent_parts)):
-            if count:
-                messages[rank] = take(count)
-                step.move.pack(step, array, rank, messages[rank])
+        for rank, count in self.counts(way, samples).items():
+            messages[rank] = take(count)
+            step.move.pack(step, array, rank, messages[rank])
         return messages
 
     def receives(self, way, samples, out, take):

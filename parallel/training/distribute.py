@@ -58,7 +58,7 @@ def staged(net, grid, plan, shares, owners, named, cuts):
             f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
         )
     placed = place(net, grid, plan, shares, owners, cuts, [place for (place,) in route.places])
-    return placed, by_stages(placed, grid, route)
+    return placed, by_stages(placed, grid, route, cuts)
 
 
 def partitioned(net, grid, plan, shares, owners, named, cuts):

@@ -22,23 +22,25 @@ from parallel.training.boundaries import ExchangeBoundary, StageBoundary
 @dataclass(frozen=True)
 class Division:
     """axis: along which the ranks of a pipeline are. chunks: {number: layers} of this rank. boundaries: {number of a chunk: the
-    boundary before it}. route: the Route. times: a Times by which the order of a schedule is chosen, or None."""
+    boundary before it}. route: the Route. times: a Times by which the order of a schedule is chosen, or None. cuts: the
+    positions of the layers with which its second and later chunks begin, or None."""
 
     axis: str
     chunks: dict
     boundaries: dict
     route: Route
     times: Times | None = None
+    cuts: tuple | None = None
 
 
-def by_stages(placed, grid, route):
+def by_stages(placed, grid, route, cuts):
     """The Division of a Placed network whose chunks are on the axis `stage`."""
     here, places = grid.coordinates[STAGE], [place for (place,) in route.places]
     boundaries = {
         number: StageBoundary(placed.between[number], grid.coordinates, *places[number - 1 : number + 1], here)
         for number in range(1, len(places))
     }
-    return Division(STAGE, {number: placed.chunks[number] for number in route.held(here)}, boundaries, route)
+    return Division(STAGE, {number: placed.chunks[number] for number in route.held(here)}, boundaries, route, cuts=tuple(cuts))
 
 
 def by_exchanges(placed, grid):

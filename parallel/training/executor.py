@@ -9,6 +9,7 @@ from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -207,7 +208,7 @@ class Executor:
         passage.context = context = self._free[chunk].pop() if self._free[chunk] else Context(sharing=self._sharing)
         passage.version = self.updates
         self._open[chunk] += 1
-        self._states.add(tuple(self._open.values()))
+        self._note_memory()
         self.host.prepare(context, micro_batch)
         y = self.chunks[chunk].forward(self._input(chunk, number), context)
         if chunk == self.last:
@@ -276,6 +277,7 @@ class Executor:
             self.versions.before_update({passage.version for passage in self._passages.values() if passage.context is not None})
         self.host.update(instruction.micro_batch)
         self.updates += 1
+        self._note_memory()
 
     def _passage(self, chunk, number):
         return self._passages.setdefault((chunk, number), Passage())
@@ -325,6 +327,16 @@ class Executor:
         """Begin anew to look for the peak of the memory."""
         self._states.clear()
 
+    def _note_memory(self):
+        """Note how many micro-batches are open in each chunk, and how many versions of the weights are in use."""
+        used = {passage.version for passage in self._passages.values() if passage.context} | {self.updates}
+        self._states.add((*self._open.values(), len(used) if self.versions else 1))
+
+    @property
+    def versions_at_most(self):
+        """How many versions of the weights were in use at a time."""
+        return max((state[-1] for state in self._states), default=1)
+
     @property
     def open_at_most(self):
         """{chunk: how many micro-batches were open in it at a time}."""
@@ -335,11 +347,13 @@ class Executor:
         """{chunk: bytes of what it stores for one open micro-batch}, the largest so far; to be asked between two steps."""
         return {chunk: max((context.stored_bytes for context in self._free[chunk]), default=0) for chunk in self.chunks}
 
-    @property
-    def peak_bytes(self):
-        """The most bytes that the chunks stored for open micro-batches at a time."""
-        sizes = self.context_bytes
-        return max((sum(n * sizes[chunk] for n, chunk in zip(state, self.chunks)) for state in self._states), default=0)
+    def peak_bytes(self, weights=0):
+        """The most bytes that the chunks stored for open micro-batches, and versions of the weights took, at a time.
+
+        weights: the bytes of one version.
+        """
+        sizes = [*self.context_bytes.values(), weights]
+        return max((sum(map(mul, state, sizes)) for state in self._states), default=0)
 
 
 def behind(way, chunk):

@@ -166,15 +166,15 @@ class ParallelSequential(Sequential):
         """
         x, y = checked_minibatch(self, x, y, loss, optimizer)
         parts = (part for part in Partition.even(len(x), self.micro_batches).parts if size(part))
-        mine = (self._blocks(x[part], y[part]) for part in parts)
+        mine = (self.blocks(x[part], y[part]) for part in parts)
         return accumulated_step(self, loss, optimizer, mine, len(x))
 
-    def _blocks(self, x, y):
+    def blocks(self, x, y):
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
         return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
 
     def pipeline_report(self):
-        """What a report says of a pipeline: a dict."""
+        """What a report says of a pipeline: a dict, empty where there is none; on rank 0. Collective."""
         return {}
 
     def trainer(self, loss, optimizer, context=None):

@@ -64,6 +64,25 @@ class PipelinedSequential(ParallelSequential):
             self._schedules[micro_batches] = found
         return self._schedules[micro_batches]
 
+    def pipeline_report(self):
+        """What a report says of the pipeline: a dict on rank 0, None elsewhere. A list has an entry for each rank. Collective.
+
+        open: the most micro-batches that were under way in each chunk. bytes: the most that these stored, with the versions of
+        the weights. staleness: {updates between forward and backward of a minibatch: minibatches}, if there were any.
+        """
+        executor, trainer = self.executor, self._trainer
+        mine = {
+            "open": executor.open_at_most,
+            "versions": executor.versions_at_most,
+            "bytes": executor.peak_bytes(self.params.nbytes),
+            "staleness": dict(getattr(trainer, "staleness", {})),
+        }
+        ranks = self.grid.gather(mine)
+        cuts = {} if self.division.cuts is None else {"cuts": list(self.division.cuts)}
+        if ranks is None:
+            return None
+        return {"pipeline": self.pipeline, "micro_batches": self.micro_batches, **cuts, "pipeline_ranks": ranks}
+
     def trainer(self, loss, optimizer, context=None):
         """The trainer for the schedule of this network; see `parallel/training/pipeline_trainer.py`.
 

@@ -7,12 +7,11 @@ class WeightVersions:
     """Keeps weights that an update would overwrite while some micro-batch still needs them for its backward pass.
 
     params: the flat buffer of this rank. parameters: the Parameters in it. number: how many updates there have been.
-    most_bytes: the most that old weights have taken at a time.
     """
 
     def __init__(self, params, parameters):
         self.params, self.parameters = params, parameters
-        self.number, self.most_bytes, self._kept, self._free = 0, 0, {}, []
+        self.number, self._kept, self._free = 0, {}, []
 
     def before_update(self, needed):
         """Called before an update. needed: the numbers of the versions that open micro-batches have used in forward."""
@@ -22,7 +21,6 @@ class WeightVersions:
             kept = self._free.pop() if self._free else self.params.copy()
             kept[...] = self.params
             self._kept[self.number] = kept
-        self.most_bytes = max(self.most_bytes, len(self._kept) * self.params.nbytes)
         self.number += 1
 
     @contextmanager

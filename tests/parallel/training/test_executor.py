@@ -197,7 +197,7 @@ def test_memory_is_used_again(monkeypatch):
         assert counts[1:] == counts[:1] * 3, schedule.name
         for executor, row in zip(pipeline.executors, schedule.rows, strict=True):
             assert {chunk: len(contexts) for chunk, contexts in executor._free.items()} == open_at_most(row)
-            assert executor.peak_bytes <= sum(open_at_most(row)[c] * size for c, size in executor.context_bytes.items())
+            assert executor.peak_bytes() <= sum(open_at_most(row)[c] * size for c, size in executor.context_bytes.items())
 
 
 def test_samples_are_converted_also_where_the_first_chunk_is_empty():

@@ -1,0 +1,288 @@
+"""Time pipelines beside the serial network and other grids, and compare each with the simulation of its schedule.
+
+    mpiexec -n 2 python -m experiments.pipelined --batch-size 64
+
+Every way trains the same network on the same minibatch: serially on one rank, on the grid batch=RANKS, as layers on the stages of
+a pipeline in the order of several schedules, and as a hypergraph partition. The ways are timed in turns, so that a drift of the
+machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about equal by
+the seconds of each layer, which are measured at the start. Before the turns, how long each instruction takes is measured in
+other steps of the same way; the simulation plays the schedule with these times. A message takes the time that one of its size
+takes between two ranks that do nothing else. Writes the results to a JSON file, and a table beside it.
+"""
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments.common import report
+from experiments.common.kept_results import earlier_results, of_other_problems
+from experiments.common.layer_seconds import layer_seconds
+from experiments.common.made_up_data import minibatch
+from experiments.common.markdown import lines
+from experiments.common.options import Parser, user_input, whole, whole_list
+from experiments.common.vgg_style import vgg_style
+from nn import SGD, SoftmaxCrossEntropy, network_names
+from nn.summary import aligned
+from parallel import ProcessGrid, parallelize
+from parallel.auto.parallelize import of_first
+from parallel.job.launch import LINK
+from parallel.job.run import on_root, run
+from parallel.observe.instruction_times import InstructionTimes
+from parallel.pipeline import names
+from parallel.pipeline.memory import Memory
+from parallel.pipeline.passes import complete, repeat
+from parallel.pipeline.simulate import simulate
+from parallel.pipeline.times import TableTimes
+from parallel.placement.partition import Partition, size
+from parallel.training.stage_cuts import cuts_of
+
+VGG_STYLE = "vgg-style"
+KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results
+SECONDS = 1.0  # the least length of a turn
+TRIPS = 7  # round trips by which a message is timed
+
+
+@dataclass
+class Way:
+    """One way to train. sizes: of the grid's axes; empty for the serial network. micro_batches: as `parallelize` takes it."""
+
+    name: str
+    sizes: dict
+    plan: str | None = None
+    pipeline: str | None = None
+    micro_batches: int | None = None
+    rounds: list = field(default_factory=list)
+
+
+def ways(ranks, micro_batches, schedules, hypergraph):
+    """The Ways to compare. schedules: names of those of the stages."""
+    stages, model = {"stage": ranks}, {"model": ranks}
+    found = [Way("serial", {}), Way(f"batch={ranks}", {"batch": ranks})]
+    for name in schedules:
+        whole_minibatch = name.startswith("async") or name == "sequential"
+        found.append(Way(f"stage={ranks}, {name}", stages, None, name, 1 if whole_minibatch else micro_batches))
+    if hypergraph:
+        found.append(Way(f"model={ranks}, hypergraph", model, "hypergraph"))
+        found.append(Way(f"model={ranks}, hypergraph, async:{2 * ranks}", model, "hypergraph", f"async:{2 * ranks}"))
+    return found
+
+
+class Side:
+    """A Way on the ranks here. problem: the serial network, as a function. x, y: the global minibatch. seconds: of each of its
+    layers, by which chunks are made about equal. cuts: given ones, for the schedules that have as many chunks."""
+
+    def __init__(self, way, problem, comm, x, y, seconds, cuts):
+        self.way, self.comm, self.batch_size = way, comm, len(x)
+        self.active = bool(way.sizes) or comm.rank == 0
+        self.grid = ProcessGrid(comm if way.sizes else MPI.COMM_SELF, **way.sizes)
+        options = {"pipeline": way.pipeline} if way.pipeline else {}
+        if "stage" in way.sizes:
+            chunks = names.parse(way.pipeline).route(comm.size).chunks
+            options["cuts"] = cuts if cuts and len(cuts) == chunks - 1 else cuts_of(seconds, chunks)
+        self.net = parallelize(problem(), self.grid, way.plan, micro_batches=way.micro_batches, **options)
+        optimizer = SGD(self.net, lr=1e-4, momentum=0.9)
+        self.trainer = self.net.trainer(SoftmaxCrossEntropy(), optimizer)
+        rows = Partition.even(self.batch_size, self.net.micro_batches).parts
+        self.parts = [self.net.blocks(x[part], y[part]) for part in rows if size(part)]
+        self.steps = 2
+        self.turn()
+        self.turn()
+        self.steps = max(4, round(SECONDS / comm.bcast(way.rounds[-1])))
+        way.rounds.clear()
+
+    def turn(self):
+        """Time some steps without a barrier between them, and append the seconds of a step to the rounds."""
+        self.comm.Barrier()
+        start = time.perf_counter()
+        if self.active:
+            for _ in range(self.steps):
+                self.trainer.step(self.parts, self.batch_size)
+            self.trainer.flush()
+        seconds = time.perf_counter() - start
+        sleep_until_all_are_here(self.comm)
+        self.way.rounds.append(self.comm.allreduce(seconds, MPI.MAX) / self.steps)
+
+    def predict(self):
+        """A dict of what the simulation says of a turn, and of what the executors measured; None without a pipeline."""
+        if not self.way.pipeline:
+            return None
+        net, comm = self.net, self.comm
+        net.executor.clear()
+        with net.observed_by(InstructionTimes(net)) as times:
+            self.turn()
+        self.way.rounds.clear()
+        table, waited = times.table(comm), comm.allgather(times.waited / self.steps)
+        flights = self.flights()
+        if net.named.in_flight:
+            schedule = complete(self.schedule_of_stream())
+        else:
+            schedule = repeat(net.schedule(net.micro_batches), self.steps)
+        executor, place = net.executor, net.place
+        contexts = {(place, chunk): nbytes for chunk, nbytes in executor.context_bytes.items()}
+        weights = {(place, chunk): one.size * net.dtype.itemsize for chunk, one in net.chunks.items()}
+        kept = comm.allgather((contexts, weights, executor.peak_bytes(net.params.nbytes)))
+        contexts, weights = ({key: value for of in kept for key, value in of[i].items()} for i in (0, 1))
+        memory = Memory(contexts, {}, weights, stash=executor.versions is not None)
+        played = simulate(schedule, TableTimes(table, flights), memory)
+        return {
+            "predicted": played.makespan / self.steps,
+            "idle_predicted": [idle / self.steps for idle in played.idle],
+            "idle_measured": waited,
+            "peak_predicted": list(played.peak_memory),
+            "peak_measured": [peak for *_, peak in kept],
+            "open": list(played.peak_open),
+        }
+
+    def schedule_of_stream(self):
+        """The Schedule that an asynchronous pipeline follows in a turn."""
+        net = self.net
+        if net.division.times:
+            return net.named.schedule_on(net.route, self.steps, net.division.times)
+        return net.named.schedule(net.route.ranks, self.steps)
+
+    def flights(self):
+        """{(sender, receiver, op, chunk): (latency, occupied)} of all messages, as timed between two ranks. Collective."""
+        net, found = self.net, {}
+        for chunk, boundary in net.division.boundaries.items():
+            for way, op, of in (("forward", "SEND_F", chunk - 1), ("backward", "SEND_B", chunk)):
+                for sender, receiver, nbytes in sum(self.comm.allgather(self._messages(boundary, way)), []):
+                    found[sender, receiver, op, of] = message_seconds(self.comm, sender, receiver, nbytes)
+        return found
+
+    def _messages(self, boundary, way):
+        """(sender, receiver, bytes) of what this rank sends for one micro-batch."""
+        samples = max(part[2] for part in self.parts)
+        return [(self.net.place, to, count * self.net.dtype.itemsize) for to, count in boundary.counts(way, samples).items()]
+
+
+def sleep_until_all_are_here(comm):
+    """A barrier in which a rank that waits leaves its core alone."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.002)
+
+
+def message_seconds(comm, sender, receiver, nbytes):
+    """(latency, seconds that it occupies the link besides) of a message, from round trips between two ranks. Collective."""
+    found = []
+    for length in (0, nbytes):
+        array, seconds = np.empty(length, np.uint8), []
+        comm.Barrier()
+        for _ in range(TRIPS):
+            start = time.perf_counter()
+            if comm.rank == sender:
+                comm.Send(array, receiver)
+                comm.Recv(array, receiver)
+            elif comm.rank == receiver:
+                comm.Recv(array, sender)
+                comm.Send(array, sender)
+            seconds.append((time.perf_counter() - start) / 2)
+        found.append(comm.bcast(median(seconds), sender))
+    return found[0], max(0.0, found[1] - found[0])
+
+
+def row(side, predicted):
+    """A row of the results, a dict."""
+    rounds = side.way.rounds
+    found = {"way": side.way.name, "grid": str(side.grid) if side.way.sizes else "", "micro_batches": side.net.micro_batches,
+             "measured": median(rounds), "fastest": min(rounds), "slowest": max(rounds), "steps": side.steps}  # fmt: skip
+    return found | ({"error": predicted["predicted"] / median(rounds) - 1, **predicted} if predicted else {})
+
+
+def measure(sides, rounds):
+    """The rows of all ways. Collective."""
+    predictions = [side.predict() for side in sides]
+    for _ in range(rounds):
+        for side in sides:
+            side.turn()
+    return [row(side, predicted) for side, predicted in zip(sides, predictions)]
+
+
+def cells(rows):
+    """The rows as dicts of texts, as they are printed and written."""
+    serial = rows[0]["measured"]
+    for one in rows:
+        predicted = "predicted" in one
+        milliseconds = lambda key: ", ".join(f"{1e3 * value:.3g}" for value in one[key])  # noqa: E731
+        same = predicted and one["peak_predicted"] == one["peak_measured"]
+        yield {
+            "way": one["way"], "micro-batches": str(one["micro_batches"]),
+            "measured ms": f"{1e3 * one['measured']:.4g}",
+            "from - to": f"{1e3 * one['fastest']:.4g} - {1e3 * one['slowest']:.4g}",
+            "times serial": f"{serial / one['measured']:.2f}",
+            "predicted ms": f"{1e3 * one['predicted']:.4g}" if predicted else "",
+            "error": f"{100 * one['error']:+.1f} %" if predicted else "",
+            "waiting ms a rank": milliseconds("idle_measured") if predicted else "",
+            "predicted ms a rank": milliseconds("idle_predicted") if predicted else "",
+            "peak MB a rank": ", ".join(f"{peak / 1e6:.4g}" for peak in one["peak_measured"]) if predicted else "",
+            "peak as predicted": ("exactly" if same else "no") if predicted else "",
+        }  # fmt: skip
+
+
+def document(results):
+    """All results as Markdown."""
+    yield "# Training steps of pipelines\n"
+    yield "A step of each way, and what the simulation of its schedule says with the times of its instructions, which were"
+    yield "measured in other steps. Waiting includes what a rank waits at the end of a turn for the others. Written by"
+    yield "`experiments.pipelined`."
+    for one in results:
+        shape = "x".join(map(str, one["shape"]))
+        where = f"{one['ranks']} ranks on {one['versions']['processor']}" + (f" ({one['link']})" if one["link"] else "")
+        yield f"\n{one['net']}, samples of {shape}, global batch {one['batch_size']}, {where}:\n"
+        yield lines(list(cells(one["rows"])))
+
+
+def main():
+    parser = Parser(prog="pipelined", description="Time pipelines, and compare each with the simulation of its schedule.")
+    add = parser.add_argument
+    add("--net", default=VGG_STYLE, help=f"{VGG_STYLE}, or {network_names.HELP}")
+    add("--shape", type=whole_list, default=[32, 32, 3], metavar="SHAPE", help="shape of a sample")
+    add("--outputs", type=whole(1), default=10, help="number of classes")
+    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
+    add("--micro-batches", type=whole(1), default=8, metavar="M", help="micro-batches of the synchronous schedules")
+    add(
+        "--schedules",
+        default="",
+        metavar="NAME,NAME,..",
+        help="schedules of the stages (default: sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:P,async:2P on P ranks)",
+    )
+    add("--cuts", type=whole_list, metavar="N,N,..", help="where the chunks of schedules with one chunk a rank begin")
+    add("--no-hypergraph", action="store_true", help="leave out the hypergraph partition")
+    add("--rounds", type=whole(1), default=7, help="rounds, in each of which every way is timed once")
+    add("--out", default="results/pipelined.json", metavar="FILE.json", help="file of the results, to which these are added")
+    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "pipelined"))
+    default = f"sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:{comm.size},async:{2 * comm.size}"
+    with user_input():
+        shape, cuts = tuple(args.shape), args.cuts and tuple(args.cuts)
+        if args.net == VGG_STYLE:
+            problem = lambda: vgg_style(shape, args.outputs)  # noqa: E731
+        else:
+            problem = lambda: network_names.build(args.net, shape, args.outputs)  # noqa: E731
+        x, y = minibatch(problem().input_shape, args.outputs, args.batch_size)
+        chosen = ways(comm.size, args.micro_batches, (args.schedules or default).split(","), not args.no_hypergraph)
+        seconds = of_first(comm, lambda: layer_seconds(problem(), x, y, MPI.COMM_SELF))
+        sides = [Side(way, problem, comm, x, y, seconds, cuts) for way in chosen]
+    rows = measure(sides, args.rounds)
+    result = {"net": args.net, "shape": list(shape), "batch_size": args.batch_size, "micro_batches": args.micro_batches,
+              "ranks": comm.size, "link": os.environ.get(LINK, ""), "rows": rows, "versions": report.versions()}  # fmt: skip
+    if comm.rank == 0:
+        heads = list(next(cells(rows)))
+        print(aligned([heads, *(list(one.values()) for one in cells(rows))], "<" + ">" * (len(heads) - 1)))
+
+    def write():
+        results = [*of_other_problems(before, result, KEYS), result]
+        report.write_text(args.out, json.dumps(results, indent=1) + "\n")
+        report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
+
+    on_root(comm, write)
+
+
+if __name__ == "__main__":
+    run(main)
