@@ -1,6 +1,7 @@
 """Print the plan that the planner chooses for a network, its predicted cost, and why other plans are slower. Starts no job.
 
     python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
+    python -m experiments.explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
 
 All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`,
 `experiments.calibrate`).
@@ -10,15 +11,30 @@ from functools import partial
 
 from tqdm import tqdm
 
-from experiments.common.options import SHARES_HELP, Parser, number, number_list, shares_of, user_input, whole, whole_list
+from experiments.common import pipeline_lines
+from experiments.common.options import (
+    SHARES_HELP,
+    Parser,
+    check_writable,
+    number,
+    number_list,
+    position_list,
+    shares_of,
+    user_input,
+    whole,
+    whole_list,
+)
 from experiments.common.published_networks import published
+from experiments.plots.pipeline import draw_pipelines, measured, predicted
 from nn import network_names
 from parallel.balance.choose import predicted_shares
-from parallel.grid.process_grid import check_places, parse_grid
+from parallel.grid.process_grid import STAGE, check_places, parse_grid
 from parallel.job.run import run_launcher
 from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance import machine
+from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
+from parallel.pipeline import names
 from parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
 
 MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
@@ -55,6 +71,13 @@ def options():
         "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
     )
     add("--plan", help=f"price this plan alone: {HELP}")
+    add("--pipeline", metavar="NAME", help=f"price pipelines of this schedule alone: {names.HELP}")
+    add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
+        "planner chooses)")  # fmt: skip
+    add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
+        "begin (default: what the planner chooses)")  # fmt: skip
+    add("--draw", metavar="FILE.png", help="draw the predicted schedule of the pipeline to this file")
+    add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
@@ -67,6 +90,8 @@ def unequal(chosen, args):
         raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
     if chosen.step:
         raise ValueError("--speeds are not for a partition: give --shares, in proportion to which its parts are made")
+    if chosen.pipelined:
+        raise ValueError("--speeds are not for a pipeline: leave the axis stage out of --grid")
     cost = chosen.cost
     found = predicted_shares(cost.net, chosen.sizes, ",".join(cost.placed.plan), args.batch_size, cost.machine, args.speeds)
     return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
@@ -78,6 +103,9 @@ def planner(args):
     grid = parse_grid(args.grid) if args.grid else None
     if grid:
         check_places(args.grid, grid, args.ranks)
+    pipelines = Pipelines(args.pipeline, args.micro_batches, args.cuts)
+    if grid and grid.get(STAGE, 1) == 1 and (args.micro_batches or pipelines.is_asked_for):
+        raise ValueError("--pipeline, --micro-batches and --cuts are for a grid with the axis stage, such as --grid stage=2")
     memory = args.memory and args.memory * 2**30
     shares = shares_of(args.shares, grid) if args.shares else None
     plan = HYPERGRAPH if args.plan and is_partition(args.plan) else args.plan
@@ -85,7 +113,8 @@ def planner(args):
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
     speeds = shares and shares.get(CHOSEN)
     partition = partial(owners_of_plan, args.plan if plan == HYPERGRAPH else HYPERGRAPH, net, speeds=speeds)
-    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), memory, grid, plan, shares, partition)
+    described = machine.read(args.machine)
+    return Planner(net, args.ranks, args.batch_size, described, memory, grid, plan, shares, partition, pipelines)
 
 
 def report(chosen, others, args):
@@ -93,6 +122,20 @@ def report(chosen, others, args):
     cost = chosen.cost
     yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {chosen.plan}" + (f", shares {args.shares}" if args.shares else "")
+    yield from of_pipeline(chosen) if chosen.pipelined else of_layers(chosen)
+    yield ""
+    looked_at = [other for other in others if other.cost][: args.others]
+    rows = [(other.grid, plan_of(other), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
+    if rows:
+        yield from aligned([("runner-up", "plan", "ms", "why it lost"), *rows], "<<><")
+    rest = len(others) - len([other for other in others if other.cost])
+    if rest:
+        yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
+
+
+def of_layers(chosen):
+    """The lines about the step of a Candidate, layer by layer."""
+    cost = chosen.cost
     yield ""
     heads = ("layer", "", "placement", "GFLOP", "MB sent", "ms")
     rows = [(row["layer"], row["kind"], row["placement"], f"{row['flops'] / 1e9:.4g}", f"{row['bytes'] / 1e6:.4g}",
@@ -101,14 +144,27 @@ def report(chosen, others, args):
              f"{chosen.seconds * 1e3:.4g}")  # fmt: skip
     yield from aligned([heads, *rows, total], "<<<>>>")
     yield from of_all_ranks(chosen) if chosen.step else of_one_rank(cost)
+
+
+def of_pipeline(chosen):
+    """The lines about the step of a Candidate that is a pipeline."""
+    found = chosen.pipelined
+    yield pipeline_lines.in_words(found)
     yield ""
-    looked_at = [other for other in others if other.cost][: args.others]
-    rows = [(other.grid, shortened(other.plan), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
-    if rows:
-        yield from aligned([("runner-up", "plan", "ms", "why it lost"), *rows], "<<><")
-    rest = len(others) - len([other for other in others if other.cost])
-    if rest:
-        yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
+    yield from aligned(list(pipeline_lines.of_chunks(found, chosen.cost.net)), "<<>>>>>>")
+    yield "FLOP, megabytes and times are those of one micro-batch, on the rank with the most work of each stage."
+    yield ""
+    yield from aligned(list(pipeline_lines.of_stages(found)), "><>>>>>")
+    yield f"A step takes {found.seconds * 1e3:.4g} ms, in which a rank is idle for {1 - found.use:.0%} of the time in the mean."
+    yield "The sums of gradients count in full. The schedule from its beginning, with time to the right:"
+    yield ""
+    yield pipeline_lines.drawing(found)
+
+
+def plan_of(candidate):
+    """The plan and the pipeline of a Candidate, in few words."""
+    more = f"; {pipeline_lines.in_words(candidate.pipelined)}" if candidate.pipelined else ""
+    return shortened(candidate.plan) + more
 
 
 def of_one_rank(cost):
@@ -141,6 +197,17 @@ def shortened(plan):
     return ", ".join(f"{count} {word}" if count > 1 else word for word, count in runs)
 
 
+def draw(chosen, args):
+    """Write the figure of --draw. ValueError if there is nothing to draw."""
+    found = chosen.pipelined
+    if not found:
+        raise ValueError("--draw is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
+    updates = len(found.ranks) if names.parse(found.pipeline).in_flight else 1
+    runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
+    title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {pipeline_lines.in_words(found)}"
+    draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)
+
+
 def aligned(lines, sides):
     """Lines of cells as text in columns, which are flush left (<) or right (>)."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(sides))]
@@ -151,10 +218,16 @@ def aligned(lines, sides):
 def main():
     args = options().parse_args()
     with user_input():
+        if args.draw:
+            check_writable(args.draw)
+        elif args.trace:
+            raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
             chosen, others = search.best(max(5, args.others), bar.update)
         lines = unequal(chosen, args) if args.speeds else []
+        if args.draw:
+            draw(chosen, args)
     print("\n".join([*report(chosen, others, args), *lines]))
 
 

@@ -57,6 +57,11 @@ def whole_list(text):
     return [whole(1)(word) for word in text.split(",")]
 
 
+def position_list(text):
+    """An option type: whole numbers of at least 0, separated by commas. A tuple."""
+    return tuple(whole(0)(word) for word in text.split(","))
+
+
 def number(least=None, above=None, below=None):
     """An option type: a finite number with `least` <= it, `above` < it and it < `below`."""
     limits = {"at least": least, "above": above, "below": below}

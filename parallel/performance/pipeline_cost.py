@@ -48,7 +48,8 @@ class PipelineTime:
     seconds: that it takes; of an asynchronous pipeline, per minibatch. ranks: the StageTime of each rank along the axis stage.
     pipeline: the name of the schedule. micro_batches: of a minibatch. cuts: where chunks begin. chunks: their ChunkCosts.
     schedule: the Schedule of one step, complete; of an asynchronous pipeline, that of several minibatches. times: its Times.
-    played: the Simulation of several steps without a barrier.
+    played: the Simulation of several steps without a barrier. counted: from the end of which update of the ranks until the end
+    of which, from 0, the time in it counts; it is then in a steady state.
     """
 
     seconds: float
@@ -60,6 +61,7 @@ class PipelineTime:
     schedule: Schedule
     times: TableTimes
     played: Simulation
+    counted: tuple
 
     @property
     def memory(self):
@@ -115,6 +117,8 @@ def pipeline_step_time(
     micro_batches = micro_batches or default_micro_batches(named, stages)
     if named.in_flight and micro_batches > 1:
         raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it in one piece, without micro-batches")
+    if micro_batches > batch_size:
+        raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     if cuts is None:
         cuts = planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory, shares)
     if len(cuts) != route.chunks - 1:
@@ -141,7 +145,9 @@ def pipeline_step_time(
         kept = played.peak_memory[rank] + beside * itemsize
         busy = played.busy[rank] / updates
         ranks.append(StageTime(busy, max(0.0, seconds - busy), kept, played.peak_open[rank]))
-    return PipelineTime(seconds, tuple(ranks), named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played)
+    return PipelineTime(
+        seconds, tuple(ranks), named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played, window
+    )  # fmt: skip
 
 
 def default_micro_batches(named, stages):

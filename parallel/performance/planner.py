@@ -246,7 +246,9 @@ class Planner:
         found = [stages for stages in range(2, most + 1) if self.ranks % stages == 0]
         if self._must_be_pipeline:
             if not found:
-                raise ValueError(f"no pipeline for {self.ranks} ranks: their number has no divisor from 2 to {most}")
+                raise ValueError(
+                    f"no pipeline for {self.ranks} ranks: the number of stages must divide it, and be from 2 to {most} here"
+                )
             return found
         suitable = self.pipelines and self.plan is None and not self.shares and self.ranks <= MOST_RANKS
         return found if suitable and not any(isinstance(leaf, BatchNorm) for leaf in self.net.leaves()) else []

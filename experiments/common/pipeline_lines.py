@@ -1,0 +1,46 @@
+"""What `explain` prints about a predicted pipeline."""
+
+from statistics import median
+
+from nn.sequence import leaves
+from parallel.performance.pipeline_cost import PipelineTime
+from parallel.pipeline.drawing import draw
+from parallel.pipeline.simulate import simulate
+
+COLUMNS = 28  # of the drawing of a schedule
+
+
+def in_words(found: PipelineTime):
+    """The schedule, the number of micro-batches and the cuts, as on the command line."""
+    parts = f", {found.micro_batches} micro-batches" if found.micro_batches > 1 else ""
+    return f"pipeline {found.pipeline}{parts}, cuts {','.join(map(str, found.cuts))}"
+
+
+def of_chunks(found, net):
+    """Rows of a table of the chunks, the first one being its head. net: the serial network."""
+    yield "chunk", "layers", "stage", "GFLOP", "MB taken", "ms F", "ms I", "ms W"
+    first = 0
+    for number, (chunk, (stage,)) in enumerate(zip(found.chunks, found.schedule.route.places)):
+        layers = list(leaves(net.layers[first : first + chunk.layers]))
+        first += chunk.layers
+        ends = dict.fromkeys(f"{layer.name} {type(layer).__name__}" for layer in (layers[:1] + layers[-1:]))
+        seconds = (f"{chunk.seconds[op] * 1e3:.4g}" for op in "FIW")
+        taken = f"{chunk.taken / 1e6:.4g}" if number else ""
+        yield str(number), " .. ".join(ends) or "none", str(stage), f"{chunk.flops / 1e9:.4g}", taken, *seconds
+
+
+def of_stages(found):
+    """Rows of a table of the ranks along the axis `stage`, the first one being its head."""
+    yield "stage", "chunks", "ms busy", "ms idle", "idle", "GiB", "open micro-batches"
+    for stage, rank in enumerate(found.ranks):
+        chunks = ",".join(map(str, found.schedule.route.held(stage)))
+        times = (f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.idle))
+        share = f"{rank.idle / found.seconds:.0%}"
+        yield str(stage), chunks, *times, share, f"{rank.memory / 2**30:.3g}", str(rank.open)
+
+
+def drawing(found):
+    """The schedule as text, from its beginning."""
+    played = simulate(found.schedule, found.times)
+    passes = [event.stop - event.start for row in played.events for event in row if event.instruction.op in "FBIW"]
+    return draw(played, max(min(passes), median(passes) / 3) or None, COLUMNS)
