@@ -65,7 +65,7 @@ def waiting(events):
 
     events: {rank: Events}, in which those of collectives are in the order of their ends. The i-th call with one name in one
     group is the same collective on all ranks of the group. For a non-blocking collective, the event is the call in which it was
-    found complete.
+    found complete. Messages from one rank to another are left out, because their calls differ from rank to rank.
     """
     calls = defaultdict(lambda: defaultdict(list))
     for rank, mine in events.items():

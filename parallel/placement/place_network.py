@@ -45,9 +45,10 @@ class Placed:
 def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     """Place a network on one rank of a grid; returns a Placed, whose layers have no memory allocated yet.
 
-    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`. cuts: the
-    positions in `net.layers` where new chunks begin, see `check_cuts`. places: the rank along the axis `stage` of each chunk.
-    Raises ValueError if the network cannot be placed, or the plan, shares, or owners do not fit it or the grid.
+    net: a serial Sequential. grid: a ProcessGrid or a GridDescription. plan, shares, owners: see `parallelize`. cuts: where
+    new chunks begin, positions in `net.layers` as `check_cuts` accepts them. places: the rank along the axis `stage` of each
+    chunk.
+    Raises ValueError if the network cannot be placed, or the plan, shares or owners do not fit it or the grid.
     """
     layers, shape = checked(net)
     words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])

@@ -86,6 +86,10 @@ class Reduction:
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
 
+    def prepare(self):
+        """Do what is collective over the grid and done once. Ranks of a pipeline do their first steps at different times."""
+        return self.buckets
+
     def accumulate(self, where=slice(None)):
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
 

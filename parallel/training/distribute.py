@@ -36,7 +36,7 @@ def distribute(
         parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
         parallel.micro_batches = micro_batches or 1
     else:
-        named = names.parse(pipeline or "1f1b")
+        named = names.parse("1f1b" if pipeline is None else pipeline)
         divided = partitioned if plan == HYPERGRAPH and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN] else staged
         placed, division = divided(net, grid, plan, shares, owners, named, cuts)
         micro_batches = checked_micro_batches(named, division.route.ranks, micro_batches)

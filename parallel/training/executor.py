@@ -101,7 +101,6 @@ class Executor:
         self.pool, self.versions, self.host = pool, versions, None
         self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
         self._passages, self._free, self._sharing = {}, defaultdict(list), Context()
-        self._evaluated = []  # what chunks took in the last evaluation; empty chunks send just that
         self._open, self._states = dict.fromkeys(chunks, 0), set()
 
     def run(self, instructions):
@@ -300,10 +299,7 @@ class Executor:
 
         context: a Context for evaluation, which has begun. What is returned means something only on the rank of the last chunk.
         """
-        self.transport.complete_sends()  # of the last evaluation, whose arrays are used again now
-        while self._evaluated:
-            self.pool.give_back(self._evaluated.pop().reshape(-1))
-        number, y = EVALUATED, None
+        number, y, taken = EVALUATED, None, []
         self.micro_batches[number] = micro_batch
         for chunk in sorted(self.chunks):
             passage = self._passage(chunk, number)
@@ -311,7 +307,7 @@ class Executor:
                 self._announce(Instruction("RECV_F", chunk, number))
                 self.transport.arrived("forward", chunk, number)
             y = self.chunks[chunk].forward(self._input(chunk, number), context)
-            self._evaluated.extend(passage.takes.values())
+            taken.extend(passage.takes.values())
             passage.takes.clear()
             if chunk != self.last:
                 self._made("forward", chunk, number, y)
@@ -319,6 +315,9 @@ class Executor:
                 self.send_forward(Instruction("SEND_F", chunk, number))
             else:
                 self._forget((chunk, number))
+        self.transport.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
+        for array in taken:
+            self.pool.give_back(array.reshape(-1))
         return y
 
     # ----- memory

@@ -31,6 +31,7 @@ class PipelineTrainer(Host):
         check_optimizer(net, optimizer)
         self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
         self.executor, self.world = net.executor, net.grid.world  # made now, because that is collective
+        net.reduction.prepare()
         self.submitted = 0  # steps that began since the last `flush`
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
@@ -123,13 +124,10 @@ class PipelineTrainer(Host):
         first = first_not_finite(self.net.grid, [p.value for _, p in parameters])
         if first < len(parameters):
             layer, p = parameters[first]
-            return (
-                f"step {step}: the loss is {loss}: first not finite: parameter {layer.name}.{p.name}; try a lower learning rate"
-            )
-        return (
-            f"step {step}: the loss is {loss}: the parameters are finite; try a lower learning rate, "
-            f"and take NaN and infinity out of the data"
-        )
+            where = f"by now parameter {layer.name}.{p.name} is not finite"
+        else:
+            where = "the parameters are finite"
+        return f"step {step}: the loss is {loss}: {where}; try a lower learning rate, and take NaN and infinity out of the data"
 
 
 class SynchronousTrainer(PipelineTrainer):
@@ -140,7 +138,7 @@ class SynchronousTrainer(PipelineTrainer):
         self._rows = {}  # by number of micro-batches
 
     def row(self, micro_batches):
-        """(this rank's instructions, those that compute the last gradients of a chunk, the first of those that end the row)."""
+        """This rank's (instructions, the last one with gradients of each chunk, the first of those that end the row)."""
         if micro_batches not in self._rows:
             row = self.net.schedule(micro_batches).rows[self.net.place]
             last = {one.chunk: one for one in row if one.op in ("B", "W")}

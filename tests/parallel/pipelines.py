@@ -87,7 +87,7 @@ def piped(layers, grid, batches, micro_batches=1, optimizer=momentum, plan="fewe
 
 
 def own_schedule(stages, micro_batches):
-    """Unlike all known ones: the first chunk is on the last rank, gradients come backwards, those of parameters last."""
+    """Unlike all known ones: the first chunk is on the last rank, the last gradients come first, those of parameters last."""
     route = Route.of_stages(reversed(range(stages)))
     rows = [
         [Instruction("F", chunk, b) for b in range(micro_batches)]

@@ -1,4 +1,4 @@
-"""Asynchronous pipelines: each gradient is that of the weights which the schedule says, found without parallel code."""
+"""Asynchronous pipelines: each gradient is of the weights that the schedule says, as a serial network computes it here."""
 
 from itertools import islice
 
