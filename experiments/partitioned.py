@@ -21,9 +21,9 @@ from experiments.common.markdown import lines
 from experiments.common.neuron_partitions import partitions
 from experiments.common.options import Parser, user_input, whole, whole_list
 from experiments.common.timed_plans import Problem, Side
-from nn import Conv2d, MaxPool2d, ReLU, Sequential, SparseLinear, network_names
+from experiments.common.vgg_style import vgg_style
+from nn import Sequential, SparseLinear, network_names
 from nn.summary import aligned
-from nn.zoo import dense
 from parallel.auto.parallelize import of_first
 from parallel.calibration.core_speed import NormalisedTimer
 from parallel.job.run import on_root, run
@@ -42,13 +42,8 @@ class VggStyle(Problem):
     """Four stages of two 3x3 convolutions and a pooling, and three dense layers."""
 
     def serial(self):
-        layers, channels = [], self.shape[2]
-        for width in (16, 32, 64, 128):
-            for _ in range(2):
-                layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
-                channels = width
-            layers.append(MaxPool2d(2))
-        return Sequential(dense(layers, self.shape, [1024, 1024], ReLU, self.outputs), input_shape=self.shape)
+        layers = vgg_style(self.shape, self.outputs, (16, 32, 64, 128), [1024, 1024])
+        return Sequential(layers, input_shape=self.shape)
 
 
 def plans(net, ranks, batch_size, described):

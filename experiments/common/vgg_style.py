@@ -1,20 +1,38 @@
-"""Networks with the structure of VGG16 (Simonyan and Zisserman 2015, column D), with fewer layers and channels."""
+"""Networks with the structure of VGG16, but with fewer layers and channels."""
 
-from nn import Conv2d, MaxPool2d, ReLU, Sequential
+import argparse
+
+from experiments.common.options import whole_list
+from nn import Conv2d, MaxPool2d, ReLU, Sequential, network_names
 from nn.zoo import dense
 
-BLOCKS = (32, 2), (64, 2), (128, 3), (256, 3)
+PREFIX = "vgg-style:"
+HIDDEN = 256  # neurons of the hidden layer of a network that is named by its widths
+HELP = f"{PREFIX}WIDTH,WIDTH,.. for two 3x3 convolutions of each width, each pair with a pooling, and {HIDDEN} hidden neurons"
 
 
-def vgg_style(shape, outputs, blocks=BLOCKS, hidden=(512,), seed=0, dtype="float32"):
-    """A Sequential: blocks of 3x3 convolutions, each followed by a max-pooling, and fully connected layers.
+def vgg_style(shape, outputs, widths, hidden):
+    """The layers: for each width two 3x3 convolutions and a pooling, then dense layers of the sizes `hidden`, and the outputs.
 
-    shape: of a sample. blocks: for each (channels, number of convolutions). hidden: the widths of the hidden dense layers.
+    shape: that of a sample, (height, width, channels). ValueError if it is too small for so many poolings.
     """
     layers, channels = [], shape[2]
-    for width, number in blocks:
-        for _ in range(number):
+    for width in widths:
+        for _ in range(2):
             layers += [Conv2d(channels, width, 3, padding=1), ReLU()]
             channels = width
         layers.append(MaxPool2d(2))
-    return Sequential(dense(layers, shape, hidden, ReLU, outputs), seed, dtype, shape)
+    return dense(layers, shape, hidden, ReLU, outputs)
+
+
+def build(spec, shape, outputs, seed=0):
+    """The Sequential that a text names: "vgg-style:32,64", or what `network_names.build` takes. ValueError for others."""
+    if not spec.startswith(PREFIX):
+        return network_names.build(spec, shape, outputs, seed)
+    if len(shape) != 3:
+        raise ValueError(f"net '{spec}' takes images, but a sample is {' x '.join(map(str, shape))} numbers: use another net")
+    try:
+        widths = whole_list(spec.removeprefix(PREFIX))
+        return Sequential(vgg_style(shape, outputs, widths, [HIDDEN]), seed, input_shape=shape)
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
