@@ -2,12 +2,12 @@
 
     mpiexec -n 2 python -m experiments.pipelined --batch-size 64
 
-Every way trains the same network on the same minibatch: serially on one rank, on the grid batch=RANKS, as layers on the stages of
-a pipeline in the order of several schedules, and as a hypergraph partition. The ways are timed in turns, so that a drift of the
-machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about equal by
-the seconds of each layer, which are measured at the start. Before the turns, how long each instruction takes is measured in
-other steps of the same way; the simulation plays the schedule with these times. A message takes the time that one of its size
-takes between two ranks that do nothing else. Writes the results to a JSON file, and a table beside it.
+Every way trains the same network on the same minibatch: serially on one rank, on the grid batch=RANKS, as layers on the stages
+of a pipeline in the order of several schedules, and as a hypergraph partition. The ways are timed in turns, so that a drift of
+the machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about
+equal by the seconds of each layer, which are measured at the start. Before the turns, how long each instruction takes is
+measured in other steps of the same way; the simulation plays the schedule with these times. A message takes the time that one
+of its size takes between two ranks that do nothing else. Writes the results to a JSON file, and a table beside it.
 """
 
 import json
@@ -20,13 +20,12 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common import report
+from experiments.common import report, vgg_style
 from experiments.common.kept_results import earlier_results, of_other_problems
 from experiments.common.layer_seconds import layer_seconds
 from experiments.common.made_up_data import minibatch
 from experiments.common.markdown import lines
 from experiments.common.options import Parser, user_input, whole, whole_list
-from experiments.common.vgg_style import vgg_style
 from nn import SGD, SoftmaxCrossEntropy, network_names
 from nn.summary import aligned
 from parallel import ProcessGrid, parallelize
@@ -42,7 +41,7 @@ from parallel.pipeline.times import TableTimes
 from parallel.placement.partition import Partition, size
 from parallel.training.stage_cuts import cuts_of
 
-VGG_STYLE = "vgg-style"
+NET = "vgg-style:32,64,128,256"
 KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results
 SECONDS = 1.0  # the least length of a turn
 TRIPS = 7  # round trips by which a message is timed
@@ -241,7 +240,7 @@ def document(results):
 def main():
     parser = Parser(prog="pipelined", description="Time pipelines, and compare each with the simulation of its schedule.")
     add = parser.add_argument
-    add("--net", default=VGG_STYLE, help=f"{VGG_STYLE}, or {network_names.HELP}")
+    add("--net", default=NET, help=f"{vgg_style.HELP}; or {network_names.HELP}")
     add("--shape", type=whole_list, default=[32, 32, 3], metavar="SHAPE", help="shape of a sample")
     add("--outputs", type=whole(1), default=10, help="number of classes")
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
@@ -261,10 +260,7 @@ def main():
     default = f"sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:{comm.size},async:{2 * comm.size}"
     with user_input():
         shape, cuts = tuple(args.shape), args.cuts and tuple(args.cuts)
-        if args.net == VGG_STYLE:
-            problem = lambda: vgg_style(shape, args.outputs)  # noqa: E731
-        else:
-            problem = lambda: network_names.build(args.net, shape, args.outputs)  # noqa: E731
+        problem = lambda: vgg_style.build(args.net, shape, args.outputs)  # noqa: E731
         x, y = minibatch(problem().input_shape, args.outputs, args.batch_size)
         chosen = ways(comm.size, args.micro_batches, (args.schedules or default).split(","), not args.no_hypergraph)
         seconds = of_first(comm, lambda: layer_seconds(problem(), x, y, MPI.COMM_SELF))
