@@ -203,12 +203,16 @@ def measure(sides, rounds):
     return [row(side, predicted) for side, predicted in zip(sides, predictions)]
 
 
+def milliseconds(seconds):
+    """Some seconds as a text, in milliseconds."""
+    return ", ".join(f"{1e3 * value:.3g}" for value in seconds)
+
+
 def cells(rows):
     """The rows as dicts of texts, as they are printed and written."""
     serial = rows[0]["measured"]
     for one in rows:
         predicted = "predicted" in one
-        milliseconds = lambda key: ", ".join(f"{1e3 * value:.3g}" for value in one[key])  # noqa: E731
         same = predicted and one["peak_predicted"] == one["peak_measured"]
         yield {
             "way": one["way"], "micro-batches": str(one["micro_batches"]),
@@ -217,8 +221,8 @@ def cells(rows):
             "times serial": f"{serial / one['measured']:.2f}",
             "predicted ms": f"{1e3 * one['predicted']:.4g}" if predicted else "",
             "error": f"{100 * one['error']:+.1f} %" if predicted else "",
-            "waiting ms a rank": milliseconds("idle_measured") if predicted else "",
-            "predicted ms a rank": milliseconds("idle_predicted") if predicted else "",
+            "waiting ms a rank": milliseconds(one["idle_measured"]) if predicted else "",
+            "predicted ms a rank": milliseconds(one["idle_predicted"]) if predicted else "",
             "peak MB a rank": ", ".join(f"{peak / 1e6:.4g}" for peak in one["peak_measured"]) if predicted else "",
             "peak as predicted": ("exactly" if same else "no") if predicted else "",
         }  # fmt: skip

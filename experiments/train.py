@@ -42,7 +42,6 @@ from parallel.performance.simulation import VirtualTime
 from parallel.pipeline import names
 from parallel.placement import plans
 from parallel.training import MicroBatchReader, check_finite, minibatch_indices, steps_per_epoch
-from parallel.training.distribute import MICRO_BATCHES
 
 WARM_UP = 5  # steps before timing begins
 PRINTED = 8  # of the errors of single outputs; a report has all of them
@@ -80,7 +79,7 @@ def options():
     add("--micro-batches", type=whole(1), metavar="M",
         help="split each minibatch into M micro-batches, whose gradients are added up; without a pipeline they pass through "
         "the network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline "
-        f"{MICRO_BATCHES})")  # fmt: skip
+        f"{names.MICRO_BATCHES})")  # fmt: skip
     add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
     add("--cuts", type=whole_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
         "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip

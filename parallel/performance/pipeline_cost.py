@@ -108,13 +108,13 @@ def pipeline_step_time(
     net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
     see `parallelize`. batch_size: of the global minibatch. machine: a Machine. pipeline: the name of a schedule
     (`parallel/pipeline/names.py`) or a result of `names.parse`. micro_batches: into how many parts a minibatch is cut; by
-    default as many as there are stages, and 1 for an asynchronous schedule. cuts: the positions in `net.layers` at which new
+    default 4 for each stage, and 1 for an asynchronous schedule. cuts: the positions in `net.layers` at which new
     chunks begin; by default those of `planned_cuts`, which looks at `memory`, the bytes that a rank may use.
     ValueError if they do not fit each other.
     """
     named, stages = names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes[STAGE]
     route = named.route(stages)
-    micro_batches = micro_batches or default_micro_batches(named, stages)
+    micro_batches = micro_batches or named.default_micro_batches(stages)
     if named.in_flight and micro_batches > 1:
         raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it in one piece, without micro-batches")
     if micro_batches > batch_size:
@@ -148,13 +148,6 @@ def pipeline_step_time(
     return PipelineTime(
         seconds, tuple(ranks), named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played, window
     )  # fmt: skip
-
-
-def default_micro_batches(named, stages):
-    """How many micro-batches `pipeline_step_time` takes. named: a result of `names.parse`."""
-    if named.file:
-        return named.file.micro_batches
-    return 1 if named.in_flight else stages
 
 
 def times_of(chunks, route, sizes, machine, micro_batches):

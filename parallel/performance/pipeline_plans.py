@@ -11,7 +11,7 @@ from math import inf
 
 from parallel.grid.process_grid import STAGE
 from parallel.performance.chunk_cost import chunk_costs
-from parallel.performance.pipeline_cost import default_micro_batches, pipeline_step_time
+from parallel.performance.pipeline_cost import pipeline_step_time
 from parallel.performance.planned_cuts import cuts_of_costs
 from parallel.pipeline import names
 from parallel.placement.plans import weighted_in
@@ -47,7 +47,7 @@ class Pipelines:
             if not self.is_asked_for and chunks > max(parts, stages) or self.cuts is not None and chunks != len(self.cuts) + 1:
                 continue
             if self.micro_batches or named.file or named.in_flight:
-                yield named, self.micro_batches or default_micro_batches(named, stages)
+                yield named, self.micro_batches or named.default_micro_batches(stages)
             else:
                 for count in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
                     yield named, count

@@ -20,6 +20,7 @@ HELP = (
     "with the parameters of the forward kept for the backward, or, async:K:nostash, the newest ones instead, and, "
     "async:K:bound=B, at most B updates between the two; FILE.csv: a schedule in PyTorch's format"
 )
+MICRO_BATCHES = 4  # of a minibatch, for each rank of a pipeline: the ranks are then idle for less than a fifth of the time
 _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)
 
 
@@ -47,6 +48,12 @@ class Named:
         if self.name == "zbv":
             return Route.v_shaped(stages)
         return Route.looped(stages, self.per_rank)
+
+    def default_micro_batches(self, ranks):
+        """Into how many micro-batches a minibatch is cut where the user does not say."""
+        if self.file:
+            return self.file.micro_batches
+        return 1 if self.in_flight or ranks == 1 else MICRO_BATCHES * ranks
 
     def schedule_on(self, route, micro_batches, times=None):
         """The Schedule on a Route whose ranks hold parts of chunks. ValueError if this one is for whole chunks only.

@@ -13,8 +13,6 @@ from parallel.training.network import ParallelSequential
 from parallel.training.pipelined import PipelinedSequential
 from parallel.training.stage_cuts import balanced_cuts
 
-MICRO_BATCHES = 4  # of a minibatch, for each stage of a pipeline: the stages are then idle for less than a quarter of the time
-
 
 def distribute(
     net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None,
@@ -77,4 +75,4 @@ def checked_micro_batches(named, ranks, micro_batches):
         return 1
     if named.file and not complete(named.file).synchronous:
         raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
-    return micro_batches or (named.file.micro_batches if named.file else MICRO_BATCHES * ranks if ranks > 1 else 1)
+    return micro_batches or named.default_micro_batches(ranks)

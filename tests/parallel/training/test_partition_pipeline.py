@@ -1,0 +1,161 @@
+"""Pipelines of hypergraph partitions: whatever rank owns a filter, they train as the serial network."""
+
+import numpy as np
+import pytest
+
+from nn import (
+    LOSSES,
+    SGD,
+    BatchNorm,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+    Tanh,
+)
+from nn.device import to_device, to_host
+from nn.window import put
+from parallel import ProcessGrid, parallelize
+from parallel.placement.owners import Owners
+from tests.mpi import mpi
+from tests.parallel.equality import assert_same, parallel, serial
+
+SCHEDULES = "gpipe", "1f1b", "async:1", "async:3:bound=0"
+
+
+def net(dtype=np.float64):
+    layers = [
+        Conv2d(3, 7, 3, padding=1), BatchNorm(7), ReLU(), Conv2d(7, 5, 3), ReLU(), MaxPool2d(2), Flatten(),
+        Linear(45, 11), Tanh(), Dropout(0.3), Linear(11, 9), ReLU(), Linear(9, 5),
+    ]  # fmt: skip
+    return Sequential(layers, 3, dtype, (8, 8, 3))
+
+
+def batches(number, samples=9):
+    random = np.random.default_rng(0)
+    return [(random.standard_normal((samples, 8, 8, 3)), random.integers(0, 5, samples)) for _ in range(number)]
+
+
+def owners(ranks, seed, fine=False):
+    """Any partition of the network; some ranks may own nothing of a layer."""
+    random = np.random.default_rng(seed)
+    layers = [layer for layer in net().leaves() if layer.kind]
+    pairs = {layer.name: random.integers(0, ranks, (layer.inputs, layer.outputs)) for layer in layers[1:3]} if fine else {}
+    return Owners(ranks, {layer.name: random.integers(0, ranks, layer.outputs) for layer in layers}, pairs, seed % ranks)
+
+
+def sgd(net):
+    return SGD(net, lr=0.1, momentum=0.9)
+
+
+@mpi(1, 2, 3, 4, 5, 7, 8, long=(5, 7, 8))
+def test_it_trains_the_serial_network(comm):
+    data, p = batches(3), comm.size
+    for model in [p, p // 2] if p > 1 and p % 2 == 0 else [p]:
+        for seed, fine in enumerate((False, True)):
+            for name in SCHEDULES:
+                for micro_batches in (1,) if name.startswith("async") else (1, 2, 2 * model + 1):
+                    expected = serial(net(), sgd, "cross-entropy", data, micro_batches)
+                    with ProcessGrid(comm, model=model, batch=p // model) as grid:
+                        options = {"pipeline": name, "owners": owners(model, seed, fine)}
+                        found = parallel(net(), grid, "hypergraph", sgd, "cross-entropy", data, micro_batches, **options)
+                    assert_same(found, expected, 1e-10, f"{name} {micro_batches} {grid}")
+
+
+def gradients_of(weights, x, y, step):
+    """{(layer, name): gradient} of the serial network with these weights."""
+    one = net()
+    for layer, p in one.parameters:
+        p.load(weights[layer.name, p.name])
+    one.step, context, loss = step, Context(), SoftmaxCrossEntropy()
+    loss.forward(one.forward(to_device(x), context), to_device(y), context)
+    one.backward(loss.backward(context), context)
+    return {(layer.name, p.name): to_host(p.grad) for layer, p in one.parameters}
+
+
+@mpi(2, 3, 4)
+def test_each_gradient_is_of_the_weights_that_its_forward_used(comm):
+    """Of every minibatch, chunk and rank the weights are noted at forward; the serial network is given all of them together."""
+    data = batches(7)
+    with ProcessGrid(comm, model=comm.size) as grid:
+        one = parallelize(net(), grid, "hypergraph", pipeline="async:3", owners=owners(comm.size, 1))
+        trainer, used, found = one.trainer(SoftmaxCrossEntropy(), sgd(one)), {}, {}
+        note(one.executor, trainer, used, found)
+        for x, y in data:
+            trainer.step([one.blocks(x, y)], len(x))
+        trainer.flush()
+        everyone = comm.allgather((used, found, trainer.staleness))
+    assert max(max(staleness) for *_, staleness in everyone) > 0, "nothing was stale: the test shows nothing"
+    for number, (x, y) in enumerate(data):
+        whole = {(layer.name, p.name): np.zeros(p.shape) for layer, p in net().parameters}
+        for weights, *_ in everyone:
+            for name, index, value in weights[number]:
+                put(whole[name], index, value)
+        expected = gradients_of(whole, x, y, number)
+        for _, gradients, _ in everyone:
+            for name, index, value in gradients[number]:
+                whole = np.zeros_like(expected[name])
+                put(whole, index, value)
+                mine = np.zeros_like(whole)
+                put(mine, index, np.ones_like(value))
+                assert np.abs(whole - mine * expected[name]).max(initial=0) < 1e-10, f"minibatch {number}, {name}"
+
+
+def note(executor, trainer, used, found):
+    """Have the weights noted at each forward, and the gradients where they are computed."""
+    computed = trainer.computed
+
+    def blocks(chunk, values):
+        pairs = [(layer, p) for layer in chunk.layers for p in layer.parameters]
+        return [((layer.name, p.name), p.index, to_host(values(p)).copy()) for layer, p in pairs]
+
+    def noting(chunk, forward):
+        def noting_forward(x, context):
+            used.setdefault(context.step, []).extend(blocks(chunk, lambda p: p.value))
+            return forward(x, context)
+
+        return noting_forward
+
+    def noting_computed(instruction):
+        chunk = executor.chunks[instruction.chunk]
+        found.setdefault(instruction.micro_batch, []).extend(blocks(chunk, lambda p: p.grad))
+        computed(instruction)
+
+    for chunk in executor.chunks.values():
+        chunk.forward = noting(chunk, chunk.forward)
+    trainer.computed = noting_computed
+
+
+@mpi(2)
+def test_what_a_partition_cannot_do_is_said_in_one_line(comm):
+    def message(serial, **options):
+        with ProcessGrid(comm, model=2) as grid, pytest.raises(ValueError) as failure:
+            parallelize(serial, grid, "hypergraph", **options)
+        return str(failure.value)
+
+    mine = {"owners": owners(2, 0)}
+    assert message(net(), pipeline="zb-h1", **mine).startswith("pipeline zb-h1 is for whole layers: a partition takes gpipe")
+    assert message(net(), pipeline="1f1b", cuts=(3,), **mine).startswith("cuts are for the axis stage")
+    branched = lambda: Sequential([Linear(4, 6), Residual([Linear(6, 6)]), Linear(6, 3)], 0, np.float64, (4,))  # noqa: E731
+    parts = {layer.name: np.arange(layer.outputs) % 2 for layer in branched().leaves() if layer.kind}
+    words = message(branched(), pipeline="1f1b", owners=Owners(2, parts))
+    assert "has no pipeline where branches" in words and "\n" not in words
+
+
+@mpi(3)
+def test_messages_and_bytes_are_those_of_the_exchanges(comm):
+    (x, y), mine = batches(1)[0], owners(3, 0)
+    sent = []
+    for pipeline in (None, "1f1b"):
+        with ProcessGrid(comm, model=3) as grid:
+            one = parallelize(net(), grid, "hypergraph", owners=mine, pipeline=pipeline, micro_batches=3)
+            one.learn(x, y, LOSSES["cross-entropy"](), sgd(one))
+            records = [r for (_, kind), r in grid.tally.records.items() if kind in ("exchange", "send")]
+            sent.append((sum(r.bytes for r in records), sum(r.messages for r in records)))
+    assert sent[0] == sent[1] and sent[0][1] > 0
