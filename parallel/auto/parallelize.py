@@ -69,9 +69,9 @@ def parallelize_unallocated(
     consecutive: `Partition.owned` makes one from the rank of the axis model that has each output. For the plan "hypergraph",
     Owners; by default a partition is searched for, with parts in proportion to the shares along the axis `model`.
     pipeline: the schedule of a grid with the axis stage, see `parallel/pipeline/names.py`; by default "1f1b". micro_batches:
-    into how many parts a minibatch is cut there; by default 4 for each stage, and 1 for an asynchronous schedule. cuts: the
-    positions in `net.layers` at which new chunks begin; by default the chunks have about the same work. Where the planner runs,
-    it chooses what is None; if the pipeline or the cuts are given and the grid is "auto", the grid has the axis stage.
+    into how many parts a minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule or without stages.
+    cuts: the positions in `net.layers` at which new chunks begin; by default the chunks have about the same work. Where the
+    planner runs, it chooses what is None; if the pipeline or the cuts are given and the grid is "auto", it has the axis stage.
     batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
     rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
     if that is unknown).

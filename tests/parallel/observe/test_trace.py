@@ -99,7 +99,7 @@ def test_a_timeline_shows_every_layer_of_every_rank(comm):
                 within = [s for s in steps if s["ts"] <= e["ts"] and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 1e-3]
                 assert len(within) == 1, e
             said = {e["name"]: e["args"] for e in found["traceEvents"] if e["ph"] == "M" and e["pid"] == rank}
-            assert said["process_name"]["name"].startswith(f"rank {rank} (batch=")
+            assert said["process_name"]["name"].startswith(f"rank {rank} (stage=0, batch=")
             collectives = [e for e in mine if e["cat"] in ("collective", "begin")]
             assert bool(collectives) == (comm.size > 1)
             assert all(e["args"]["ranks"] == list(range(comm.size)) for e in collectives)

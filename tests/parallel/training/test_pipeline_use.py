@@ -92,6 +92,19 @@ def test_the_script_interface_learns_as_the_serial_network(comm):
             assert all(np.array_equal(restored[key], value) for key, value in found[1].items())
 
 
+@mpi(2, 3)
+def test_an_empty_first_chunk_sends_samples_in_the_type_of_the_network(comm):
+    x = np.random.default_rng(0).integers(0, 9, (6, 7)).astype(np.uint8)
+    y, cuts = np.arange(6) % 3, (0,) * (comm.size - 1)
+    used = serial_net(mlp)
+    used.learn(x, y, LOSSES["cross-entropy"](), momentum(used))
+    with ProcessGrid(comm, stage=comm.size) as grid:
+        net = parallelize(serial_net(mlp), grid, cuts=cuts)
+        net.learn(x, y, LOSSES["cross-entropy"](), momentum(net))
+        outputs = net.predict(x)
+    assert comm.rank or np.allclose(outputs, used.predict(x), rtol=1e-10)
+
+
 @mpi(2, 4, 6, 8, long=(6, 8))
 def test_reductions_and_optimizers(comm, monkeypatch):
     batches = minibatches(dense, (11, 6, 5))
