@@ -9,6 +9,7 @@ from parallel.performance.cost import busiest, local_shape
 from parallel.performance.workload import OPTIMIZER_ARRAYS, Workload
 from parallel.placement.place_network import checked, place
 from parallel.placement.plans import words_of
+from parallel.placement.stages import check_cuts
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 
@@ -50,6 +51,7 @@ def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
     chunks begin. ValueError if the plan, the shares or the cuts do not fit.
     """
     layers, _ = checked(net)
+    check_cuts(cuts, net.layers)
     at = busiest(sizes, words_of(plan, layers), machine.node["ranks"], shares).coordinates
     grid = GridDescription(sizes, at | {STAGE: 0}, machine.node["ranks"])
     bounds = [0, *cuts, len(net.layers)]
@@ -65,6 +67,11 @@ def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
         workload.update(chunk, grid)
         found.append(_cost(workload, grid, machine, bounds[number + 1] - bounds[number], taken))
     return found
+
+
+def layer_costs(net, sizes, plan, samples, machine, shares=None):
+    """The ChunkCost of each layer of `net.layers` as a chunk of its own; see `chunk_costs`."""
+    return chunk_costs(net, sizes, plan, samples, machine, [*range(1, len(net.layers))], shares)
 
 
 def _cost(workload, grid, machine, layers, taken):

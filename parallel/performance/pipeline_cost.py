@@ -180,7 +180,10 @@ def memory_of(chunks, route, itemsize, named):
 def _played(named, stages, micro_batches):
     """(the complete Schedule, (first, last): between these updates of a rank, counted from 0, the time counts)."""
     if not named.in_flight:
-        return complete(named.schedule(stages, micro_batches)), (STEPS - 2, STEPS - 1)
+        schedule = complete(named.schedule(stages, micro_batches))
+        if not schedule.synchronous:
+            raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
+        return schedule, (STEPS - 2, STEPS - 1)
     settled = stages + min(named.in_flight, 4 * stages)  # minibatches until the pipeline is full, or drains again
     return complete(named.schedule(stages, 4 * settled)), (settled, 3 * settled)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import chunk_costs
+from parallel.performance.chunk_cost import layer_costs
 from parallel.performance.pipeline_cost import pipeline_step_time
 from parallel.performance.planned_cuts import cuts_of_costs
 from parallel.pipeline import names
@@ -55,17 +55,15 @@ class Pipelines:
     def times(self, net, sizes, plan, batch_size, machine, memory=inf, shares=None, limit=inf):
         """Yield the PipelineTimes of what is considered on a grid, as long as one may take less than `limit` seconds.
 
-        The other arguments are those of `pipeline_step_time`. ValueError if what is asked for does not fit.
+        There are none if the cuts that are asked for do not fit. The other arguments are those of `pipeline_step_time`.
+        ValueError if anything else that is asked for does not fit.
         """
         stages, layers, bounds = sizes[STAGE], {}, []
         for named, count in self.options(net, stages, batch_size // sizes["batch"]):
             if count not in layers:
-                samples, cuts = -(-batch_size // count), range(1, len(net.layers))
-                layers[count] = chunk_costs(net, sizes, plan, samples, machine, cuts, shares)
+                layers[count] = layer_costs(net, sizes, plan, -(-batch_size // count), machine, shares)
             computed = [layer.computed for layer in layers[count]]
             bounds.append((count * max(sum(computed) / stages, max(computed)), len(bounds), named, count))
-        if not bounds:
-            raise ValueError(f"cuts {','.join(map(str, self.cuts or ()))}: no pipeline on {stages} stages has as many chunks")
         for bound, _, named, count in sorted(bounds)[:MOST_PLAYED]:
             if bound > limit:
                 break

@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import inf
 
 from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import chunk_costs, fixed_copies, message_seconds
+from parallel.performance.chunk_cost import fixed_copies, layer_costs, message_seconds
 from parallel.pipeline.cuts import shortest
 from parallel.pipeline.passes import complete
 from parallel.pipeline.simulate import simulate
@@ -24,7 +24,7 @@ def planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, me
     of which each of its chunks may take the same part.
     """
     samples = -(-batch_size // micro_batches)
-    layers = chunk_costs(net, sizes, plan, samples, machine, range(1, len(net.layers)), shares)
+    layers = layer_costs(net, sizes, plan, samples, machine, shares)
     return cuts_of_costs(layers, sizes, machine, named, micro_batches, net.dtype.itemsize, memory)
 
 

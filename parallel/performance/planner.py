@@ -146,7 +146,10 @@ class Planner:
         NoRoom if there is none that fits the memory.
         """
         if self._must_be_pipeline:
-            return self._ranked(list(self._pipelined(math.inf, progress)))
+            candidates = list(self._pipelined(math.inf, progress))
+            if not candidates:
+                raise ValueError(f"cuts {','.join(map(str, self.pipelines.cuts))}: no pipeline here has as many chunks")
+            return self._ranked(candidates)
         if self.plan == HYPERGRAPH:
             candidates = list(self._partitioned())
             if not candidates:
@@ -205,18 +208,9 @@ class Planner:
 
     def _pipelined(self, fastest, progress):
         """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
-        found = False
         for stages in self.stages:
             progress()
-            rest = self.grid and self.grid | {STAGE: 1}
-            inner = Planner(self.net, self.ranks // stages, self.batch_size, self.machine, self.memory * stages, rest,
-                            self.plan, self.shares)  # fmt: skip
-            try:
-                best, _ = inner.best(shown=0)
-            except NoRoom:
-                if self._must_be_pipeline and stages == self.stages[-1] and not found:
-                    raise
-                continue
+            best = self._of_stage(stages)
             sizes, machine = best.sizes | {STAGE: stages}, self.machine
             grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
             cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
@@ -224,12 +218,21 @@ class Planner:
             for time in pipelines.times(
                 self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, (1 + TOLERANCE) * fastest
             ):
-                candidate, found = Candidate(sizes, time.seconds, cost, pipelined=time), True
+                candidate = Candidate(sizes, time.seconds, cost, pipelined=time)
                 if time.memory > self.memory:
                     candidate.reason = too_large(time.memory, self.memory)
                 else:
                     fastest = min(fastest, time.seconds)
                 yield candidate
+
+    def _of_stage(self, stages):
+        """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""
+        rest = self.grid and self.grid | {STAGE: 1}
+        for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
+            with suppress(NoRoom):
+                ranks = self.ranks // stages
+                inner = Planner(self.net, ranks, self.batch_size, self.machine, memory, rest, self.plan, self.shares)
+                return inner.best(shown=0)[0]
 
     @property
     def _must_be_pipeline(self):
