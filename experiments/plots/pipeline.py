@@ -91,7 +91,8 @@ def measured(path, updates=1):
         stages, rows = {}, {}
         for event in events:
             if event["name"] == "process_name":
-                places = {axis: int(place) for axis, place in COORDINATE.findall(event["args"]["name"])}
+                inside = event["args"]["name"].partition("(")[2].partition(")")[0]
+                places = {axis: int(place) for axis, place in COORDINATE.findall(inside)}
                 stage = places.pop("stage")
                 if not any(places.values()):
                     stages[event["pid"]] = stage

@@ -6,6 +6,7 @@ import pytest
 
 from parallel.job.launch import mpiexec
 from parallel.performance import machine
+from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 
@@ -109,3 +110,63 @@ def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
 def test_what_can_not_be_simulated_is_said_in_one_line(arguments, words):
     finished = job(2, "experiments.train", "--quiet", "--steps", 2, *arguments)
     assert finished.status == 2 and sum(words in line for line in finished.stderr.splitlines()) == 1, finished.stderr
+
+
+# ----- pipelines
+
+
+def test_a_pipeline_is_printed_and_its_schedule_is_drawn(tmp_path):
+    net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
+    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png")
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert "predicted" in lines[0] and lines[1] == "grid stage=2, plan out"
+    assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4"
+    chunks = lines[lines.index(next(line for line in lines if line.startswith("chunk"))) + 1 :][:2]
+    assert [line.split()[0] for line in chunks] == ["0", "1"] and "0 Linear .. 3 ReLU" in chunks[0]
+    stages = next(line for line in lines if line.startswith("stage"))
+    assert all(word in stages for word in ("ms busy", "ms idle", "GiB", "open micro-batches"))
+    drawn = [line for line in lines if line.startswith("rank ")]
+    assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]
+    assert is_figure(tmp_path / "s.png")
+
+
+def test_the_schedule_and_the_cuts_of_a_named_grid_are_chosen():
+    finished = explain("--net", "vgg16", "--ranks", 4, "--batch-size", 32, "--grid", "stage=2,model=2")
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert lines[1].startswith("grid stage=2,model=2, plan ") and lines[2].startswith("pipeline ")
+    runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
+    assert runner_ups and all("pipeline " in line for line in runner_ups)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--grid", "batch=2", "--cuts", "3"), "are for a grid with the axis stage"),
+        (("--grid", "stage=2", "--cuts", "3,4"), "cuts 3,4: no pipeline here has as many chunks"),
+        (("--grid", "stage=2", "--cuts", "99"), "from 0 to 12"),
+        (("--grid", "stage=2", "--pipeline", "nope"), "there is no pipeline schedule 'nope'"),
+        (("--grid", "stage=2", "--pipeline", "nope.csv"), "nope.csv"),
+        (("--grid", "stage=2", "--micro-batches", 1000), "1000 micro-batches of a minibatch of 128"),
+        (("--grid", "stage=2", "--speeds", "2,1"), "--speeds are not for a pipeline"),
+        (("--trace", "x.json"), "--trace needs --draw"),
+        (("--grid", "batch=2", "--draw", "FILE"), "--draw is for a pipeline"),
+    ],
+)
+def test_what_fits_no_pipeline_is_said_in_one_line(arguments, words, tmp_path):
+    finished = explain("--net", "lenet5", *(tmp_path / "x.png" if word == "FILE" else word for word in arguments))
+    assert finished.returncode == 2 and words in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
+
+
+def test_a_traced_pipeline_is_drawn_below_the_predicted_one(tmp_path):
+    net = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
+    trained = job(2, "experiments.train", *net, "--steps", 9, "--trace", tmp_path / "t.json", "--quiet")
+    assert trained.status == 0, trained.stderr
+    explained = explain(*net, "--shape", "4", "--outputs", 1, "--draw", tmp_path / "s.png", "--trace", tmp_path / "t.json")
+    assert explained.returncode == 0, explained.stderr
+    assert is_figure(tmp_path / "s.png")
+    refused = explain(*net, "--shape", "4", "--draw", tmp_path / "n.png", "--trace", tmp_path / "s.png")
+    assert refused.returncode == 2 and "is no timeline of a pipeline" in refused.stderr
+    assert not (tmp_path / "n.png").exists()

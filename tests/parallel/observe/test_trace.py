@@ -7,7 +7,20 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nn import LOSSES, SGD, BatchNorm, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential
+from nn import (
+    LOSSES,
+    SGD,
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    SoftmaxCrossEntropy,
+)
 from nn.device import to_device, xp
 from nn.sequence import with_branches
 from parallel import ProcessGrid, parallelize, train_step
@@ -16,6 +29,8 @@ from parallel.observe.profile import Profile
 from parallel.observe.span_observer import METHODS
 from parallel.observe.timeline import Event, last_needed, waiting
 from parallel.observe.trace import Trace
+from parallel.pipeline import names
+from parallel.pipeline.passes import complete
 from tests.mpi import mpi
 
 BATCH = 6
@@ -402,3 +417,31 @@ def test_a_layer_in_halves_and_one_at_once(comm):
     assert inside["backward"] > 0 == inside["gradients"] == inside["input_gradient"]
     assert rows["0"]["gradients"] > 0 == rows["0"]["backward"], "nobody needs the gradient of the network's input"
     assert xp.isfinite(training.net.params).all()
+
+
+@mpi(2, 4)
+def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
+    layers = [Linear(6, 8), ReLU(), Linear(8, 8), ReLU(), Linear(8, 3)]
+    net = parallelize(Sequential(layers, seed=0), {"stage": 2, "batch": comm.size // 2}, micro_batches=3, cuts=(2,))
+    optimizer, rng = SGD(net, lr=0.1), np.random.default_rng(0)
+    x, y = rng.standard_normal((12, 6)).astype(np.float32), rng.integers(0, 3, 12)
+    with Profile(net) as profile, Trace(net, steps=2) as trace:
+        for _ in range(3):
+            net.learn(x, y, SoftmaxCrossEntropy(), optimizer)
+    found = trace.timeline()
+    schedule = complete(names.parse("1f1b").schedule(2, 3))
+    assert not any("F" in phase for *_, phase in profile.seconds)  # instructions are no passes of layers
+    if comm.rank == 0:
+        for rank in range(comm.size):
+            stage = rank * 2 // comm.size
+            mine = slices(found, rank)
+            instructions = [event for event in mine if event["cat"] == "instruction"]
+            assert is_nested(mine) and [e["name"] for e in instructions] == 2 * [str(one) for one in schedule.rows[stage]]
+            passes = [e for e in mine if e["cat"] == "layer" and e["name"].split()[1] in ("Linear", "ReLU")]
+            assert {e["name"].split()[0] for e in passes} == ({"0", "1"}, {"2", "3", "4"})[stage]
+            for one in passes:
+                around = [
+                    e for e in instructions if e["ts"] <= one["ts"] and one["ts"] + one["dur"] <= e["ts"] + e["dur"] + 1e-3
+                ]
+                assert len(around) == 1 and around[0]["name"][1] in ("F" if one["name"].endswith("forward") else "B"), one
+    net.grid.free()

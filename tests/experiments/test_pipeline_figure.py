@@ -1,0 +1,91 @@
+"""What the figure of a pipeline shows: which steps, and how long they take."""
+
+import json
+
+import pytest
+
+from experiments.plots.pipeline import Run, draw_pipelines, measured, predicted
+from nn import network_names
+from parallel.performance.machine import read
+from parallel.performance.pipeline_cost import pipeline_step_time
+from parallel.pipeline.schedule import Instruction
+from parallel.pipeline.simulate import Event
+from tests.experiments.figures import is_figure
+
+
+def found(pipeline, **options):
+    net = network_names.build("mlp:64,64,64,64,relu", (64,), 10)
+    return pipeline_step_time(net, {"stage": 3}, "out", 48, read("cori-haswell"), pipeline, **options)
+
+
+def test_the_predicted_step_is_one_of_the_steady_state():
+    time = found("zb-h1", micro_batches=6)
+    run = predicted(time)
+    assert run.seconds(run.shown) == pytest.approx(time.seconds)
+    for row, of_step in zip(run.rows, map(run.of_steps, run.rows), strict=True):
+        assert len(row) == 3 * len(of_step)
+        assert [str(event.instruction) for event in of_step if event.instruction.op == "F"] == [
+            f"{of_step[0].instruction.chunk}F{number}" for number in range(6)
+        ]
+        assert of_step[-1].instruction.op == "U"
+
+
+def test_of_an_asynchronous_pipeline_several_minibatches_are_shown():
+    time = found("async:3")
+    run = predicted(time, 4)
+    assert run.seconds(run.shown) == pytest.approx(4 * time.seconds, rel=0.3)
+    assert [event.instruction.op for event in run.of_steps(run.rows[0])].count("U") == 4
+
+
+def span(rank, name, start, stop):
+    return {
+        "name": name,
+        "cat": "instruction",
+        "ph": "X",
+        "pid": rank,
+        "tid": 0,
+        "ts": start * 1e6,
+        "dur": (stop - start) * 1e6,
+    }
+
+
+def write_trace(path, durations):
+    """The timeline of ranks 0 to 3 on a grid of 2 stages and 2 ranks a stage: a step of each duration in seconds."""
+    events, now = [], 0.0
+    for rank in range(4):
+        named = {"name": f"rank {rank} (stage={rank // 2}, batch={rank % 2}, height=0, model=0) on node9=3"}
+        events.append({"name": "process_name", "ph": "M", "pid": rank, "tid": 0, "args": named})
+    for seconds in durations:
+        for rank in range(4):
+            events += [span(rank, f"{rank // 2}F0", now, now + seconds / 4), span(rank, "U0", now + seconds / 2, now + seconds)]
+        now += seconds
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def test_of_a_trace_the_first_rank_of_each_stage_and_the_median_step_are_shown(tmp_path):
+    run = measured(write_trace(tmp_path / "t.json", [9, 1, 5, 2]))
+    assert len(run.rows) == 2 and run.seconds(run.shown) == pytest.approx(2)
+    assert [[event.instruction.chunk for event in row] for row in map(run.of_steps, run.rows)] == [[0, None], [1, None]]
+    assert measured(write_trace(tmp_path / "t.json", [3])).seconds(0) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"traceEvents": []}', '{"traceEvents": [1]}', '{"traceEvents": [{"name": 1}]}']
+)
+def test_what_is_no_trace_of_a_pipeline_is_said(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(ValueError, match="is no timeline of a pipeline"):
+        measured(tmp_path / "t.json")
+
+
+def test_a_trace_without_a_whole_step_is_said():
+    with pytest.raises(ValueError, match="less than 1 updates"):
+        Run("measured", ((Event(Instruction("F", 0, 0), 0.0, 1.0),),))
+
+
+@pytest.mark.parametrize("pipeline", ["sequential", "1f1b", "interleaved:2", "zbv", "async:2"])
+def test_every_schedule_can_be_drawn(tmp_path, pipeline):
+    time, updates = found(pipeline), 3 if pipeline.startswith("async") else 1
+    draw_pipelines([predicted(time, updates), predicted(time, updates)], pipeline, tmp_path / "s.png")
+    assert is_figure(tmp_path / "s.png")
