@@ -106,6 +106,10 @@ SMALL = {
     "--plan owners.h5": STEPS,
     ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph "
     "--machine ethernet-1g": Small(),
+    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 "
+    "--draw schedule.png": Small(),
+    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 "
+    "--pipeline 1f1b": Small(),
     ".venv/bin/python -m experiments.pruned --out results/pruned.h5": Small(
         "--dataset mnist --net mlp:32,32,relu --steps 3 --further 2 --ranks 2"
     ),
