@@ -12,6 +12,7 @@ from functools import partial
 from tqdm import tqdm
 
 from experiments.common import pipeline_lines
+from experiments.common import report as report_files
 from experiments.common.options import (
     SHARES_HELP,
     Parser,
@@ -35,6 +36,7 @@ from parallel.performance import machine
 from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
 from parallel.pipeline import names
+from parallel.pipeline.csv_text import to_csv
 from parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
 
 MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
@@ -78,6 +80,7 @@ def options():
         "begin (default: what the planner chooses)")  # fmt: skip
     add("--draw", metavar="FILE.png", help="draw the predicted schedule of the pipeline to this file")
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
+    add("--csv", metavar="FILE.csv", help="write the schedule of the pipeline to this file, which --pipeline can read")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
@@ -208,6 +211,13 @@ def draw(chosen, args):
     draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)
 
 
+def write_csv(chosen, path):
+    """Write the file of --csv. ValueError if there is no pipeline."""
+    if not chosen.pipelined:
+        raise ValueError("--csv is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
+    report_files.write_text(path, to_csv(chosen.pipelined.schedule))
+
+
 def aligned(lines, sides):
     """Lines of cells as text in columns, which are flush left (<) or right (>)."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(sides))]
@@ -218,9 +228,9 @@ def aligned(lines, sides):
 def main():
     args = options().parse_args()
     with user_input():
-        if args.draw:
-            check_writable(args.draw)
-        elif args.trace:
+        for path in filter(None, (args.draw, args.csv)):
+            check_writable(path)
+        if args.trace and not args.draw:
             raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
         search = planner(args)
         with tqdm(total=search.steps, desc="planning, at most", unit=" steps", delay=2, leave=False, disable=None) as bar:
@@ -228,6 +238,8 @@ def main():
         lines = unequal(chosen, args) if args.speeds else []
         if args.draw:
             draw(chosen, args)
+        if args.csv:
+            write_csv(chosen, args.csv)
     print("\n".join([*report(chosen, others, args), *lines]))
 
 
