@@ -106,6 +106,22 @@ SMALL = {
     "--plan owners.h5": STEPS,
     ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph "
     "--machine ethernet-1g": Small(),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid stage=2,batch=2 "
+    "--pipeline zb-h1 --micro-batches 8": STEPS,
+    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 "
+    "--csv mine.csv": Small(),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 "
+    "--pipeline mine.csv": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
+    "--plan hypergraph --pipeline async:4": STEPS,
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
+    "--trace trace.json --steps 12": Small(),
+    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.pipelined --batch-size 64": Small(
+        "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
+    ),
     ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 "
     "--draw schedule.png": Small(),
     ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 "
@@ -220,6 +236,10 @@ SMALL = {
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 "
+    "--pipeline mine.csv": "--csv mine.csv",
+    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
+    "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": "--trace trace.json --steps 12",
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
     "--plan owners.h5": "--out owners.h5",
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
