@@ -52,17 +52,21 @@ class Reduction:
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
         return empty(size, self.net.dtype), empty(size, self.net.dtype)
 
-    @cached_property
+    @property
     def runs(self):
         """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds.
 
-        Where a rank holds nothing, as of the layers of other stages, none of its group does, and there is no run.
+        Where a rank holds nothing, as of the layers of other stages, none of its group does, and the run is left out.
         """
+        return [(group, where) for group, where in self.all_runs if size(where)]
+
+    @cached_property
+    def all_runs(self):
+        """All runs, also those of which this rank holds nothing: there are as many on all ranks, in the same order."""
         runs, start = [], 0
         for axes, run in groupby(self.net.parameters, key=lambda pair: pair[1].layout.replicated):
-            group, stop = self.net.grid.group(*axes), start + sum(p.size for _, p in run)
-            if stop > start:
-                runs.append((group, slice(start, stop)))
+            stop = start + sum(p.size for _, p in run)
+            runs.append((self.net.grid.group(*axes), slice(start, stop)))
             start = stop
         return runs
 

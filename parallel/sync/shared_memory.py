@@ -180,11 +180,13 @@ class SharedMemoryReduction(Reduction):
 
     @cached_property
     def _runs(self):
-        """A `_Run` for each run of parameters. Collective."""
+        """A `_Run` for each run of which this rank holds something. Collective."""
         node = self.net.grid.node
-        starts = node.comm.allgather([where.start for _, where in self.runs])
+        starts = node.comm.allgather([where.start for _, where in self.all_runs])
         runs = []
-        for number, (group, where) in enumerate(self.runs):
+        for number, (group, where) in enumerate(self.all_runs):
+            if not size(where):
+                continue
             members = self.net.grid.on_node(group)
             places = [slice(starts[m][number], starts[m][number] + size(where)) for m in members]
             shared = SharedRun([self._gradients[m][place] for m, place in zip(members, places)], members.index(node.rank))
