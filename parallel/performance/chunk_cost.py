@@ -65,7 +65,7 @@ def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
         if number == len(placed.chunks) - 1:
             workload.loss(grid)
         workload.update(chunk, grid)
-        found.append(_cost(workload, grid, machine, bounds[number + 1] - bounds[number], taken))
+        found.append(cost_of(workload, grid, machine, bounds[number + 1] - bounds[number], taken))
     return found
 
 
@@ -74,8 +74,8 @@ def layer_costs(net, sizes, plan, samples, machine, shares=None):
     return chunk_costs(net, sizes, plan, samples, machine, [*range(1, len(net.layers))], shares)
 
 
-def _cost(workload, grid, machine, layers, taken):
-    """The ChunkCost of a Workload that has gone through a chunk."""
+def cost_of(workload, grid, machine, layers, taken):
+    """The ChunkCost of a Workload that has gone through a chunk. layers, taken: as in ChunkCost."""
     seconds, moving, sums, collectives = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0]
     works = [work for work in workload.works if not (work.phase == "loss" and work.group)]  # nobody waits for that sum
     for work in works:

@@ -88,11 +88,16 @@ def step_time(net, sizes, plan, batch_size, machine, shares=None, owners=None):
 
 def costs_of_ranks(net, sizes, plan, batch_size, machine, shares=None, owners=None):
     """The Cost of each rank along the axis `model`; along the other axes those with the most work. See `step_time`."""
+    grids = grids_of_ranks(net, sizes, plan, machine, shares)
+    return [Cost(net, grid, plan, batch_size, machine, shares, owners) for grid in grids]
+
+
+def grids_of_ranks(net, sizes, plan, machine, shares=None):
+    """The GridDescription of each rank along the axis `model`; along the other axes they are those with the most work."""
     layers, _ = checked(net)
     per_node = machine.node["ranks"]
     place = busiest(sizes, words_of(plan, layers), per_node, shares).coordinates
-    grids = [GridDescription(sizes, place | {CHOSEN: rank}, per_node) for rank in range(sizes.get(CHOSEN, 1))]
-    return [Cost(net, grid, plan, batch_size, machine, shares, owners) for grid in grids]
+    return [GridDescription(sizes, place | {CHOSEN: rank}, per_node) for rank in range(sizes.get(CHOSEN, 1))]
 
 
 def played(costs):

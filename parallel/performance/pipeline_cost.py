@@ -12,6 +12,7 @@ share cores, computing takes less time the more the ranks wait, because a rank t
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 from parallel.grid.process_grid import STAGE
@@ -29,9 +30,9 @@ STEPS = 3  # that are played; the last one counts, because the ranks begin it at
 
 @dataclass(frozen=True)
 class StageTime:
-    """A rank along the axis `stage` in a step.
+    """A rank of a pipeline in a step.
 
-    busy: seconds in which it computes or communicates within its stage. idle: in which it waits for other stages. memory: bytes
+    busy: seconds in which it computes or communicates within its stage. idle: in which it waits for other ranks. memory: bytes
     that it needs at most. open: how many micro-batches are at most open in its chunks.
     """
 
@@ -126,66 +127,85 @@ def pipeline_step_time(
             f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
         )
     chunks = chunk_costs(net, sizes, plan, -(-batch_size // micro_batches), machine, cuts, shares)
-    schedule, window = _played(named, stages, micro_batches)
     times = times_of(chunks, route, sizes, machine, micro_batches)
-    itemsize = net.dtype.itemsize
-    memory = memory_of(chunks, route, itemsize, named)
-    played = simulate(repeat(schedule, 1 if named.in_flight else STEPS), times, memory)
-    crowd = machine.core.get("crowd", 1)
-    if crowd > 1:
-        faster = max(1 / crowd, played.use)
-        times = replace(times, table={key: value * faster for key, value in times.table.items()})
-        played = simulate(played.schedule, times, memory)
-    seconds, ranks = period(played, *window), []
-    updates = sum(one.op == "U" for one in played.schedule.rows[0])
-    for rank in range(stages):
-        held = [chunks[chunk] for chunk in route.held(rank)]
-        beside = fixed_copies(micro_batches) * sum(chunk.parameters for chunk in held)
-        beside += max(chunk.elements for chunk in held)  # gradients of the outputs of layers, of one micro-batch at a time
-        kept = played.peak_memory[rank] + beside * itemsize
-        busy = played.busy[rank] / updates
-        ranks.append(StageTime(busy, max(0.0, seconds - busy), kept, played.peak_open[rank]))
-    return PipelineTime(
-        seconds, tuple(ranks), named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played, window
-    )  # fmt: skip
+    memory = memory_of(held_by(chunks, route), net.dtype.itemsize, named)
+    make = partial(named.schedule, stages)
+    schedule, played, times, window = play(named, make, stages, micro_batches, times, memory, machine)
+    held = [[chunks[chunk] for chunk in route.held(rank)] for rank in range(stages)]
+    seconds, ranks = stage_times(played, window, held, fixed_copies(micro_batches), net.dtype.itemsize)
+    return PipelineTime(seconds, ranks, named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played, window)
 
 
 def times_of(chunks, route, sizes, machine, micro_batches):
     """The TableTimes of chunks with these ChunkCosts on the stages of a Route."""
-    table, flights = {}, {}
-    for rank in range(route.ranks):
-        held = route.held(rank)
-        for chunk in held:
-            cost = chunks[chunk]
-            for op in "FIW":
-                table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
-        table[rank, "U", None] = sum(chunks[chunk].seconds["U"] for chunk in held) + machine.core.get("step", 0.0)
+    flights = {}
     for chunk in range(1, route.chunks):
         (before,), (here,) = route.places[chunk - 1], route.places[chunk]
         if before != here:
             for sender, receiver, op, of in ((before, here, "SEND_F", chunk - 1), (here, before, "SEND_B", chunk)):
                 latency, occupied = message_seconds(sizes, machine, sender, receiver, chunks[chunk].taken)
                 flights[sender, receiver, op, of] = latency + machine.core.get("wait", 0.0), occupied
-    return TableTimes(table, flights)
+    return TableTimes(computing(held_by(chunks, route), machine, micro_batches), flights)
 
 
-def memory_of(chunks, route, itemsize, named):
-    """The Memory of chunks with these ChunkCosts: parameters, and activations; between I and W also their gradients."""
-    places = [(rank, chunk) for rank in range(route.ranks) for chunk in route.held(rank)]
-    activations = {place: chunks[place[1]].elements * itemsize for place in places}
-    weights = {place: chunks[place[1]].parameters * itemsize for place in places}
+def held_by(chunks, route):
+    """{(rank, chunk): its ChunkCost} of whole chunks on the stages of a Route."""
+    return {(rank, chunk): chunks[chunk] for rank in range(route.ranks) for chunk in route.held(rank)}
+
+
+def computing(parts, machine, micro_batches):
+    """The table of a TableTimes, without messages. parts: {(rank, chunk): its ChunkCost}."""
+    table = {(rank, "U", None): machine.core.get("step", 0.0) for rank, _ in parts}
+    for (rank, chunk), cost in parts.items():
+        for op in "FIW":
+            table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
+        table[rank, "U", None] += cost.seconds["U"]
+    return table
+
+
+def memory_of(parts, itemsize, named):
+    """The Memory of {(rank, chunk): its ChunkCost}: parameters, and activations; between I and W also their gradients."""
+    activations = {place: cost.elements * itemsize for place, cost in parts.items()}
+    weights = {place: cost.parameters * itemsize for place, cost in parts.items()}
     return Memory(activations, activations, weights, stash=bool(named.in_flight) and named.stash)
 
 
-def _played(named, stages, micro_batches):
-    """(the complete Schedule, (first, last): between these updates of a rank, counted from 0, the time counts)."""
-    if not named.in_flight:
-        schedule = complete(named.schedule(stages, micro_batches))
+def play(named, make, ranks, micro_batches, times, memory, machine):
+    """Play a pipeline into its steady state; see `PipelineTime` for the results: (schedule, played, times, counted).
+
+    named: the schedule, a result of `names.parse`. make: a function of a number of micro-batches that returns its Schedule
+    without messages. ranks: of the pipeline. micro_batches: of a step. times: the TableTimes while all ranks compute. memory: a
+    Memory.
+    """
+    if named.in_flight:
+        settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
+        schedule, steps, counted = complete(make(4 * settled)), 1, (settled, 3 * settled)
+    else:
+        schedule, steps, counted = complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
         if not schedule.synchronous:
             raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
-        return schedule, (STEPS - 2, STEPS - 1)
-    settled = stages + min(named.in_flight, 4 * stages)  # minibatches until the pipeline is full, or drains again
-    return complete(named.schedule(stages, 4 * settled)), (settled, 3 * settled)
+    played = simulate(repeat(schedule, steps), times, memory)
+    crowd = machine.core.get("crowd", 1)
+    if crowd > 1:
+        faster = max(1 / crowd, played.use)
+        times = replace(times, table={key: value * faster for key, value in times.table.items()})
+        played = simulate(played.schedule, times, memory)
+    return schedule, played, times, counted
+
+
+def stage_times(played, counted, held, copies, itemsize):
+    """(seconds of a step, a tuple of the StageTimes of all ranks).
+
+    held: for each rank, its ChunkCosts. copies: how many arrays as large as the parameters a rank keeps beside them.
+    """
+    seconds, ranks = period(played, *counted), []
+    updates = sum(one.op == "U" for one in played.schedule.rows[0])
+    for rank, chunks in enumerate(held):
+        beside = copies * sum(chunk.parameters for chunk in chunks)
+        beside += max(chunk.elements for chunk in chunks)  # gradients of the outputs of layers, of one micro-batch at a time
+        kept, busy = played.peak_memory[rank] + beside * itemsize, played.busy[rank] / updates
+        ranks.append(StageTime(busy, max(0.0, seconds - busy), kept, played.peak_open[rank]))
+    return seconds, tuple(ranks)
 
 
 def period(played, first, last):

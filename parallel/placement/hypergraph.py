@@ -22,6 +22,7 @@ import numpy as np
 
 from nn.device import xp
 from nn.layer import Parameter
+from nn.sequence import leaves
 from nn.sparse_linear import SparseLinear
 from parallel.placement.layout import Layout
 from parallel.placement.marques import AddBias
@@ -189,3 +190,26 @@ def checked_pieces(owners, layers, grid):
         if layer.name in owners.pairs and isinstance(layer, SparseLinear):
             raise ValueError(f"owners: layer {layer.name} {layer!r} is sparse and has no fine grain: leave its pairs out")
     return owners
+
+
+# ----- cutting a placed network for a pipeline
+
+
+def between_exchanges(layers):
+    """(chunks, exchanges) of placed layers: lists of the layers between two exchanges, and the exchanges.
+
+    The cuts are the same on all ranks. ValueError for a network with branches that exchange channels within them.
+    """
+    chunks, exchanges = [[]], []
+    for layer in layers:
+        if type(layer) is Redistribute and layer.is_exchange and layer.moves("forward"):
+            exchanges.append(layer)
+            chunks.append([])
+            continue
+        if layer.children and any(isinstance(leaf, Redistribute) for leaf in leaves([layer])):
+            raise ValueError(
+                f"layer {layer.name}: a partition has no pipeline where branches of the network exchange channels: "
+                f"use a grid with the axis stage"
+            )
+        chunks[-1].append(layer)
+    return chunks, exchanges

@@ -8,14 +8,12 @@
 
 from dataclasses import dataclass
 
-from nn.sequence import leaves
 from parallel.grid.process_grid import STAGE
-from parallel.performance.cost import local_shape
-from parallel.performance.workload import Workload
+from parallel.performance.partition_pipeline import chunk_works, times_of_work
 from parallel.pipeline.route import Route
-from parallel.pipeline.times import TableTimes, Times
+from parallel.pipeline.times import Times
+from parallel.placement.hypergraph import between_exchanges
 from parallel.placement.plans import CHOSEN
-from parallel.placement.redistribute import Redistribute
 from parallel.training.boundaries import ExchangeBoundary, StageBoundary
 
 
@@ -46,38 +44,14 @@ def by_stages(placed, grid, route, cuts):
 def by_exchanges(placed, grid):
     """The Division of a Placed network with the plan "hypergraph". Collective.
 
-    Work is counted in floating-point operations, by which the ranks agree in what order to compute. ValueError for a network
-    with branches that exchange channels within them.
+    Work is counted in floating-point operations, by which the ranks agree in what order to compute. ValueError as in
+    `between_exchanges`.
     """
-    chunks, boundaries = [[]], {}
-    for layer in placed.layers:
-        if type(layer) is Redistribute and layer.is_exchange and layer.moves("forward"):
-            boundaries[len(chunks)] = ExchangeBoundary(layer)
-            chunks.append([])
-            continue
-        if layer.children and any(isinstance(leaf, Redistribute) for leaf in leaves([layer])):
-            raise ValueError(
-                f"layer {layer.name}: a partition has no pipeline where branches of the network exchange channels: "
-                f"use a grid with the axis stage"
-            )
-        chunks[-1].append(layer)
+    chunks, exchanges = between_exchanges(placed.layers)
+    boundaries = {number: ExchangeBoundary(exchange) for number, exchange in enumerate(exchanges, 1)}
     group = grid.group(CHOSEN)
     senders = [{}, *({rank: found for rank, found in enumerate(group.comm.allgather(boundaries[number].senders)) if found}
                      for number in range(1, len(chunks)))]  # fmt: skip
     works = group.comm.allgather(chunk_works(placed, chunks, grid))
-    table = {(rank, op, number): times * work for rank, of in enumerate(works) for number, work in enumerate(of)
-             for op, times in (("F", 1.0), ("B", 2.0))}  # fmt: skip
     route = Route.everywhere(grid.sizes[CHOSEN], senders)
-    return Division(CHOSEN, dict(enumerate(chunks)), boundaries, route, TableTimes(table))
-
-
-def chunk_works(placed, chunks, grid):
-    """The floating-point operations of the forward pass of each chunk on this rank, for a minibatch of one sample a rank."""
-    samples = grid.sizes["batch"]
-    workload = Workload(local_shape(placed.input, samples, grid), samples)
-    workload.go(placed.layers)
-    found = []
-    for chunk in chunks:
-        inside = {layer.name for layer in leaves(chunk)}
-        found.append(sum(work.flops for work in workload.works if work.phase == "forward" and work.layer in inside))
-    return found
+    return Division(CHOSEN, dict(enumerate(chunks)), boundaries, route, times_of_work(works))
