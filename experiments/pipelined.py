@@ -7,7 +7,9 @@ of a pipeline in the order of several schedules, and as a hypergraph partition. 
 the machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about
 equal by the seconds of each layer, which are measured at the start. Before the turns, how long each instruction takes is
 measured in other steps of the same way; the simulation plays the schedule with these times. A message takes the time that one
-of its size takes between two ranks that do nothing else. Writes the results to a JSON file, and a table beside it.
+of its size takes between two ranks that do nothing else. With --machine, the cost model, which knows none of these steps,
+predicts each way as well, and the planner's choice is timed beside them. Writes the results to a JSON file, and a table beside
+it.
 """
 
 import json
@@ -33,12 +35,20 @@ from parallel.auto.parallelize import of_first
 from parallel.job.launch import LINK
 from parallel.job.run import on_root, run
 from parallel.observe.instruction_times import InstructionTimes
+from parallel.partitioning.choose import partition
+from parallel.performance import machine
+from parallel.performance.critical_path import step_time
+from parallel.performance.partition_pipeline import partition_step_time
+from parallel.performance.pipeline_cost import pipeline_step_time
+from parallel.performance.pipeline_plans import Pipelines
+from parallel.performance.planner import Planner
 from parallel.pipeline import names
 from parallel.pipeline.memory import Memory
 from parallel.pipeline.passes import complete, repeat
 from parallel.pipeline.simulate import simulate
 from parallel.pipeline.times import TableTimes
 from parallel.placement.partition import Partition, size
+from parallel.placement.plans import HYPERGRAPH
 from parallel.training.stage_cuts import cuts_of
 
 NET = "vgg-style:32,64,128,256"
@@ -49,20 +59,21 @@ TRIPS = 7  # round trips by which a message is timed
 
 @dataclass
 class Way:
-    """One way to train. sizes: of the grid's axes; empty for the serial network. micro_batches: as `parallelize` takes it."""
+    """One way to train. sizes: of the grid's axes; empty for the serial network. The others are as `parallelize` takes them."""
 
     name: str
     sizes: dict
     plan: str | None = None
     pipeline: str | None = None
     micro_batches: int | None = None
+    cuts: tuple | None = None
     rounds: list = field(default_factory=list)
 
 
 def ways(ranks, micro_batches, schedules, hypergraph):
     """The Ways to compare. schedules: names of those of the stages."""
     stages, model = {"stage": ranks}, {"model": ranks}
-    found = [Way("serial", {}), Way(f"batch={ranks}", {"batch": ranks})]
+    found = [Way("serial", {}), Way(f"batch={ranks}", {"batch": ranks}), Way(f"model={ranks}", model)]
     for name in schedules:
         whole_minibatch = name.startswith("async") or name == "sequential"
         found.append(Way(f"stage={ranks}, {name}", stages, None, name, 1 if whole_minibatch else micro_batches))
@@ -72,18 +83,33 @@ def ways(ranks, micro_batches, schedules, hypergraph):
     return found
 
 
+def planned(net, comm, batch_size, described):
+    """The Way that the planner chooses among all grids. Collective."""
+
+    def decide():
+        chosen, _ = Planner(net, comm.size, batch_size, described, pipelines=Pipelines()).best()
+        return chosen.grid, chosen.sizes, chosen.plan, chosen.pipelining
+
+    grid, sizes, plan, pipelining = of_first(comm, decide)
+    return Way(f"the planner's choice: {grid}", sizes, plan, pipelining.get("pipeline"),
+               pipelining.get("micro_batches"), pipelining.get("cuts"))  # fmt: skip
+
+
 class Side:
     """A Way on the ranks here. problem: the serial network, as a function. x, y: the global minibatch. seconds: of each of its
     layers, by which chunks are made about equal. cuts: given ones, for the schedules that have as many chunks."""
 
     def __init__(self, way, problem, comm, x, y, seconds, cuts):
-        self.way, self.comm, self.batch_size = way, comm, len(x)
+        self.way, self.problem, self.comm, self.batch_size = way, problem, comm, len(x)
         self.active = bool(way.sizes) or comm.rank == 0
         self.grid = ProcessGrid(comm if way.sizes else MPI.COMM_SELF, **way.sizes)
         options = {"pipeline": way.pipeline} if way.pipeline else {}
-        if "stage" in way.sizes:
-            chunks = names.parse(way.pipeline).route(comm.size).chunks
-            options["cuts"] = cuts if cuts and len(cuts) == chunks - 1 else cuts_of(seconds, chunks)
+        if way.sizes.get("stage", 1) > 1:
+            chunks = names.parse(way.pipeline).route(way.sizes["stage"]).chunks
+            options["cuts"] = way.cuts or (cuts if cuts and len(cuts) == chunks - 1 else cuts_of(seconds, chunks))
+        self.owners = None
+        if way.plan == HYPERGRAPH:
+            options["owners"] = self.owners = of_first(comm, lambda: partition(problem(), comm.size))
         self.net = parallelize(problem(), self.grid, way.plan, micro_batches=way.micro_batches, **options)
         optimizer = SGD(self.net, lr=1e-4, momentum=0.9)
         self.trainer = self.net.trainer(SoftmaxCrossEntropy(), optimizer)
@@ -138,6 +164,23 @@ class Side:
             "open": list(played.peak_open),
         }
 
+    def modelled(self, described):
+        """Seconds of a step by the cost model, for a Machine."""
+        net, way = self.net, self.way
+        plan, count = ",".join(net.plan), net.micro_batches
+        if not way.sizes:
+            return step_time(self.problem(), {}, plan, self.batch_size, described).seconds
+        if way.sizes.get("stage", 1) > 1:
+            cuts = net.division.cuts
+            return pipeline_step_time(
+                self.problem(), self.grid.sizes, plan, self.batch_size, described, way.pipeline, count, cuts
+            ).seconds  # fmt: skip
+        if way.pipeline:
+            return partition_step_time(
+                self.problem(), self.grid.sizes, self.owners, self.batch_size, described, way.pipeline
+            ).seconds  # fmt: skip
+        return step_time(self.problem(), self.grid.sizes, plan, self.batch_size, described, owners=self.owners).seconds
+
     def schedule_of_stream(self):
         """The Schedule that an asynchronous pipeline follows in a turn."""
         net = self.net
@@ -186,21 +229,23 @@ def message_seconds(comm, sender, receiver, nbytes):
     return found[0], max(0.0, found[1] - found[0])
 
 
-def row(side, predicted):
-    """A row of the results, a dict."""
+def row(side, predicted, described):
+    """A row of the results, a dict. described: a Machine or None."""
     rounds = side.way.rounds
     found = {"way": side.way.name, "grid": str(side.grid) if side.way.sizes else "", "micro_batches": side.net.micro_batches,
              "measured": median(rounds), "fastest": min(rounds), "slowest": max(rounds), "steps": side.steps}  # fmt: skip
+    if described:
+        found["modelled"] = side.modelled(described)
     return found | ({"error": predicted["predicted"] / median(rounds) - 1, **predicted} if predicted else {})
 
 
-def measure(sides, rounds):
+def measure(sides, rounds, described):
     """The rows of all ways. Collective."""
     predictions = [side.predict() for side in sides]
     for _ in range(rounds):
         for side in sides:
             side.turn()
-    return [row(side, predicted) for side, predicted in zip(sides, predictions)]
+    return [row(side, predicted, described) for side, predicted in zip(sides, predictions)]
 
 
 def milliseconds(seconds):
@@ -219,6 +264,7 @@ def cells(rows):
             "measured ms": f"{1e3 * one['measured']:.4g}",
             "from - to": f"{1e3 * one['fastest']:.4g} - {1e3 * one['slowest']:.4g}",
             "times serial": f"{serial / one['measured']:.2f}",
+            **({"cost model ms": f"{1e3 * one['modelled']:.4g}"} if "modelled" in one else {}),
             "predicted ms": f"{1e3 * one['predicted']:.4g}" if predicted else "",
             "error": f"{100 * one['error']:+.1f} %" if predicted else "",
             "waiting ms a rank": milliseconds(one["idle_measured"]) if predicted else "",
@@ -255,6 +301,8 @@ def main():
         metavar="NAME,NAME,..",
         help="schedules of the stages (default: sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:P,async:2P on P ranks)",
     )
+    add("--machine", metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks, by which the "
+        "cost model predicts and the planner chooses")  # fmt: skip
     add("--cuts", type=whole_list, metavar="N,N,..", help="where the chunks of schedules with one chunk a rank begin")
     add("--no-hypergraph", action="store_true", help="leave out the hypergraph partition")
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every way is timed once")
@@ -267,9 +315,12 @@ def main():
         problem = lambda: vgg_style.build(args.net, shape, args.outputs)  # noqa: E731
         x, y = minibatch(problem().input_shape, args.outputs, args.batch_size)
         chosen = ways(comm.size, args.micro_batches, (args.schedules or default).split(","), not args.no_hypergraph)
+        described = machine.read(args.machine) if args.machine else None
+        if described:
+            chosen.append(planned(problem(), comm, args.batch_size, described))
         seconds = of_first(comm, lambda: layer_seconds(problem(), x, y, MPI.COMM_SELF))
         sides = [Side(way, problem, comm, x, y, seconds, cuts) for way in chosen]
-    rows = measure(sides, args.rounds)
+    rows = measure(sides, args.rounds, described)
     result = {"net": args.net, "shape": list(shape), "batch_size": args.batch_size, "micro_batches": args.micro_batches,
               "ranks": comm.size, "link": os.environ.get(LINK, ""), "rows": rows, "versions": report.versions()}  # fmt: skip
     if comm.rank == 0:

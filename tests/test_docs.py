@@ -122,8 +122,7 @@ SMALL = {
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.pipelined --batch-size 64": Small(
         "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
     ),
-    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 "
-    "--draw schedule.png": Small(),
+    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
     ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 "
     "--pipeline 1f1b": Small(),
     ".venv/bin/python -m experiments.pruned --out results/pruned.h5": Small(

@@ -27,8 +27,8 @@ class InstructionTimes(Observer):
         self.seconds[instruction.op, instruction.chunk].append(self.net.grid.tally.clock.now() - self._start)
 
     def table(self, comm):
-        """{(rank, op, chunk): median seconds} of all ranks, on all ranks, of what is computed. Collective over `comm`."""
-        mine = {key: median(seconds) for key, seconds in self.seconds.items() if not key[0].startswith(("SEND", "RECV"))}
+        """{(rank, op, chunk): median seconds} of all ranks, on all ranks, without receives. Collective over `comm`."""
+        mine = {key: median(seconds) for key, seconds in self.seconds.items() if not key[0].startswith("RECV")}
         return {(rank, *key): value for rank, found in enumerate(comm.allgather(mine)) for key, value in found.items()}
 
     @property
