@@ -8,6 +8,7 @@ from nn.zoo import dense
 
 PREFIX = "vgg-style:"
 HIDDEN = 256  # neurons of the hidden layer of a network that is named by its widths
+GAIN = 6**0.5  # of weights by He et al. (2015), with which what deep layers compute does not fade, over those of `nn`
 HELP = f"{PREFIX}WIDTH,WIDTH,.. for two 3x3 convolutions of each width, each pair with a pooling, and {HIDDEN} hidden neurons"
 
 
@@ -26,13 +27,21 @@ def vgg_style(shape, outputs, widths, hidden):
 
 
 def build(spec, shape, outputs, seed=0):
-    """The Sequential that a text names: "vgg-style:32,64", or what `network_names.build` takes. ValueError for others."""
+    """The Sequential that a text names: "vgg-style:32,64", with weights already, or what `network_names.build` takes.
+
+    The weights of the former are as large as He et al. (2015) have them: with smaller ones training hardly begins in the first
+    epoch. ValueError for other texts.
+    """
     if not spec.startswith(PREFIX):
         return network_names.build(spec, shape, outputs, seed)
     if len(shape) != 3:
         raise ValueError(f"net '{spec}' takes images, but a sample is {' x '.join(map(str, shape))} numbers: use another net")
     try:
         widths = whole_list(spec.removeprefix(PREFIX))
-        return Sequential(vgg_style(shape, outputs, widths, [HIDDEN]), seed, input_shape=shape)
+        net = Sequential(vgg_style(shape, outputs, widths, [HIDDEN]), seed, input_shape=shape)
     except (ValueError, argparse.ArgumentTypeError) as error:
         raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
+    for _, parameter in net.parameters:
+        if parameter.name == "weight":
+            parameter.value *= GAIN
+    return net
