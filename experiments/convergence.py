@@ -1,180 +1,36 @@
-"""Train one network to an accuracy on the training images in several ways, on the same ranks, and compare time and epochs.
+"""Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
 
     python -m experiments.launch 2 experiments.convergence --figure results/convergence.png
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
-its own although others are under way, beside batch parallelism and one rank alone.
-
-| way        | grid    | what a step is                                                                               |
-|------------|---------|----------------------------------------------------------------------------------------------|
-| serial     | 1 rank  | rank 0 trains, and the others sleep                                                          |
-| batch      | batch=N | each rank has a part of the minibatch, and the gradients are summed                          |
-| 1f1b       | stage=N | micro-batches pass through stages of whole layers; one update                                |
-| async      | stage=N | minibatches overlap; the backward pass uses the weights of its forward pass                  |
-| nostash    | stage=N | the same, but the backward pass uses the newest weights                                      |
-| hypergraph | model=N | minibatches overlap; the filters are divided by a hypergraph partition, the thesis' own way  |
+its own although others are under way, beside batch parallelism and one rank alone. `experiments/common/trainings.py`
+has a table of the ways.
 
 All ways begin with the same weights and see the same minibatches, with the same learning rate. They take turns, each of a part
 of an epoch, so that a drift of the machine's speed affects all of them alike. The clock runs in training steps alone, those
-included with which a pipeline runs empty before the accuracies are computed. A way ends when an accuracy on a fixed subset of
+included with which a pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of
 the training images is at least the target. Adds the results to those in a JSON file, with a table beside it.
 """
 
-import time
-from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 from mpi4py import MPI
 
 import datasets
-from datasets.views import Subset
-from experiments.common import report, train_setup, vgg_style
+from experiments.common import report, vgg_style
 from experiments.common.kept_results import earlier_results, of_other_problems
 from experiments.common.markdown import lines
 from experiments.common.options import Parser, check_writable, number, user_input, whole
+from experiments.common.trainings import WAYS, Training, reached, turn
 from experiments.plots.convergence import draw
 from experiments.plots.figures import measured_on
-from nn import LOSSES, SGD, network_names
-from nn.random import permutation
-from parallel import READERS, ProcessGrid, evaluate, parallelize
+from nn import network_names
 from parallel.auto import reductions
 from parallel.job.run import on_root, run
-from parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
-from parallel.training.steps import Diverged
+from parallel.training import steps_per_epoch
 
-SEEN = (
-    "epoch {epoch:.2f}, {seconds:.1f} s, loss {training_loss:.4f}, accuracy {training_accuracy:.2f} % in training, "
-    "{test_accuracy:.2f} % in the test"
-)
-NAP = 0.01  # seconds between two looks of a rank that sleeps
 PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
-
-
-@dataclass(frozen=True)
-class Way:
-    """axis: of the grid with all ranks; None for one rank. plan, pipeline: as `parallelize` takes them; {} in the latter is the
-    number of minibatches under way."""
-
-    axis: str | None
-    pipeline: str | None = None
-    plan: str | None = None
-
-    def label(self, ranks, in_flight):
-        """The way in words."""
-        grid = f"{self.axis}={ranks}" if self.axis else "serial"
-        return ", ".join(filter(None, (grid, self.plan, self.pipeline and self.pipeline.format(in_flight))))
-
-
-WAYS = {
-    "serial": Way(None),
-    "batch": Way("batch"),
-    "1f1b": Way("stage", "1f1b"),
-    "async": Way("stage", "async:{}"),
-    "nostash": Way("stage", "async:{}:nostash"),
-    "hypergraph": Way("model", "async:{}", "hypergraph"),
-}
-
-
-class Training:
-    """The training of a network in one way. Its methods are collective.
-
-    way: a Way. args: the options. serial: the network. data: the Dataset. comm: the communicator of the ranks that train.
-    history: a dict for each evaluation. over: whether the target is reached or the training has diverged.
-    """
-
-    def __init__(self, way, args, serial, data, comm):
-        self.args, self.data, self.label = args, data, way.label(comm.size, args.in_flight)
-        self.grid = ProcessGrid(comm, **{way.axis or "batch": comm.size})
-        pipeline = way.pipeline and way.pipeline.format(args.in_flight)
-        micro_batches = args.micro_batches if pipeline == "1f1b" else None
-        reduction = args.reduction
-        self.net = parallelize(
-            serial, self.grid, way.plan, reduction=reduction, pipeline=pipeline, micro_batches=micro_batches
-        )  # fmt: skip
-        self.trainer = self.net.trainer(LOSSES[data.loss](), SGD(self.net, args.lr, momentum=args.momentum))
-        seen = np.sort(permutation(args.seed, 0, args.samples, "evaluated")[: args.evaluated])
-        self.parts = {"training_accuracy": Subset(data.train, seen), "test_accuracy": data.test}
-        self.test_batch = train_setup.evaluation_batch(args, serial)
-        self.step, self.seconds, self.step_seconds, self.history, self.diverged = 0, 0.0, [], [], None
-
-    def advance(self, until):
-        """Train until a step, and evaluate."""
-        first = self.step
-        try:
-            losses, seconds = self._train(until)
-            accuracies = {name: self._accuracy(part) for name, part in self.parts.items()}
-        except Diverged as error:
-            self.diverged = str(error)
-            self._finish_steps()
-            return
-        self.seconds += seconds
-        self.step_seconds.append(seconds / (until - first))
-        epoch = until / steps_per_epoch(self.args.samples, self.args.batch_size)
-        mean = sum(losses) / len(losses)
-        self.history.append({"epoch": epoch, "seconds": self.seconds, "training_loss": mean, **accuracies})
-
-    def _train(self, until):
-        """(the losses of the steps until `until`, the seconds that they took)."""
-        losses, args, net = [], self.args, self.net
-        reader = MicroBatchReader(READERS["each"](net, self.data.train))
-        self.grid.comm.Barrier()
-        start = time.perf_counter()
-        for step in range(self.step, until):
-            indices, _ = minibatch_indices(args.samples, args.batch_size, args.seed, step)
-            losses += self.trainer.step(reader.parts(indices, net.micro_batches), len(indices))
-        losses += self.trainer.flush()
-        self.step = until
-        return losses, float(self.grid.max(np.array([time.perf_counter() - start]))[0])
-
-    def _accuracy(self, part):
-        reader = READERS["each"](self.net, part)
-        return evaluate(self.net, part, self.data.loss, reader, self.test_batch)["accuracy"]
-
-    def _finish_steps(self):
-        """Finish the steps that were under way when the training diverged, so that no message remains."""
-        finished = False
-        while not finished:
-            with suppress(Diverged):
-                self.trainer.flush()
-                finished = True
-
-    @property
-    def over(self):
-        return self.diverged is not None or reached(self.history, self.args.target) is not None
-
-    def result(self):
-        """What the results have of this way: a dict on rank 0."""
-        found, turns = reached(self.history, self.args.target) or {}, self.step_seconds
-        staleness = self.grid.gather(dict(sorted(getattr(self.trainer, "staleness", Counter()).items())))
-        return {
-            "way": self.label, "grid": str(self.grid), "plan": ",".join(dict.fromkeys(self.net.plan)),
-            "pipeline": self.net.pipeline, "micro_batches": self.net.micro_batches, "reduction": str(self.net.reduction),
-            "epochs": found.get("epoch"), "seconds": found.get("seconds"),
-            "seconds_per_step": {"median": median(turns), "min": min(turns), "max": max(turns)} if turns else None,
-            "staleness": staleness if any(staleness or ()) else None, "diverged": self.diverged, "history": self.history,
-        }  # fmt: skip
-
-
-def reached(history, target):
-    """The first entry of a history with which the target was reached, or None."""
-    return next((row for row in history if row["training_accuracy"] >= target), None)
-
-
-def turn(comm, training, until):
-    """Let a training advance; returns (its last line of the history or why it has diverged, whether it is over), on all ranks.
-
-    training: None on a rank that has no part in it. Such a rank sleeps meanwhile, and leaves its core to the others.
-    """
-    if training:
-        training.advance(until)
-    arrival = comm.Ibarrier()
-    while not arrival.Test():
-        time.sleep(NAP)
-    return comm.bcast(training and (training.diverged or SEEN.format(**training.history[-1]), training.over))
 
 
 def options():
@@ -219,6 +75,7 @@ def check(args, data):
     if data.loss != "cross-entropy":
         raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
     args.samples = args.samples or len(data.train)
+    args.evaluated = min(args.evaluated, args.samples)
     for name, most, what in (
         ("samples", len(data.train), "training images"),
         ("batch_size", args.samples, "training images are used"),
@@ -292,6 +149,8 @@ def main():
         check(args, data)
         args.in_flight = args.in_flight or comm.size
         serial = vgg_style.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if args.net.startswith(vgg_style.PREFIX):
+            serial = vgg_style.with_he_weights(serial)
         data = data.reshaped(serial.input_shape)
         trainings = {}
         for name in names:

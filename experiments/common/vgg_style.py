@@ -8,7 +8,7 @@ from nn.zoo import dense
 
 PREFIX = "vgg-style:"
 HIDDEN = 256  # neurons of the hidden layer of a network that is named by its widths
-GAIN = 6**0.5  # of weights by He et al. (2015), with which what deep layers compute does not fade, over those of `nn`
+GAIN = 6**0.5  # of the weights of He et al. (2015) over those of `nn`
 HELP = f"{PREFIX}WIDTH,WIDTH,.. for two 3x3 convolutions of each width, each pair with a pooling, and {HIDDEN} hidden neurons"
 
 
@@ -27,20 +27,24 @@ def vgg_style(shape, outputs, widths, hidden):
 
 
 def build(spec, shape, outputs, seed=0):
-    """The Sequential that a text names: "vgg-style:32,64", with weights already, or what `network_names.build` takes.
-
-    The weights of the former are as large as He et al. (2015) have them: with smaller ones training hardly begins in the first
-    epoch. ValueError for other texts.
-    """
+    """The Sequential that a text names: "vgg-style:32,64", or what `network_names.build` takes. ValueError for others."""
     if not spec.startswith(PREFIX):
         return network_names.build(spec, shape, outputs, seed)
     if len(shape) != 3:
         raise ValueError(f"net '{spec}' takes images, but a sample is {' x '.join(map(str, shape))} numbers: use another net")
     try:
         widths = whole_list(spec.removeprefix(PREFIX))
-        net = Sequential(vgg_style(shape, outputs, widths, [HIDDEN]), seed, input_shape=shape)
+        return Sequential(vgg_style(shape, outputs, widths, [HIDDEN]), seed, input_shape=shape)
     except (ValueError, argparse.ArgumentTypeError) as error:
         raise ValueError(f"net '{spec}' on images of {'x'.join(map(str, shape))}: {error}") from None
+
+
+def with_he_weights(net):
+    """The network itself, in memory, with weights as large as He et al. (2015) have them for layers with ReLU.
+
+    With the smaller ones of `nn` a VGG-like network without normalisation hardly begins to learn in the first epoch. net: a
+    Sequential that was not used yet.
+    """
     for _, parameter in net.parameters:
         if parameter.name == "weight":
             parameter.value *= GAIN
