@@ -5,9 +5,9 @@
 Every way trains the same network on the same minibatch: serially on one rank, on the grid batch=RANKS, as layers on the stages
 of a pipeline in the order of several schedules, and as a hypergraph partition. The ways are timed in turns, so that a drift of
 the machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about
-equal by the seconds of each layer, which are measured at the start. Before the turns, how long each instruction takes is
-measured in other steps of the same way; the simulation plays the schedule with these times. A message takes the time that one
-of its size takes between two ranks that do nothing else. With --machine, the cost model, which knows none of these steps,
+equal by the seconds of each layer, which are measured at the start. How long each instruction takes is measured in turns of its
+own, one beside each that is timed; the simulation plays the schedule with the medians. A message takes the time that one of its
+size takes between two ranks that do nothing else. With --machine, the cost model, which knows none of these steps,
 predicts each way as well, and the planner's choice is timed beside them. Writes the results to a JSON file, and a table beside
 it.
 """
@@ -53,7 +53,7 @@ from parallel.training.stage_cuts import cuts_of
 
 NET = "vgg-style:32,64,128,256"
 KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results
-SECONDS = 1.0  # the least length of a turn
+SECONDS = 0.7  # the least length of a turn
 TRIPS = 7  # round trips by which a message is timed
 
 
@@ -119,7 +119,18 @@ class Side:
         self.turn()
         self.turn()
         self.steps = max(4, round(SECONDS / comm.bcast(way.rounds[-1])))
+        self.times, self.watched = InstructionTimes(self.net), 0
         way.rounds.clear()
+        if way.pipeline:
+            self.net.executor.clear()
+
+    def watch(self):
+        """A turn in which the instructions of a pipeline are timed."""
+        if self.way.pipeline:
+            with self.net.observed_by(self.times):
+                self.turn()
+            self.way.rounds.pop()
+            self.watched += self.steps
 
     def turn(self):
         """Time some steps without a barrier between them, and append the seconds of a step to the rounds."""
@@ -134,15 +145,11 @@ class Side:
         self.way.rounds.append(self.comm.allreduce(seconds, MPI.MAX) / self.steps)
 
     def predict(self):
-        """A dict of what the simulation says of a turn, and of what the executors measured; None without a pipeline."""
+        """A dict of what the simulation says of a turn, and of what was measured; None without a pipeline. Collective."""
         if not self.way.pipeline:
             return None
         net, comm = self.net, self.comm
-        net.executor.clear()
-        with net.observed_by(InstructionTimes(net)) as times:
-            self.turn()
-        self.way.rounds.clear()
-        table, waited = times.table(comm), comm.allgather(times.waited / self.steps)
+        table, waited = self.times.table(comm), comm.allgather(self.times.waited / self.watched)
         flights = self.flights()
         if net.named.in_flight:
             schedule = complete(self.schedule_of_stream())
@@ -241,10 +248,11 @@ def row(side, predicted, described):
 
 def measure(sides, rounds, described):
     """The rows of all ways. Collective."""
-    predictions = [side.predict() for side in sides]
     for _ in range(rounds):
         for side in sides:
             side.turn()
+            side.watch()
+    predictions = [side.predict() for side in sides]
     return [row(side, predicted, described) for side, predicted in zip(sides, predictions)]
 
 
