@@ -318,6 +318,7 @@ class Executor:
         self.transport.complete_sends()  # of arrays that the next evaluation uses again; an empty chunk sends what it took
         for array in taken:
             self.pool.give_back(array.reshape(-1))
+        del self.micro_batches[number]
         return y
 
     # ----- memory

@@ -170,6 +170,8 @@ def test_what_steps_under_way_forbid(comm):
             with pytest.raises(ValueError, match="under way: call flush"):
                 forbidden()
         assert len(trainer.flush()) == 1
+        net.predict(x)
+        assert trainer.flush() == []
         with pytest.raises(ValueError, match="in one piece"):
             trainer.step(parts_of(net, x, y, 2), 6)
         assert np.isfinite(net.learn(x, y, loss, optimizer)) and net.step == 2
