@@ -174,7 +174,10 @@ def user_input():
     try:
         yield
     except (ValueError, OSError) as error:
-        raise UserError(one_line(error)) from None
+        failure = UserError(one_line(error))
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        raise failure from None
 
 
 def check_writable(path):

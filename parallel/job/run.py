@@ -23,7 +23,7 @@ DRAIN = 0.2  # seconds that the launcher gets to pass on what was printed before
 
 
 class UserError(Exception):
-    """Bad input: the message is one line that says what is wrong and what to do."""
+    """Bad input: the message is one line that says what is wrong and what to do. Its notes are printed below it."""
 
 
 def promised_ranks(environ=os.environ):
@@ -196,7 +196,7 @@ def _say(error):
     if launched_rank() == 0:
         folder, file = os.path.split(sys.argv[0])
         program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
-        print(f"{program}: error: {one_line(error)}", file=sys.stderr, flush=True)
+        print("\n".join([f"{program}: error: {one_line(error)}", *getattr(error, "__notes__", ())]), file=sys.stderr, flush=True)
 
 
 def _end_together(comm, error):

@@ -75,13 +75,18 @@ class Schedule:
 class Unsound(ValueError):
     """Ranks that follow a schedule would compute something wrong, or wait for ever.
 
-    The message is one line, and below it the rows around the places that are marked. line: the first line alone.
-    marks: {rank: position in its row}.
+    The message is one line; a note of the exception shows the rows around the places that are marked. rows: those of the
+    schedule. marks: {rank: position in its row}.
     """
 
     def __init__(self, line, rows, marks):
-        super().__init__(f"{line}\n{grid(rows, marks)}")
-        self.line, self.marks = line, marks
+        super().__init__(line)
+        self.rows, self.marks = rows, marks
+        self.add_note(grid(rows, marks))
+
+    def of(self, name):
+        """The same, said of the schedule with this name."""
+        return Unsound(f"{name}: {self}", self.rows, self.marks)
 
 
 def needs(route, rank, instruction):

@@ -3,7 +3,7 @@
 from nn.arguments import whole_number
 from parallel.grid.process_grid import STAGE
 from parallel.pipeline import names
-from parallel.pipeline.passes import complete
+from parallel.pipeline.passes import with_updates
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.placement.stages import check_cuts
@@ -73,6 +73,6 @@ def checked_micro_batches(named, ranks, micro_batches):
         if (micro_batches or 1) > 1:
             raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it whole, without micro-batches")
         return 1
-    if named.file and not complete(named.file).synchronous:
+    if named.file and not with_updates(named.file).synchronous:
         raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
     return micro_batches or named.default_micro_batches(ranks)

@@ -60,7 +60,7 @@ class PipelinedSequential(ParallelSequential):
             try:
                 found = complete(found)
             except Unsound as unsound:
-                raise ValueError(f"pipeline {self.named.name}: {unsound}") from None
+                raise unsound.of(f"pipeline {self.named.name}") from None
             self._schedules[micro_batches] = found
         return self._schedules[micro_batches]
 

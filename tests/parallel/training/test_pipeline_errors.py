@@ -107,7 +107,7 @@ def test_every_plan_goes_with_stages(comm):
         batches = minibatches(layers, (9, 4, 2))
         expected = serial(serial_net(layers), momentum, "cross-entropy", batches, micro_batches=3)
         for sizes in ({"stage": comm.size}, {"stage": comm.size // 2, "model": 2}, {"stage": 2, "model": comm.size // 2}):
-            if np.prod(list(sizes.values())) != comm.size:
+            if np.prod(list(sizes.values())) != comm.size or sizes["stage"] == 1:
                 continue
             for plan in plans:
                 for name in ("1f1b", "zbv"):
