@@ -196,7 +196,9 @@ def _say(error):
     if launched_rank() == 0:
         folder, file = os.path.split(sys.argv[0])
         program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
-        print("\n".join([f"{program}: error: {one_line(error)}", *getattr(error, "__notes__", ())]), file=sys.stderr, flush=True)
+        print(
+            "\n".join([f"{program}: error: {one_line(error)}", *getattr(error, "__notes__", ())]), file=sys.stderr, flush=True
+        )
 
 
 def _end_together(comm, error):

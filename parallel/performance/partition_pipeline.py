@@ -87,7 +87,7 @@ def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro
         named, lambda count: named.schedule_on(route, count, order), ranks, micro_batches, times, memory, machine
     )
     held = [[parts[rank, chunk] for chunk in range(route.chunks)] for rank in range(ranks)]
-    copies = fixed_copies(micro_batches) + named.gradients - 1
+    copies = fixed_copies(micro_batches) + (named.in_flight or 1) - 1  # gradients of several minibatches at a time
     seconds, stages = stage_times(played, counted, held, copies, itemsize)
     return PartitionTime(seconds, stages, parts, schedule, times, played)
 

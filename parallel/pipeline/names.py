@@ -29,8 +29,7 @@ class Named:
     """A schedule that a user asked for. It is made when the numbers of stages and of micro-batches are known.
 
     name: as given. per_rank: chunks on each rank. in_flight, bound, stash: those of asynchronous training; in_flight is None
-    if the schedule is synchronous. file: the Schedule that was read from a file, or None. gradients: of how many micro-batches
-    a rank may have gradients at a time in asynchronous training; no name has more than 1, which is what training can do.
+    if the schedule is synchronous. file: the Schedule that was read from a file, or None.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Named:
     bound: int | None = None
     stash: bool = True
     file: Schedule | None = None
-    gradients: int = 1
 
     def route(self, stages):
         """The Route for so many ranks. ValueError if a file is for another number."""
@@ -63,7 +61,7 @@ class Named:
         times: a Times, by which the order is chosen.
         """
         if self.in_flight:
-            return asynchronous(route, self.in_flight, micro_batches, self.bound, times, self.gradients)
+            return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         if self.name not in _ANYWHERE:
             raise ValueError(f"pipeline {self.name} is for whole layers: a partition takes {', '.join(_ANYWHERE)} or async:K")
         return _ANYWHERE[self.name](route, micro_batches, times=times)
@@ -79,7 +77,7 @@ class Named:
                 raise ValueError(f"{self.name} is a schedule for {self.file.micro_batches} micro-batches, not {micro_batches}")
             return self.file
         if self.in_flight:
-            return asynchronous(route, self.in_flight, micro_batches, self.bound, times, self.gradients)
+            return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)
         return make(stages, micro_batches)
 

@@ -2,10 +2,8 @@
 
 Backward comes before forward, and older micro-batches come before newer ones (Eserol 2019, section 4.2). Every micro-batch has
 its own update on every rank, directly after the rank's last backward of it, and forwards and backwards of other micro-batches
-go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward. The
-backwards of a micro-batch begin on a rank after its update for the one before, so that gradients of one are there at a time.
-Where a rank has early and late parts of a network, the backwards of all that lies in between then come between two of its
-updates, so that a minibatch takes at least as long as they do.
+go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward. Where
+a rank has several chunks, gradients of several micro-batches may be there at a time, of some chunks each.
 """
 
 from heapq import heappop, heappush
@@ -18,14 +16,13 @@ from parallel.pipeline.times import Ports, UnitTimes
 ORDER = {"U": 0, "B": 1, "F": 2}
 
 
-def stream(route, in_flight, bound=None, times=None, micro_batches=None, gradients=1):
+def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     """Yields (rank, Instruction) without end in the order of time: F, B and U, in the order in which each rank does them.
 
     in_flight: how many micro-batches are at most open on a rank, from its first F to its U. bound: how many updates are at most
     between the F and the B of a micro-batch on a rank. Since updates come in the order of the micro-batches, a bound of n
     allows n + 1 in flight, and the smaller number counts; with 1 this is SGD, one micro-batch after the other.
-    times: a Times, by default UnitTimes. micro_batches: end after so many. gradients: of how many micro-batches there may be
-    gradients on a rank at a time. The memory used does not depend on how many micro-batches passed.
+    times: a Times, by default UnitTimes. micro_batches: end after so many. The memory used does not depend on how many passed.
     """
     limit = whole_number(in_flight, "the number of micro-batches in flight")
     if bound is not None:
@@ -43,8 +40,7 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None, gradien
             first = chunk == route.held(rank)[0]
             return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + first
         if op == "B":
-            last = chunk == route.held(rank)[-1]  # the first backward of a micro-batch waits for an update before it
-            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank) + last
+            return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
         return len(route.held(rank))
 
     def meet(rank, instruction):
@@ -76,15 +72,12 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None, gradien
             send(now, rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
         else:
             begin(rank, micro_batch + limit)
-            meet(rank, Instruction("B", route.held(rank)[-1], micro_batch + gradients))
 
     def begin(rank, micro_batch):
         if micro_batches is None or micro_batch < micro_batches:
             meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
 
     for rank in range(route.ranks):
-        for micro_batch in range(gradients):
-            meet(rank, Instruction("B", route.held(rank)[-1], micro_batch))
         for micro_batch in range(limit):
             begin(rank, micro_batch)
     now, touched = 0, set(range(route.ranks))
@@ -108,10 +101,10 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None, gradien
                 ended(now, rank, done)
 
 
-def asynchronous(route, in_flight, micro_batches, bound=None, times=None, gradients=1):
+def asynchronous(route, in_flight, micro_batches, bound=None, times=None):
     """The Schedule of the first micro-batches of `stream`. It has an update after every micro-batch, and no messages yet."""
     rows = [[] for _ in range(route.ranks)]
-    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches"), gradients):
+    for rank, instruction in stream(route, in_flight, bound, times, whole_number(micro_batches, "micro-batches")):
         rows[rank].append(instruction)
     return Schedule(rows, route, f"async:{in_flight}" + ("" if bound is None else f":bound={bound}"))
 

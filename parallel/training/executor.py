@@ -5,7 +5,7 @@ will receive some instructions ahead, and its sends do not block. So what a rank
 one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that the simulator finds sound can deadlock here.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
@@ -93,7 +93,8 @@ class Executor:
     the caller sets it.
 
     micro_batches: {number: MicroBatch}, to be filled by the caller. losses: {number: this rank's part of the loss}.
-    staleness: {number: how many updates came between forward and backward of a chunk, at most}.
+    staleness: {number: how many updates came between forward and backward of a chunk, at most}. stale: a Counter of these
+    numbers of updates over the minibatches that were finished.
     """
 
     def __init__(self, chunks, boundaries, last, transport, pool, versions):
@@ -101,7 +102,7 @@ class Executor:
         self.pool, self.versions, self.host = pool, versions, None
         self.micro_batches, self.losses, self.staleness, self.updates = {}, {}, {}, 0
         self._passages, self._free, self._sharing = {}, defaultdict(list), Context()
-        self._open, self._states = dict.fromkeys(chunks, 0), set()
+        self._open, self._states, self.stale = dict.fromkeys(chunks, 0), set(), Counter()
 
     def run(self, instructions):
         """Carry out a list of instructions; a generator, which yields where a message has not arrived yet."""

@@ -10,7 +10,7 @@ a step is known only some steps later.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 
 from nn.minibatch_checks import check_optimizer
 from nn.observer import observed
@@ -24,15 +24,19 @@ class PipelineTrainer(Host):
     """What both kinds of trainers have in common.
 
     net: a PipelinedSequential. loss: such as SoftmaxCrossEntropy(). optimizer: that of the network. lag: how many steps later
-    than a step its loss is known.
+    than a step its loss is known. submitted: how many steps have begun since the last `flush`.
+    staleness: a Counter of minibatches by the number of updates of this rank between their forward and their backward pass;
+    empty where training is synchronous.
     """
+
+    staleness = Counter()
 
     def __init__(self, net, loss, optimizer, lag):
         check_optimizer(net, optimizer)
         self.net, self.loss, self.optimizer, self.lag = net, loss, optimizer, lag
         self.executor, self.world = net.executor, net.grid.world  # made now, because that is collective
         net.reduction.prepare()
-        self.submitted = 0  # steps that began since the last `flush`
+        self.submitted = 0
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
@@ -46,6 +50,7 @@ class PipelineTrainer(Host):
         micro_batches, batch_size: as in `accumulated_step`. Losses come in the order of the steps, some steps later. Raises
         Diverged, on all ranks, if one is NaN or infinite. Collective.
         """
+        self.net.check_free(self)
         self.executor.host = self
         if not self.submitted:
             self.begin()
@@ -55,6 +60,7 @@ class PipelineTrainer(Host):
 
     def flush(self):
         """Finish all steps that have begun; returns the losses that were not known yet. Collective."""
+        self.net.check_free(self)
         self.executor.host = self
         self.drain()
         losses = self._known(self.submitted)
@@ -73,9 +79,14 @@ class PipelineTrainer(Host):
         """Do the rest of all steps."""
 
     def run(self, instructions):
-        """Carry out instructions."""
-        for _ in self.executor.run(instructions):
-            pass
+        """Carry out instructions. If that fails, messages may be left behind, and the network can not be used any more."""
+        try:
+            for _ in self.executor.run(instructions):
+                pass
+        except BaseException:
+            self.net.interrupted = True
+            self.net.reduction.interrupt()
+            raise
 
     def prepare(self, context, micro_batch):
         net = self.net
@@ -102,11 +113,10 @@ class PipelineTrainer(Host):
             losses.append(self._sums.pop(self._returned)())
             step, self._returned = self._first + self._returned, self._returned + 1
             if not math.isfinite(losses[-1]):
-                message = self._explained(step, losses[-1])
                 self.drain()
                 self._end()
                 self.net.reduction.drain()
-                raise Diverged(message)
+                raise Diverged(self._explained(step, losses[-1]))
         return losses
 
     def _end(self):
@@ -156,11 +166,7 @@ class SynchronousTrainer(PipelineTrainer):
             self.executor.micro_batches[number] = MicroBatch(x, y, samples, first, batch_size, net.step)
             first += samples
         row, self._last, self._ending = self.row(len(parts))
-        try:
-            self.run(row)
-        except BaseException:
-            net.reduction.interrupt()
-            raise
+        self.run(row)
         losses = self.executor.losses
         self.add_losses(self.submitted, sum(losses.pop(number, 0.0) for number in range(len(parts))))
 
@@ -177,13 +183,17 @@ class AsynchronousTrainer(PipelineTrainer):
     """Steps that overlap, each with its own update (Eserol 2019, section 4.2). The arguments are those of PipelineTrainer.
 
     At most `in_flight` minibatches are under way on a rank, and at most `bound` updates come between forward and backward of
-    one. With stashing, backward uses the weights that forward used. staleness: a Counter of the minibatches by the number of
-    updates of this rank between their forward and their backward.
+    one. With stashing, backward uses the weights that forward used.
     """
 
     def __init__(self, net, loss, optimizer):
         super().__init__(net, loss, optimizer, lag=net.named.in_flight)
-        self.staleness, self._unsummed = Counter(), 0
+        self._unsummed = 0
+        self._apart = defaultdict(dict)  # {minibatch: {chunk: gradients}} until its update, if there are several chunks
+
+    @property
+    def staleness(self):
+        return self.executor.stale
 
     def begin(self):
         super().begin()
@@ -229,7 +239,17 @@ class AsynchronousTrainer(PipelineTrainer):
         if instruction.chunk == min(self.net.chunks):
             self.net.reduction.start()
 
+    def computed(self, instruction):
+        """Other minibatches may overwrite the gradients before the update, unless this chunk is the last one before it."""
+        if instruction.chunk > min(self.net.chunks):
+            gradients = self.net.grads[self.net.slice_of(instruction.chunk)]
+            kept = self._apart[instruction.micro_batch][instruction.chunk] = self.executor.pool.take(gradients.size)
+            kept[...] = gradients
+
     def update(self, micro_batch):
-        self.staleness[self.executor.staleness.pop(micro_batch)] += 1
+        self.executor.stale[self.executor.staleness.pop(micro_batch)] += 1
         del self.executor.micro_batches[micro_batch]
+        for chunk, kept in self._apart.pop(micro_batch, {}).items():
+            self.net.grads[self.net.slice_of(chunk)] = kept
+            self.executor.pool.give_back(kept)
         super().update(micro_batch)

@@ -18,7 +18,7 @@ class PipelinedSequential(ParallelSequential):
 
     division: a Division of the placed network. named: the schedule, a result of `parallel.pipeline.names.parse`.
     micro_batches: into how many parts `learn` cuts a minibatch. The other arguments are those of ParallelSequential.
-    ValueError if the schedule is not for such a division, or not for so many micro-batches, Unsound if it is not sound.
+    ValueError if the schedule is not for such a division, or not for so many micro-batches; Unsound if ranks can not follow it.
 
     With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come to
     the rank of the first chunk, and outputs are on that of the last one; elsewhere `input_block` and `output_rows` are empty.
@@ -32,6 +32,7 @@ class PipelinedSequential(ParallelSequential):
         self.route, self.place = division.route, grid.coordinates[division.axis]
         self.chunks = {number: Chunk(layers, number == 0) for number, layers in division.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
+        self.interrupted = False  # whether a training step ended with an exception
         self.schedule(micro_batches)  # now, so that one that is wrong is found before anything runs
 
     @cached_property
@@ -70,12 +71,12 @@ class PipelinedSequential(ParallelSequential):
         open: the most micro-batches that were under way in each chunk. bytes: the most that these stored, with the versions of
         the weights. staleness: {updates between forward and backward of a minibatch: minibatches}, if there were any.
         """
-        executor, trainer = self.executor, self._trainer
+        executor = self.executor
         mine = {
             "open": executor.open_at_most,
             "versions": executor.versions_at_most,
             "bytes": executor.peak_bytes(self.params.nbytes),
-            "staleness": dict(getattr(trainer, "staleness", {})),
+            "staleness": dict(executor.stale),
         }
         ranks = self.grid.gather(mine)
         cuts = {} if self.division.cuts is None else {"cuts": list(self.division.cuts)}
@@ -86,8 +87,10 @@ class PipelinedSequential(ParallelSequential):
     def trainer(self, loss, optimizer, context=None):
         """The trainer for the schedule of this network; see `parallel/training/pipeline_trainer.py`.
 
-        ValueError for another loss or optimizer while steps are under way.
+        ValueError for another loss or optimizer while steps are under way, and for a context: a pipeline has its own ones.
         """
+        if context is not None:
+            raise ValueError("a pipeline has a context for each micro-batch under way: leave the context out")
         if self._trainer is None or (self._trainer.loss, self._trainer.optimizer) != (loss, optimizer):
             self._check_flushed()
             self._trainer = (AsynchronousTrainer if self.named.in_flight else SynchronousTrainer)(self, loss, optimizer)
@@ -126,8 +129,16 @@ class PipelinedSequential(ParallelSequential):
         raise ValueError("the shares of a pipeline can not change while it is trained: leave rebalancing out")
 
     def _check_flushed(self):
+        self.check_free(None)
         if self._trainer is not None and self._trainer.submitted:
             raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
+
+    def check_free(self, trainer):
+        """Raise ValueError if a trainer may not train now: another one has taken its place, or a step was interrupted."""
+        if self.interrupted:
+            raise ValueError("a training step of the pipeline was interrupted by an exception: make the network anew")
+        if trainer is not None and trainer is not self._trainer:
+            raise ValueError("this trainer of the pipeline is no longer the newest: use the one that net.trainer(..) returns")
 
     @property
     def executed_layers(self):

@@ -57,6 +57,8 @@ def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=No
     Returns and raises what `train_step` does.
     """
     trainer = net.trainer(loss, optimizer, context)
+    if trainer.submitted:
+        raise ValueError("training steps of the pipeline are under way: call flush() of its trainer first")
     *_, value = trainer.step(micro_batches, batch_size) + trainer.flush()
     return value
 
@@ -68,13 +70,16 @@ class Trainer:
     holds what backward needs; by default the network's own.
     """
 
+    submitted = 0  # steps that are under way
+
     def __init__(self, net, loss, optimizer, context=None):
         check_optimizer(net, optimizer)
-        self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, net.context if context is None else context
+        self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
 
     def step(self, micro_batches, batch_size):
         """A training step: see `accumulated_step`; returns a list of its loss. Collective."""
-        net, loss, context = self.net, self.loss, self.context
+        net, loss = self.net, self.loss
+        context = net.context if self.context is None else self.context
         total, first = 0.0, 0
         context.training = True
         for x, y, samples in micro_batches:

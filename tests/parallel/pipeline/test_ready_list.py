@@ -97,8 +97,6 @@ def test_backward_first_then_the_oldest_and_no_rank_waits_for_nothing(route, in_
                 needs.append((where[other], one._replace(chunk=other)))
             if one.op == "F" and one.chunk == route.held(rank)[0] and b >= in_flight:
                 needs.append((rank, update(b - in_flight)))
-            if one.op == "B" and one.chunk == route.held(rank)[-1] and b:
-                needs.append((rank, update(b - 1)))
             return max((stop[need] for need in needs), default=0)
 
         for row in found.events:
