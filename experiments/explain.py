@@ -215,6 +215,8 @@ def write_csv(chosen, path):
     """Write the file of --csv. ValueError if there is no pipeline."""
     if not chosen.pipelined:
         raise ValueError("--csv is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
+    if not chosen.pipelined.schedule.synchronous:
+        raise ValueError("--csv is for schedules with one update in a step, which a file can hold: not for async:K")
     report_files.write_text(path, to_csv(chosen.pipelined.schedule))
 
 

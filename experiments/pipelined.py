@@ -27,7 +27,7 @@ from experiments.common.kept_results import earlier_results, of_other_problems
 from experiments.common.layer_seconds import layer_seconds
 from experiments.common.made_up_data import minibatch
 from experiments.common.markdown import lines
-from experiments.common.options import Parser, user_input, whole, whole_list
+from experiments.common.options import Parser, position_list, user_input, whole, whole_list
 from nn import SGD, SoftmaxCrossEntropy, network_names
 from nn.summary import aligned
 from parallel import ProcessGrid, parallelize
@@ -311,7 +311,7 @@ def main():
     )
     add("--machine", metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks, by which the "
         "cost model predicts and the planner chooses")  # fmt: skip
-    add("--cuts", type=whole_list, metavar="N,N,..", help="where the chunks of schedules with one chunk a rank begin")
+    add("--cuts", type=position_list, metavar="N,N,..", help="where the chunks of schedules with one chunk a rank begin")
     add("--no-hypergraph", action="store_true", help="leave out the hypergraph partition")
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every way is timed once")
     add("--out", default="results/pipelined.json", metavar="FILE.json", help="file of the results, to which these are added")

@@ -19,11 +19,11 @@ from experiments.common.options import (
     add_device,
     add_reduction,
     number,
+    position_list,
     reduction_of,
     shares_of,
     user_input,
     whole,
-    whole_list,
 )
 from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
@@ -81,7 +81,7 @@ def options():
         "the network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline "
         f"{names.MICRO_BATCHES})")  # fmt: skip
     add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
-    add("--cuts", type=whole_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
+    add("--cuts", type=position_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
         "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
     add_reduction(parser)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
@@ -165,10 +165,12 @@ def main():
         moving = args.shares == "auto" or args.rebalance
         if moving and args.plan and is_partition(args.plan):
             raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
-        asked = Pipelines(**train_setup.pipeline_of(args))
+        asked, steady = Pipelines(**train_setup.pipeline_of(args)), not (moving or model or args.handicap)
+        if asked.is_asked_for and grid == "auto" and not steady:
+            raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved, slowed down or simulated")
         grid, plan, owners, pipelining = grid_and_plan(
             serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving,
-            pipelines=None if moving or model or args.handicap else asked,
+            pipelines=asked if steady or grid != "auto" else None,
         )  # fmt: skip
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
@@ -216,13 +218,15 @@ def main():
             indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
             if args.augment:
                 train.epoch = epoch
+            epoch_ends = (step + 1) % per_epoch == 0 or step + 1 == steps
             with timer.step(len(indices)):
                 losses += trainer.step(reader.parts(indices, net.micro_batches), len(indices))
+                if epoch_ends or trace and step + 1 in (first, first + trace.steps):  # a trace begins and ends in step
+                    losses += trainer.flush()
             if rebalancer and (proposal := rebalancer.after_step()):
                 say(train_setup.in_words(proposal))
             bar.update()
-            if (step + 1) % per_epoch == 0 or step + 1 == steps:
-                losses += trainer.flush()
+            if epoch_ends:
                 recent = losses[epoch * per_epoch :]
                 seen = f"validation {validation.see():.6f}, " if validation else ""
                 say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {step + 1} of {steps}")

@@ -9,8 +9,8 @@ from parallel.sync.shared_memory import SharedMemoryReduction, has_room
 HELP = (
     "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "
     "backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an "
-    "all-reduce between nodes; on CPUs only), or auto: the fastest on this machine, which is measured once and stored, or "
-    "plain if a rank uses a GPU"
+    "all-reduce between nodes; on CPUs only, and in no pipeline), or auto: the fastest on this machine, which is measured once "
+    "and stored, or plain if a rank uses a GPU and in a pipeline"
 )
 
 
@@ -22,7 +22,7 @@ def choose_reduction(text, sharded, float16_gradients, net):
     Raises ValueError if there is no such reduction, or if it can not be used on these devices or with float16 gradients.
     """
     text = str(text)
-    if text == "auto" and not net.grid.on_cpus:
+    if text == "auto" and (not net.grid.on_cpus or net.pipeline):
         text = "plain"
     if text in ("auto", "overlap"):
         text = _measured_choice(net, "overlap" if float16_gradients else text)
@@ -31,6 +31,9 @@ def choose_reduction(text, sharded, float16_gradients, net):
     if text == "plain":
         return BlockingReduction(net, bool(sharded), float16_gradients)
     if text == "shared":
+        if net.pipeline:
+            raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
+                             "not: use plain or overlap")  # fmt: skip
         return SharedMemoryReduction(net, sharded is None or sharded, float16_gradients)
     raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared or auto")
 

@@ -64,7 +64,7 @@ def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro
     if they do not fit each other, or if the branches of a network exchange channels.
     """
     named, ranks = names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes.get(CHOSEN, 1)
-    micro_batches = micro_batches or named.default_micro_batches(ranks)
+    micro_batches = named.micro_batches(ranks, micro_batches)
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
     samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize

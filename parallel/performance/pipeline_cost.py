@@ -115,17 +115,12 @@ def pipeline_step_time(
     """
     named, stages = names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes[STAGE]
     route = named.route(stages)
-    micro_batches = micro_batches or named.default_micro_batches(stages)
-    if named.in_flight and micro_batches > 1:
-        raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it in one piece, without micro-batches")
+    micro_batches = named.micro_batches(stages, micro_batches)
     if micro_batches > batch_size:
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
     if cuts is None:
         cuts = planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory, shares)
-    if len(cuts) != route.chunks - 1:
-        raise ValueError(
-            f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
-        )
+    named.check_cuts(cuts, stages)
     chunks = chunk_costs(net, sizes, plan, -(-batch_size // micro_batches), machine, cuts, shares)
     times = times_of(chunks, route, sizes, machine, micro_batches)
     memory = memory_of(held_by(chunks, route), net.dtype.itemsize, named)
@@ -182,8 +177,6 @@ def play(named, make, ranks, micro_batches, times, memory, machine):
         schedule, steps, counted = complete(make(4 * settled)), 1, (settled, 3 * settled)
     else:
         schedule, steps, counted = complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
-        if not schedule.synchronous:
-            raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
     played = simulate(repeat(schedule, steps), times, memory)
     crowd = machine.core.get("crowd", 1)
     if crowd > 1:

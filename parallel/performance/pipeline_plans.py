@@ -47,7 +47,7 @@ class Pipelines:
             if not self.is_asked_for and chunks > max(parts, stages) or self.cuts is not None and chunks != len(self.cuts) + 1:
                 continue
             if self.micro_batches or named.file or named.in_flight:
-                yield named, self.micro_batches or named.default_micro_batches(stages)
+                yield named, named.micro_batches(stages, self.micro_batches)
             else:
                 for count in sorted({max(1, min(multiple * stages, most)) for multiple in MULTIPLES}):
                     yield named, count

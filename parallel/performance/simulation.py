@@ -19,7 +19,6 @@ from mpi4py import MPI
 from nn.observer import Observer
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.grid_description import GroupDescription
-from parallel.grid.process_grid import STAGE
 from parallel.performance.cost import local_shape
 from parallel.performance.workload import Workload
 from parallel.placement.gathered_linear import GatheredLinear
@@ -42,8 +41,8 @@ class VirtualTime(Observer):
             raise ValueError(f"reduction {net.reduction} can not be simulated: use plain or overlap:KIB, in float32 or float64")
         if any(isinstance(layer, GatheredLinear) for layer in net.layers):
             raise ValueError("a simulation runs on one machine: set GRIDGRAD_RANKS_PER_NODE no lower than its ranks")
-        if net.grid.sizes[STAGE] > 1:
-            raise ValueError("pipelines can not be simulated in this way: use a grid without the axis stage")
+        if net.pipeline:
+            raise ValueError("pipelines can not be simulated in this way: leave the axis stage and the pipeline out")
         self.net, self.machine, self.slow, self.first = net, machine, slow, first
         self.time = self.link = 0.0  # now, and when the last non-blocking collective ended
         self.workloads, self.groups, self.batch_size = {}, {}, None

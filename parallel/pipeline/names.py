@@ -6,6 +6,7 @@ from functools import partial
 
 from parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
 from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from parallel.pipeline.passes import first_micro_batches, with_updates
 from parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
 from parallel.pipeline.route import Route
 from parallel.pipeline.schedule import Schedule
@@ -20,6 +21,7 @@ HELP = (
     "with the parameters of the forward kept for the backward, or, async:K:nostash, the newest ones instead, and, "
     "async:K:bound=B, at most B updates between the two; FILE.csv: a schedule in PyTorch's format"
 )
+MOST_CHUNKS = 4096  # of a network, so that messages have different tags in every MPI library
 MICRO_BATCHES = 4  # of a minibatch, for each rank of a pipeline: the ranks are then idle for less than a fifth of the time
 _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)
 
@@ -45,6 +47,8 @@ class Named:
             if self.file.route.ranks != stages:
                 raise ValueError(f"{self.name} is a schedule for {self.file.route.ranks} ranks, not {stages}")
             return self.file.route
+        if self.per_rank * stages > MOST_CHUNKS:
+            raise ValueError(f"pipeline {self.name} on {stages} stages has more than {MOST_CHUNKS} chunks: use fewer")
         if self.name == "zbv":
             return Route.v_shaped(stages)
         return Route.looped(stages, self.per_rank)
@@ -54,6 +58,25 @@ class Named:
         if self.file:
             return self.file.micro_batches
         return 1 if self.in_flight or ranks == 1 else MICRO_BATCHES * ranks
+
+    def micro_batches(self, ranks, wanted=None):
+        """Into how many micro-batches a minibatch is cut. wanted: what the user said, or None for the default.
+
+        ValueError if the schedule can not have as many.
+        """
+        if self.in_flight and (wanted or 1) > 1:
+            raise ValueError(f"pipeline {self.name} updates after each minibatch: leave it whole, without micro-batches")
+        if self.file and not with_updates(self.file).synchronous:
+            raise ValueError(f"{self.name} updates several times in a step: leave one update, at the end of each row")
+        return wanted or self.default_micro_batches(ranks)
+
+    def check_cuts(self, cuts, stages):
+        """ValueError unless there is a cut between any two chunks."""
+        chunks = self.route(stages).chunks
+        if len(cuts) != chunks - 1:
+            raise ValueError(
+                f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {self.name} on {stages} stages has {chunks}"
+            )
 
     def schedule_on(self, route, micro_batches, times=None):
         """The Schedule on a Route whose ranks hold parts of chunks. ValueError if this one is for whole chunks only.
@@ -67,15 +90,17 @@ class Named:
         return _ANYWHERE[self.name](route, micro_batches, times=times)
 
     def schedule(self, stages, micro_batches, times=None):
-        """The Schedule, as its generator makes it. ValueError if a file is for other numbers of ranks or micro-batches.
+        """The Schedule, as its generator makes it. ValueError if a file is for another number of ranks or fewer micro-batches.
+
+        Of a file for more micro-batches, which are those of a whole minibatch, the last ones are left out.
 
         times: a Times, by which the order of asynchronous training is chosen.
         """
         route = self.route(stages)
         if self.file:
-            if self.file.micro_batches != micro_batches:
+            if self.file.micro_batches < micro_batches:
                 raise ValueError(f"{self.name} is a schedule for {self.file.micro_batches} micro-batches, not {micro_batches}")
-            return self.file
+            return first_micro_batches(with_updates(self.file), micro_batches)
         if self.in_flight:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)

@@ -44,6 +44,15 @@ def with_updates(schedule):
     return replace(schedule, rows=rows)
 
 
+def first_micro_batches(schedule, number):
+    """A schedule with one update a rank, without the micro-batches from this number on. It is sound if the whole one is."""
+    rows = (
+        [one if one.op != "U" else update(number - 1) for one in row if one.op == "U" or one.micro_batch < number]
+        for row in schedule.rows
+    )
+    return schedule if number >= schedule.micro_batches else replace(schedule, rows=rows)
+
+
 def repeat(schedule, steps):
     """A complete schedule so many times in a row, with numbers of micro-batches that go on and no barrier in between."""
     rows = (

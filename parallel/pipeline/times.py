@@ -20,7 +20,7 @@ class Times:
 
 @dataclass(frozen=True)
 class UnitTimes(Times):
-    """The same times on all ranks and for all chunks. B takes as long as I and W together. message: the latency."""
+    """The same times on all ranks and for all chunks. B takes as long as I and W together. latency: of messages."""
 
     forward: float = 1
     input: float = 1

@@ -209,9 +209,6 @@ class SharedMemoryReduction(Reduction):
         """Whether any run is held on more than one node. Collective."""
         return self.net.grid.comm.allreduce(any(run.is_on_several_nodes for run in self._runs), MPI.LOR)
 
-    def prepare(self):
-        return self._several_nodes
-
     @property
     def owned(self):
         return [run.owned if self.sharded else run.where for run in self._runs]

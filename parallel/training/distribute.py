@@ -3,7 +3,6 @@
 from nn.arguments import whole_number
 from parallel.grid.process_grid import STAGE
 from parallel.pipeline import names
-from parallel.pipeline.passes import with_updates
 from parallel.placement.place_network import place
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.placement.stages import check_cuts
@@ -37,7 +36,7 @@ def distribute(
         named = names.parse("1f1b" if pipeline is None else pipeline)
         divided = partitioned if plan == HYPERGRAPH and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN] else staged
         placed, division = divided(net, grid, plan, shares, owners, named, cuts)
-        micro_batches = checked_micro_batches(named, division.route.ranks, micro_batches)
+        micro_batches = named.micro_batches(division.route.ranks, micro_batches)
         parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)
     parallel.step = net.step
     if net.allocated:
@@ -51,10 +50,7 @@ def staged(net, grid, plan, shares, owners, named, cuts):
     route = named.route(stages)
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
     check_cuts(cuts, net.layers)
-    if len(cuts) != route.chunks - 1:
-        raise ValueError(
-            f"{len(cuts)} cuts make {len(cuts) + 1} chunks, but pipeline {named.name} on {stages} stages has {route.chunks}"
-        )
+    named.check_cuts(cuts, stages)
     placed = place(net, grid, plan, shares, owners, cuts, [place for (place,) in route.places])
     return placed, by_stages(placed, grid, route, cuts)
 
@@ -65,14 +61,3 @@ def partitioned(net, grid, plan, shares, owners, named, cuts):
         raise ValueError("cuts are for the axis stage: the chunks of a partition lie between its exchanges")
     placed = place(net, grid, plan, shares, owners)
     return placed, by_exchanges(placed, grid)
-
-
-def checked_micro_batches(named, ranks, micro_batches):
-    """The number of micro-batches of a step. ranks: of the pipeline. ValueError if the schedule cannot have so many."""
-    if named.in_flight:
-        if (micro_batches or 1) > 1:
-            raise ValueError(f"pipeline {named.name} updates after each minibatch: leave it whole, without micro-batches")
-        return 1
-    if named.file and not with_updates(named.file).synchronous:
-        raise ValueError(f"{named.name} updates several times in a step: leave one update, at the end of each row")
-    return micro_batches or named.default_micro_batches(ranks)

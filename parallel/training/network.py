@@ -173,6 +173,10 @@ class ParallelSequential(Sequential):
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
         return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
 
+    def kept_at_most(self):
+        """(micro-batches whose outputs this rank keeps at a time, versions of its parameters), at most."""
+        return 1, 1
+
     def pipeline_report(self):
         """What a report says of a pipeline: a dict, empty where there is none; on rank 0. Collective."""
         return {}

@@ -85,6 +85,7 @@ class PipelineTrainer(Host):
                 pass
         except BaseException:
             self.net.interrupted = True
+            self.executor.transport.abandon()
             self.net.reduction.interrupt()
             raise
 

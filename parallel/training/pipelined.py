@@ -6,6 +6,7 @@ from nn.chunk import Chunk
 from nn.device import xp
 from parallel.pipeline.passes import complete
 from parallel.pipeline.schedule import Unsound
+from parallel.pipeline.simulate import simulate
 from parallel.training.executor import Executor, MicroBatch
 from parallel.training.network import ParallelSequential
 from parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
@@ -64,6 +65,11 @@ class PipelinedSequential(ParallelSequential):
                 raise unsound.of(f"pipeline {self.named.name}") from None
             self._schedules[micro_batches] = found
         return self._schedules[micro_batches]
+
+    def kept_at_most(self):
+        if self.named.in_flight:
+            return self.named.in_flight, self.named.in_flight if self.named.stash else 1
+        return -(-simulate(self.schedule(self.micro_batches)).peak_open[self.place] // len(self.chunks)), 1
 
     def pipeline_report(self):
         """What a report says of the pipeline: a dict on rank 0, None elsewhere. A list has an entry for each rank. Collective.

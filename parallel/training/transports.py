@@ -71,6 +71,14 @@ class MpiTransport(Observer):
             transfer.wait()
         return True
 
+    def abandon(self):
+        """Announced messages will not come any more. It does not communicate."""
+        for transfer in sum(self.expected.values(), []):
+            if not transfer.done:
+                transfer.request.Cancel()
+                transfer.request.Wait()
+        self.expected.clear()
+
     def complete_sends(self):
         """Return when everything that was sent has left, and its arrays may change."""
         for transfers, _ in self.sending:
@@ -150,6 +158,10 @@ class LocalTransport:
         for rank, array in self.expected.pop(message).items():
             array[...] = self.mailbox.messages.pop(keys[rank])
         return True
+
+    def abandon(self):
+        """Announced messages will not come any more."""
+        self.expected.clear()
 
     def complete_sends(self):
         """Nothing is under way in a mailbox."""

@@ -21,8 +21,9 @@ from nn import (
 )
 from nn.device import to_device, to_host
 from nn.window import put
-from parallel import ProcessGrid, parallelize
+from parallel import ProcessGrid, Trace, parallelize
 from parallel.placement.owners import Owners
+from parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, parallel, serial
 
@@ -86,7 +87,7 @@ def test_each_gradient_is_of_the_weights_that_its_forward_used(comm):
     with ProcessGrid(comm, model=comm.size) as grid:
         one = parallelize(net(), grid, "hypergraph", pipeline="async:3", owners=owners(comm.size, 1))
         trainer, used, found = one.trainer(SoftmaxCrossEntropy(), sgd(one)), {}, {}
-        note(one.executor, trainer, used, found)
+        note(one, used, found)
         for x, y in data:
             trainer.step([one.blocks(x, y)], len(x))
         trainer.flush()
@@ -107,9 +108,9 @@ def test_each_gradient_is_of_the_weights_that_its_forward_used(comm):
                 assert np.abs(whole - mine * expected[name]).max(initial=0) < 1e-10, f"minibatch {number}, {name}"
 
 
-def note(executor, trainer, used, found):
-    """Have the weights noted at each forward, and the gradients where they are computed."""
-    computed = trainer.computed
+def note(one, used, found):
+    """Have the weights noted at each forward, and the gradients before each update."""
+    executor, synchronise = one.executor, one.synchronise
 
     def blocks(chunk, values):
         pairs = [(layer, p) for layer in chunk.layers for p in layer.parameters]
@@ -122,14 +123,13 @@ def note(executor, trainer, used, found):
 
         return noting_forward
 
-    def noting_computed(instruction):
-        chunk = executor.chunks[instruction.chunk]
-        found.setdefault(instruction.micro_batch, []).extend(blocks(chunk, lambda p: p.grad))
-        computed(instruction)
+    def noting_synchronise():
+        found[one.step] = [block for chunk in executor.chunks.values() for block in blocks(chunk, lambda p: p.grad)]
+        synchronise()
 
     for chunk in executor.chunks.values():
         chunk.forward = noting(chunk, chunk.forward)
-    trainer.computed = noting_computed
+    one.synchronise = noting_synchronise
 
 
 @mpi(2)
@@ -159,3 +159,47 @@ def test_messages_and_bytes_are_those_of_the_exchanges(comm):
             records = [r for (_, kind), r in grid.tally.records.items() if kind in ("exchange", "send")]
             sent.append((sum(r.bytes for r in records), sum(r.messages for r in records)))
     assert sent[0] == sent[1] and sent[0][1] > 0
+
+
+@mpi(2, 3)
+def test_traces_and_divergence_of_all_ranks_together(comm):
+    """Ranks with very different parts of the work are at different steps when the loss of one is known."""
+    parts = {layer.name: np.minimum(np.arange(layer.outputs), comm.size - 1) for layer in net().leaves() if layer.kind}
+    for name in ("async:4", "async:4:nostash"):
+        with ProcessGrid(comm, model=comm.size) as grid:
+            one = parallelize(net(), grid, "hypergraph", pipeline=name, owners=Owners(comm.size, parts, loss=comm.size - 1))
+            optimizer = SGD(one, lr=lambda step: 0.01 if step < 6 else 1e200)
+            trainer, losses = one.trainer(SoftmaxCrossEntropy(), optimizer), []
+            with Trace(one, 3) as trace:
+                for x, y in batches(3):
+                    losses += trainer.step([one.blocks(x, y)], len(x))
+                losses += trainer.flush()
+            assert len(losses) == 3 and (trace.timeline() is None) == (comm.rank > 0)
+            with pytest.raises(Diverged):
+                for x, y in batches(20):
+                    trainer.step([one.blocks(x, y)], len(x))
+            assert trainer.flush() == []
+
+
+@mpi(2)
+def test_what_was_interrupted_is_not_trained_any_more(comm):
+    (x, y), *_ = batches(1)
+    with ProcessGrid(comm, model=2) as grid:
+        one = parallelize(net(), grid, "hypergraph", pipeline="async:2", owners=owners(2, 0))
+        loss, optimizer = SoftmaxCrossEntropy(), sgd(one)
+        old = one.trainer(loss, optimizer)
+        trainer = one.trainer(SoftmaxCrossEntropy(), optimizer)
+        with pytest.raises(ValueError, match="no longer the newest"):
+            old.step([one.blocks(x, y)], len(x))
+        with pytest.raises(ValueError, match="leave the context out"):
+            one.trainer(loss, optimizer, Context())
+        trainer.step([one.blocks(x, y)], len(x))
+        with pytest.raises(ValueError, match="under way"):
+            one.learn(x, y, trainer.loss, optimizer)
+        trainer.flush()
+        one.chunks[0].forward = None
+        with pytest.raises(TypeError):
+            trainer.step([one.blocks(x, y)], len(x))
+        for again in (trainer.flush, lambda: one.predict(x)):
+            with pytest.raises(ValueError, match="make the network anew"):
+                again()
