@@ -1,9 +1,10 @@
-"""Eserol: Fast and efficient model parallelism for deep convolutional neural networks (2019), sections 5.1.1 to 5.1.8.
+"""Eserol: Fast and efficient model parallelism for deep convolutional neural networks (2019), sections 5.1.1 to 5.2.2.
 
 VGG16 is divided among N ranks: layer by layer, in simple ways, and with partitions of its coarse and fine hypergraph. The
-tables of work and of communication are here, published beside ours. What is searched for, and how partitions are kept, is in
-`eserol2019_search.py`; what they cost is always computed anew from the kept partitions, in `eserol2019_costs.py`. The units
-and the works of the layers are in `eserol2019_vgg16.py`, what was published in `published/eserol2019.toml`.
+tables of work and of communication are here, published beside ours; run times are predicted in `eserol2019_times.py`. What is
+searched for, and how partitions are kept, is in `eserol2019_search.py`; what they cost is always computed anew from the kept
+partitions, in `eserol2019_costs.py`. The units and the works of the layers are in `eserol2019_vgg16.py`, what was published in
+`published/eserol2019.toml`.
 """
 
 import tomllib
@@ -13,6 +14,7 @@ from experiments.common import markdown
 from experiments.papers import eserol2019_claims as claims
 from experiments.papers import eserol2019_search as searches
 from experiments.papers import eserol2019_tables as rows
+from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
 from experiments.papers.eserol2019_costs import costs_of
 from experiments.papers.eserol2019_search import EPSILON, Case
@@ -39,6 +41,12 @@ TITLES = {
     "5.13": "Table 5.13: VGG16. Parameters without biases, as in the thesis",
     "5.14": "Table 5.14: an epoch of 64,000 images, forward and backward; GB are 2^30 bytes. The thesis compares elements of "
     "its partitions (2^30 of them are its GB) with bytes of data parallelism: mixed units. Then both in bytes",
+    "5.15": "Table 5.15: speed-up over N = 1 with the same batch, 16 to 512 images: published, and *predicted* for another "
+    "machine. Of data parallelism there are published numbers only",
+    "5.15, seconds": "Table 5.15 in seconds for 102,400 images: published, on nodes with 112 logical cores, and *predicted*, "
+    "for nodes of Cori Haswell at their peak. These are different machines, so only the order means something",
+    "5.15, pipeline": "Beside Table 5.15, all *predicted*: the gain of the pipeline of section 4.2 over one minibatch at a "
+    "time with collocated gradients (Figure 4.4). A node of Cori has 119 GiB",
     "balance, coarse": "Tables A.3 and A.9: coarse partitions with no more work on a rank, over the mean, than in the thesis",
     "balance, fine": "Tables 5.11 and 5.12: fine partitions with no more work on a rank, over the mean, than in the thesis",
     "even": "Coarse partitions among 4 ranks: the more even the work, the more is sent",
@@ -68,15 +76,17 @@ def experiments(out, ranks, data_dir, full=False, parts=vgg16.RANKS):
     return {"processor": processor().name, "partitions": searches.search_all(searches.cases(parts, balances()))}
 
 
-def tables(measured=None):
+def tables(measured=None, batches=times.BATCHES):
     """{name: rows} of all tables; "coarse" and "fine", {"2": {..}}, the partitions of Tables 5.10 and 5.12 in numbers; and the
-    partitions themselves, where there are any."""
+    partitions themselves, where there are any. batches: of which steps are predicted beside them."""
     kept = (measured or {}).get("partitions", [])
-    found, seconds = {}, {}
+    found, seconds, partitions = {}, {}, {}
     for one in kept:
         case, owners = searches.owners_of(one)
         found[case] = costs_of(owners, "fine" if case.grain == "fine" else "coarse", case.groups)
         seconds[case] = one["seconds"]
+        if case == Case("coarse", case.ranks):
+            partitions[case.ranks] = owners
 
     def of(grain, limits):
         """({ranks: Costs}, {ranks: seconds}) of the cases with these limits. limits: a function of the ranks."""
@@ -100,6 +110,7 @@ def tables(measured=None):
         lambda case: case.grain == "coarse" and case.ranks <= 16 and (case.balance, case.groups) == (1 + EPSILON, 1)
     )
     result["proof"] = [proof_row(n, seconds.get(Case("exact", n))) for n in searches.PROVED]
+    result |= of_times(published()["table_5_15"], times.predictions(partitions, batches if partitions else ()))
     result = {"claims": claims.rows(result)} | result
     return result | {key: measured[key] for key in ("processor", "partitions") if kept}
 
@@ -128,6 +139,12 @@ def of_hypergraphs(known, usual):
     }
 
 
+def of_times(known, found):
+    """Table 5.15, and what the pipeline is worth. known: the published table. found: see `times.predictions`."""
+    speedups, seconds = times.compared(known, found), times.in_seconds(known, found)
+    return {"5.15": speedups, "5.15, seconds": seconds, "5.15, pipeline": times.gains(found)}
+
+
 def proof_row(ranks, seconds):
     """What the solver proves for so many ranks, anew. seconds: that it took when the partitions were searched for."""
     exact = searches.proof(ranks)
@@ -153,5 +170,5 @@ def as_markdown(tables):
             + ("" if tables["fine"] else " Fine ones need Mt-KaHyPar, which is not installed: pip install mtkahypar.")
         )
     notes = "\n".join(f"- {note}" for note in published()["notes"])
-    text = f"# Eserol 2019, section 5.1\n\n{text} `-`: not there.\n\n{notes}\n"
+    text = f"# Eserol 2019, sections 5.1 and 5.2\n\n{text} `-`: not there.\n\n{notes}\n"
     return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)

@@ -1,5 +1,6 @@
 """What Eserol 2019 says, and what is asked of the partitions here, beside what was computed."""
 
+from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
 
 MOST = {  # volumes that ours should not exceed, by ranks
@@ -9,6 +10,7 @@ MOST = {  # volumes that ours should not exceed, by ranks
 SECONDS = {"coarse": 60, "fine": 30}  # of a search
 REDUCTION = 80  # % over data parallelism in bytes, on average
 NEAR = 0.01  # volumes that differ by less, relative, count as equal
+CLOSE = 1.25  # a factor
 TITLE = f"What the thesis says, and what is asked of partitions. Numbers are equal where they differ by less than {NEAR:.0%}"
 
 
@@ -18,7 +20,7 @@ def rows(tables):
     for grain in ("coarse", "fine"):
         if tables[grain]:
             found += list(of_search(tables, grain))
-    return [dict(zip(("claim", "published", "ours", "holds"), row)) for row in [*found, *of_both(tables)]]
+    return [dict(zip(("claim", "published", "ours", "holds"), row)) for row in [*found, *of_both(tables), *of_times(tables)]]
 
 
 def of_naive(tables):
@@ -113,3 +115,58 @@ def of_both(tables):
                 if n in tables["coarse"]]  # fmt: skip
         yield ("5.1.6: a fine partition sends no more than a coarse one", "smaller but for N = 2 and 8",
                ", ".join(f"{fine / coarse:.2f}" for coarse, fine in both) + " times", all(f <= c for c, f in both))  # fmt: skip
+
+
+def of_times(tables):
+    """Table 5.15: which method is faster, and by how much, published and predicted, in how many cases."""
+    methods = times.LAYERS, times.FILTERS, times.HYPERGRAPH
+    known, ours = (speedups(tables["5.15"], kind) for kind in ("published", "*predicted*"))
+    for claim, method, other, most in (
+        ("layer-wise is faster than a single processor", times.LAYERS, times.SINGLE, False),
+        ("layer-wise is faster than filter-wise", times.LAYERS, times.FILTERS, False),
+        ("the hypergraph is faster than filter-wise, for most N and batches", times.HYPERGRAPH, times.FILTERS, True),
+        ("the hypergraph is faster than layer-wise, in most cases", times.HYPERGRAPH, times.LAYERS, True),
+    ):
+        count, of = wins(known, method, other)
+        for name in (method, times.SEVERAL) if method == times.HYPERGRAPH else (method,):
+            found, cases = wins(ours, name, other)
+            if cases:
+                also = f" ({name.partition(', ')[2]})" if name == times.SEVERAL else ""
+                yield (f"5.2.2, *predicted*: {claim}{also}", f"{count} of {of}", f"{found} of {cases}",
+                       found > cases / 2 if most else found == cases)  # fmt: skip
+    for name in (times.HYPERGRAPH, times.SEVERAL):
+        named = (*methods[:2], name)
+        cases = [case for case in ours[name] if ours[name][case]]
+        same = sum(order(known, methods, case) == order(ours, named, case) for case in cases)
+        if cases:
+            yield (f"5.15, *predicted*: the order of {', '.join(methods[:2])} and {name}", f"{len(cases)} cases",
+                   f"{same} the same", same == len(cases))  # fmt: skip
+    for name in (*methods, times.SEVERAL):
+        theirs = known[times.HYPERGRAPH if name == times.SEVERAL else name]
+        ratios = [one / theirs[case] for case, one in ours[name].items() if one]
+        if ratios:
+            close = sum(1 / CLOSE <= ratio <= CLOSE for ratio in ratios)
+            yield (f"5.15, *predicted*: speed-ups of {name} within a factor of {CLOSE}", f"{len(ratios)} numbers",
+                   f"{close}, {min(ratios):.2f} to {max(ratios):.2f} times", close == len(ratios))  # fmt: skip
+
+
+def speedups(rows, kind):
+    """{method: {(ranks, column number): speed-up}} of Table 5.15. kind: how the columns' names end."""
+    found = {}
+    for row in rows:
+        columns = [name for name in row if name.endswith(kind)]
+        for ranks in times.RANKS if row["method"] == times.SINGLE else (row["N"],):
+            found.setdefault(row["method"], {}).update({(ranks, at): row[name] for at, name in enumerate(columns)})
+    return found
+
+
+def wins(found, method, other):
+    """(in how many cases a method is faster than another, in how many both are known). found: of `speedups`."""
+    pairs = [(one, found[other][case]) for case, one in found[method].items()]
+    pairs = [pair for pair in pairs if None not in pair]
+    return sum(one > two for one, two in pairs), len(pairs)
+
+
+def order(found, methods, case):
+    """The places of the methods in a case, the fastest first."""
+    return sorted(range(len(methods)), key=lambda place: -found[methods[place]][case])

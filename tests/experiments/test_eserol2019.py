@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from experiments.papers import eserol2019
+from experiments.papers import eserol2019_claims as claims
 from experiments.papers import eserol2019_search as searches
 from experiments.papers import eserol2019_tables as rows
+from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
 from experiments.papers.eserol2019_costs import costs_of, horizontal, star
 from experiments.papers.eserol2019_search import Case
@@ -19,6 +21,8 @@ from parallel.partitioning.measures import star as best_star
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
+BATCHES = 16, 512  # for which steps are predicted
+
 
 @pytest.fixture(scope="module")
 def kept():
@@ -28,7 +32,7 @@ def kept():
 
 @pytest.fixture(scope="module")
 def tables(kept):
-    return eserol2019.tables({"processor": "a processor", "partitions": kept})
+    return eserol2019.tables({"processor": "a processor", "partitions": kept}, BATCHES)
 
 
 def test_the_hypergraphs_have_the_sizes_of_the_thesis():
@@ -61,11 +65,11 @@ def test_groups_of_neurons_cost_the_same_as_the_hypergraph_says():
 
 
 def test_published_numbers_that_are_met(tables):
-    claims = {row["claim"]: row["holds"] for row in tables["claims"]}
-    assert claims["5.2, 5.4, 5.6, 5.8: the largest layer"] and claims["5.1: the largest and the least work"]
-    assert claims["5.2: volumes"] and claims["5.4: volumes of the horizontal partition"]
-    assert claims["5.6: volumes to N = 32"]
-    assert claims["N = 2: no coarse partition sends less"] and claims["N = 4: no coarse partition sends less"]
+    holds = {row["claim"]: row["holds"] for row in tables["claims"]}
+    assert holds["5.2, 5.4, 5.6, 5.8: the largest layer"] and holds["5.1: the largest and the least work"]
+    assert holds["5.2: volumes"] and holds["5.4: volumes of the horizontal partition"]
+    assert holds["5.6: volumes to N = 32"]
+    assert holds["N = 2: no coarse partition sends less"] and holds["N = 4: no coarse partition sends less"]
     assert all(row["equal"] for row in tables["5.13"])
     for row in tables["5.14"][:-1]:
         for name in ("data parallel", "hypergraph"):
@@ -92,8 +96,44 @@ def test_partitions_of_ours(tables):
     assert [row["connectivity-1"] for row in even] == [pytest.approx(45.9375)]
 
 
+def test_the_published_run_times_are_those_of_the_thesis(tables):
+    speedups = {(row["N"], row["method"]): row for row in tables["5.15"]}
+    assert speedups[2, times.LAYERS]["16, published"] == pytest.approx(9405 / 5431)
+    assert speedups[4, times.HYPERGRAPH]["512, published"] == pytest.approx(4842 / 1682)
+    counts = {row["claim"]: row["published"] for row in tables["claims"] if row["claim"].startswith("5.2.2")}
+    assert list(counts.values()) == ["12 of 12", "11 of 12", "11 of 12", "11 of 12", "8 of 12", "8 of 12"]
+    data = [row for row in tables["5.15"] if "DP" in row["method"]]
+    assert len(data) == 8 and all(row["16, published"] and row["16, *predicted*"] is None for row in data)
+
+
+def test_predicted_run_times(tables):
+    for row in tables["5.15"]:
+        assert row["32, *predicted*"] is None  # not asked for here
+        if "DP" not in row["method"]:
+            assert 1 <= row["16, *predicted*"] <= row["N"] and 1 <= row["512, *predicted*"] <= row["N"]
+    single = tables["5.15, seconds"][0]
+    assert single["512, *predicted*"] == pytest.approx(102400 * 3 * 31e9 / (32 * 73.6e9), rel=0.1)  # at the peak
+    pipelined = tables["5.15, pipeline"]
+    assert len(pipelined) == len(times.RANKS) * 3 * len(BATCHES)
+    for row in pipelined:
+        alone, flight, apart = (row[f"speed-up, {name}"] for name in (times.ALONE, times.FLIGHT, times.APART))
+        assert alone < 1.1 and alone < flight <= apart
+        assert row["gain of the pipeline"] == pytest.approx(flight / alone)
+        assert row["GiB, most of a rank"] < row["the same in flight, GiB"]
+        if row["method"] == times.HYPERGRAPH:  # a rank has the first layers and the last ones
+            assert flight < 1.5 < apart
+
+
+def test_places_of_methods():
+    cells = (1, times.SINGLE, 1.0), (2, "x", 1.5), (2, "y", None)
+    rows = [{"N": ranks, "method": method, "16, a": speedup} for ranks, method, speedup in cells]
+    found = claims.speedups(rows, "a")
+    assert claims.wins(found, "x", times.SINGLE) == (1, 1) and claims.wins(found, "y", "x") == (0, 0)
+    assert claims.order(found, (times.SINGLE, "x"), (2, 0)) == [1, 0]
+
+
 def test_tables_follow_from_what_is_kept(tables):
-    assert eserol2019.tables(json.loads(json.dumps(tables, allow_nan=False))) == tables
+    assert eserol2019.tables(json.loads(json.dumps(tables, allow_nan=False)), BATCHES) == tables
 
 
 def test_what_is_kept_is_not_trusted(kept):
@@ -142,6 +182,7 @@ def test_without_a_search_there_is_what_needs_none(tmp_path):
     assert finished.returncode == 0 and "Nothing searched for yet" in finished.stdout, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())
     assert tables["coarse"] == tables["fine"] == {} and len(tables["5.4"]) == 7
+    assert tables["5.15, pipeline"] == [] and tables["5.15"][-1]["16, published"] and not tables["5.15"][-1]["16, *predicted*"]
 
 
 def test_the_network_is_the_one_of_the_zoo():

@@ -1,0 +1,155 @@
+"""Table 5.15 of Eserol 2019: run times of VGG16 in model parallelism with an asynchronous pipeline, published and predicted.
+
+Seconds of another machine say nothing, so what is compared are speed-ups over one rank with the same batch, and which method is
+the fastest. Nothing is measured here. The machine is that of the shipped file `cori-haswell`, with a whole node as a rank: of
+the files that come with the project it is the only one of servers with Xeon processors on a fast network. Its nodes compute at
+their peak, 343 operations in the time of a byte. Those of the thesis did 1.97e12 operations per second with batches of 512,
+which is 158 for a byte of Omni-Path and 1,573 for one of 10 Gbit/s Ethernet; it does not say which of the two was used.
+"""
+
+from dataclasses import dataclass, replace
+
+from experiments.papers import eserol2019_vgg16 as vgg16
+from parallel.grid.grid_description import GridDescription
+from parallel.partitioning import naive
+from parallel.performance import machine as machines
+from parallel.performance.cost import Cost
+from parallel.performance.partition_pipeline import partition_step_time
+from parallel.performance.pipeline_cost import pipeline_step_time
+from parallel.pipeline import names
+from parallel.training.stage_cuts import balanced_cuts
+
+BATCHES = 16, 32, 64, 128, 256, 512
+IMAGES = 102_400  # 10 epochs of 10240 images
+RANKS = 2, 4
+MACHINE = "cori-haswell"
+SINGLE, LAYERS, FILTERS, HYPERGRAPH = "Single Processor", "Layer-wise", "Filter-wise", "Coarse-grain Hypergraph"
+SEVERAL = f"{HYPERGRAPH}, gradients of 2N minibatches"
+ALONE, FLIGHT, APART = "one minibatch at a time", "2N minibatches in flight", "2N in flight, with gradients of as many"
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A predicted step. seconds: per minibatch. busy: of each rank, its share of the time. memory: bytes of the rank that needs
+    the most."""
+
+    seconds: float
+    busy: tuple = (1.0,)
+    memory: float = 0.0
+
+
+def nodes():
+    """The Machine on which a whole node is a rank."""
+    shipped = machines.read(MACHINE)
+    core = shipped.core | {
+        "flops": shipped.node["ranks"] * shipped.core["flops"], "bandwidth": shipped.node["bandwidth"]
+    }  # fmt: skip
+    return replace(shipped, name=f"{shipped.name}, a node a rank", core=core, node=shipped.node | {"ranks": 1})
+
+
+def predictions(partitions, batches=BATCHES):
+    """{(ranks, method, batch): {ALONE, FLIGHT or APART: Predicted}}; with one rank there is no pipeline, only ALONE.
+
+    partitions: {ranks: Owners} of the hypergraph. Layers are cut as in training; the other partitions are balanced by the works
+    of the thesis.
+    """
+    net, machine, found = vgg16.network(), nodes(), {}
+    for batch in batches:
+        cost = Cost(net, GridDescription({}, None, 1), "replicate", batch, machine)
+        found[1, SINGLE, batch] = {ALONE: Predicted(cost.seconds, memory=cost.memory)}
+        for ranks in RANKS:
+            found[ranks, LAYERS, batch] = of_layers(net, ranks, batch, machine)
+            filters = vgg16.model().owners(naive.incremental(vgg16.model(), ranks), ranks)
+            for method, owners in ((FILTERS, filters), (HYPERGRAPH, partitions.get(ranks))):
+                if owners:
+                    found[ranks, method, batch] = of_owners(net, ranks, owners, batch, machine)
+    return found
+
+
+def schedules(ranks):
+    """{ALONE, FLIGHT or APART: the Named schedule}."""
+    usual = names.parse(f"async:{2 * ranks}")
+    return {ALONE: names.parse("async:1"), FLIGHT: usual, APART: replace(usual, gradients=2 * ranks)}
+
+
+def of_layers(net, ranks, batch, machine):
+    """The Predicted steps of whole layers. A rank has one piece of the network, so that APART is FLIGHT."""
+    sizes, cuts = {"stage": ranks}, balanced_cuts(net, ranks)
+    alone, flight = (
+        predicted(pipeline_step_time(net, sizes, "replicate", batch, machine, schedules(ranks)[name], cuts=cuts))
+        for name in (ALONE, FLIGHT)
+    )
+    return {ALONE: alone, FLIGHT: flight, APART: flight}
+
+
+def of_owners(net, ranks, owners, batch, machine):
+    """The Predicted steps of a partition."""
+    return {
+        name: predicted(partition_step_time(net, {"model": ranks}, owners, batch, machine, schedule))
+        for name, schedule in schedules(ranks).items()
+    }
+
+
+def predicted(time):
+    """The Predicted of a PipelineTime or a PartitionTime."""
+    return Predicted(time.seconds, tuple(rank.busy / time.seconds for rank in time.ranks), time.memory)
+
+
+def compared(published, found):
+    """Rows of Table 5.15 as speed-ups. published: [ranks, method, seconds of each of BATCHES]. found: `predictions`."""
+    (single,) = (line[2:] for line in published if line[1] == SINGLE)
+    rows = []
+    for ranks, method, *seconds in published:
+        theirs = [one / some for one, some in zip(single, seconds, strict=True)]
+        rows.append({"N": ranks, "method": method} | beside(theirs, found, ranks, method, FLIGHT if ranks > 1 else ALONE))
+        if method == HYPERGRAPH:
+            name = SEVERAL
+            rows.append({"N": ranks, "method": name} | beside([None] * len(seconds), found, ranks, method, APART))
+    return rows
+
+
+def beside(theirs, found, ranks, method, name):
+    """The columns of a row: for each batch the published speed-up and the predicted one."""
+    row = {}
+    for batch, speedup in zip(BATCHES, theirs, strict=True):
+        row |= {f"{batch}, published": speedup, f"{batch}, *predicted*": speedup_of(found, ranks, method, batch, name)}
+    return row
+
+
+def speedup_of(found, ranks, method, batch, name):
+    """Over one rank with the same batch; None if it was not predicted."""
+    here = found.get((ranks, method, batch))
+    return here and found[1, SINGLE, batch][ALONE].seconds / here[name].seconds
+
+
+def in_seconds(published, found):
+    """Rows of Table 5.15 in seconds: as printed, and predicted for as many images on the machine."""
+    rows = []
+    for ranks, method, *seconds in published:
+        row = {"N": ranks, "method": method}
+        for batch, theirs in zip(BATCHES, seconds, strict=True):
+            here = found.get((ranks, method, batch))
+            ours = here and here[FLIGHT if ranks > 1 else ALONE].seconds * IMAGES / batch
+            row |= {f"{batch}, published": theirs, f"{batch}, *predicted*": ours}
+        rows.append(row)
+    return rows
+
+
+def gains(found):
+    """What the pipeline of section 4.2 is worth: a row for each number of ranks, method and batch."""
+    rows = []
+    for ranks, method, batch in sorted(found, key=lambda key: (key[0], [LAYERS, FILTERS, HYPERGRAPH, SINGLE].index(key[1]))):
+        if ranks > 1:
+            here, row = found[ranks, method, batch], {"N": ranks, "method": method, "batch": batch}
+            row |= {f"speed-up, {name}": speedup_of(found, ranks, method, batch, name) for name in here}
+            alone, flight = here[ALONE], here[FLIGHT]
+            row |= {"gain of the pipeline": alone.seconds / flight.seconds}
+            row |= {"idle, % of the time, each rank": idle(alone), "the same in flight": idle(flight)}
+            row |= {"busiest rank over the mean": max(flight.busy) * ranks / sum(flight.busy)}
+            row |= {"GiB, most of a rank": alone.memory / 2**30, "the same in flight, GiB": flight.memory / 2**30}
+            rows.append(row)
+    return rows
+
+
+def idle(time):
+    return ", ".join(f"{max(0.0, 100 * (1 - busy)):.0f}" for busy in time.busy)
