@@ -24,8 +24,7 @@ IMAGES = 102_400  # 10 epochs of 10240 images
 RANKS = 2, 4
 MACHINE = "cori-haswell"
 SINGLE, LAYERS, FILTERS, HYPERGRAPH = "Single Processor", "Layer-wise", "Filter-wise", "Coarse-grain Hypergraph"
-SEVERAL = f"{HYPERGRAPH}, gradients of 2N minibatches"
-ALONE, FLIGHT, APART = "one minibatch at a time", "2N minibatches in flight", "2N in flight, with gradients of as many"
+ALONE, FLIGHT = "one minibatch at a time", "2N minibatches in flight"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def nodes():
 
 
 def predictions(partitions, batches=BATCHES):
-    """{(ranks, method, batch): {ALONE, FLIGHT or APART: Predicted}}; with one rank there is no pipeline, only ALONE.
+    """{(ranks, method, batch): {ALONE or FLIGHT: Predicted}}; with one rank there is no pipeline, only ALONE.
 
     partitions: {ranks: Owners} of the hypergraph. Layers are cut as in training; the other partitions are balanced by the works
     of the thesis.
@@ -67,19 +66,17 @@ def predictions(partitions, batches=BATCHES):
 
 
 def schedules(ranks):
-    """{ALONE, FLIGHT or APART: the Named schedule}."""
-    usual = names.parse(f"async:{2 * ranks}")
-    return {ALONE: names.parse("async:1"), FLIGHT: usual, APART: replace(usual, gradients=2 * ranks)}
+    """{ALONE or FLIGHT: the Named schedule}."""
+    return {ALONE: names.parse("async:1"), FLIGHT: names.parse(f"async:{2 * ranks}")}
 
 
 def of_layers(net, ranks, batch, machine):
-    """The Predicted steps of whole layers. A rank has one piece of the network, so that APART is FLIGHT."""
+    """The Predicted steps of whole layers."""
     sizes, cuts = {"stage": ranks}, balanced_cuts(net, ranks)
-    alone, flight = (
-        predicted(pipeline_step_time(net, sizes, "replicate", batch, machine, schedules(ranks)[name], cuts=cuts))
-        for name in (ALONE, FLIGHT)
-    )
-    return {ALONE: alone, FLIGHT: flight, APART: flight}
+    return {
+        name: predicted(pipeline_step_time(net, sizes, "replicate", batch, machine, schedule, cuts=cuts))
+        for name, schedule in schedules(ranks).items()
+    }
 
 
 def of_owners(net, ranks, owners, batch, machine):
@@ -102,9 +99,6 @@ def compared(published, found):
     for ranks, method, *seconds in published:
         theirs = [one / some for one, some in zip(single, seconds, strict=True)]
         rows.append({"N": ranks, "method": method} | beside(theirs, found, ranks, method, FLIGHT if ranks > 1 else ALONE))
-        if method == HYPERGRAPH:
-            name = SEVERAL
-            rows.append({"N": ranks, "method": name} | beside([None] * len(seconds), found, ranks, method, APART))
     return rows
 
 

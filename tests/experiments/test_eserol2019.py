@@ -101,7 +101,7 @@ def test_the_published_run_times_are_those_of_the_thesis(tables):
     assert speedups[2, times.LAYERS]["16, published"] == pytest.approx(9405 / 5431)
     assert speedups[4, times.HYPERGRAPH]["512, published"] == pytest.approx(4842 / 1682)
     counts = {row["claim"]: row["published"] for row in tables["claims"] if row["claim"].startswith("5.2.2")}
-    assert list(counts.values()) == ["12 of 12", "11 of 12", "11 of 12", "11 of 12", "8 of 12", "8 of 12"]
+    assert list(counts.values()) == ["12 of 12", "11 of 12", "11 of 12", "8 of 12"]
     data = [row for row in tables["5.15"] if "DP" in row["method"]]
     assert len(data) == 8 and all(row["16, published"] and row["16, *predicted*"] is None for row in data)
 
@@ -116,12 +116,10 @@ def test_predicted_run_times(tables):
     pipelined = tables["5.15, pipeline"]
     assert len(pipelined) == len(times.RANKS) * 3 * len(BATCHES)
     for row in pipelined:
-        alone, flight, apart = (row[f"speed-up, {name}"] for name in (times.ALONE, times.FLIGHT, times.APART))
-        assert alone < 1.1 and alone < flight <= apart
+        alone, flight = (row[f"speed-up, {name}"] for name in (times.ALONE, times.FLIGHT))
+        assert alone < 1.1 and 1.2 * alone < flight <= row["N"]
         assert row["gain of the pipeline"] == pytest.approx(flight / alone)
         assert row["GiB, most of a rank"] < row["the same in flight, GiB"]
-        if row["method"] == times.HYPERGRAPH:  # a rank has the first layers and the last ones
-            assert flight < 1.5 < apart
 
 
 def test_places_of_methods():

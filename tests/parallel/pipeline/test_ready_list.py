@@ -46,21 +46,6 @@ ROUTES = [
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("gradients", [2, 3, 5])
-def test_gradients_of_several_micro_batches_are_sound_too(route, gradients):
-    for times in (None, *(some_times(route, seed) for seed in range(6))):
-        schedule = asynchronous(route, 4, 9, times=times, gradients=gradients)
-        complete(schedule)
-        for row in schedule.rows:
-            assert [one for one in row if one.op == "U"] == [update(b) for b in range(9)]
-            begun = {}
-            for place, one in enumerate(row):
-                if one.op == "B":
-                    begun.setdefault(one.micro_batch, place)
-            assert all(row.index(update(b - gradients)) < begun[b] for b in range(gradients, 9))
-
-
-@pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("in_flight, bound", [(1, None), (2, None), (3, None), (8, None), (4, 0), (4, 2), (2, 5)])
 def test_any_route_is_sound_with_fresh_gradients_and_updates_after_each(route, in_flight, bound):
     for times in (None, some_times(route, in_flight)):
