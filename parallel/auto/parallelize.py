@@ -183,6 +183,7 @@ def choose_grid_and_plan(
     if shares and not sizes:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
+    pipelines = pipelines if comm.size > 1 else None  # one rank alone is one stage
 
     def decide():
         chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition, pipelines).best()

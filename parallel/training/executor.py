@@ -7,81 +7,19 @@ one, as in the simulator (`parallel/pipeline/simulate.py`), and no schedule that
 
 from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from math import prod
 from operator import mul
-
-import numpy as np
 
 from nn.context import Context
 from nn.device import to_device, xp
 from nn.minibatch_checks import as_input
 from nn.observer import observed
 from parallel.pipeline.schedule import Instruction
+from parallel.training.passages import Passage
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
 AHEAD = 2  # how many receives are announced before their instruction's turn
 RECEIVES = {"RECV_F": "forward", "RECV_B": "backward"}
-
-
-@dataclass
-class MicroBatch:
-    """The part of a minibatch that passes through the pipeline as one.
-
-    x, y: this rank's blocks of the inputs and targets, on the host or the device. samples: its global number of samples.
-    first: the index of the first of them in the global minibatch, which has `minibatch_size`. step: the number of the training
-    step, on which dropout masks depend.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-    samples: int
-    first: int
-    minibatch_size: int
-    step: int
-
-
-@dataclass
-class Passage:
-    """One micro-batch in one chunk, from when its input is expected until the gradients of the parameters are computed.
-
-    context: what the layers store, from forward on. version: of the weights that forward used. By way: takes, what the chunk
-    takes; own, what this rank itself computed of that; received, what it received of that, {rank: array}; made, what the chunk
-    computed, until it is sent.
-    """
-
-    context: Context | None = None
-    version: int = 0
-    takes: dict = field(default_factory=dict)
-    own: dict = field(default_factory=dict)
-    received: dict = field(default_factory=dict)
-    made: dict = field(default_factory=dict)
-
-
-class Host:
-    """What an Executor needs of the network as a whole.
-
-    loss: such as SoftmaxCrossEntropy(). observer: the network's observer or None.
-    """
-
-    loss = observer = None
-
-    def prepare(self, context, micro_batch):
-        """Begin a context for a micro-batch."""
-        raise NotImplementedError
-
-    def resume(self, context):
-        """Called before a backward pass in a context."""
-
-    def begins(self, instruction):
-        """Called before the gradients of the parameters of a chunk are computed."""
-
-    def computed(self, instruction):
-        """Called when they are written in the flat buffer."""
-
-    def update(self, micro_batch):
-        """Update the parameters. micro_batch: the number of the last one whose gradients take part."""
-        raise NotImplementedError
 
 
 class Executor:

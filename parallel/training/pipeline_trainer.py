@@ -16,7 +16,7 @@ from nn.minibatch_checks import check_optimizer
 from nn.observer import observed
 from parallel.pipeline.passes import around
 from parallel.pipeline.ready_list import stream
-from parallel.training.executor import Host, MicroBatch
+from parallel.training.passages import Host, MicroBatch
 from parallel.training.steps import Diverged, first_not_finite
 
 

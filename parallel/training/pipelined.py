@@ -7,8 +7,9 @@ from nn.device import xp
 from parallel.pipeline.passes import complete
 from parallel.pipeline.schedule import Unsound
 from parallel.pipeline.simulate import simulate
-from parallel.training.executor import Executor, MicroBatch
+from parallel.training.executor import Executor
 from parallel.training.network import ParallelSequential
+from parallel.training.passages import MicroBatch
 from parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
 from parallel.training.transports import BufferPool, MpiTransport
 from parallel.training.weight_versions import WeightVersions

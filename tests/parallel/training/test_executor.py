@@ -17,7 +17,8 @@ from parallel.placement.layout import Layout
 from parallel.placement.stages import cut
 from parallel.training import transports
 from parallel.training.boundaries import StageBoundary
-from parallel.training.executor import Executor, Host, MicroBatch
+from parallel.training.executor import Executor
+from parallel.training.passages import Host, MicroBatch
 from parallel.training.stage_cuts import balanced_cuts
 from parallel.training.transports import BufferPool, Mailbox
 from tests.parallel.equality import assert_same, micro_batches_of, serial

@@ -1,0 +1,67 @@
+"""What an Executor works on: the micro-batches of a step, and each of them in each chunk; and whom it tells of its work."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nn.context import Context
+
+
+@dataclass
+class MicroBatch:
+    """The part of a minibatch that passes through the pipeline as one.
+
+    x, y: this rank's blocks of the inputs and targets, on the host or the device. samples: its global number of samples.
+    first: the index of the first of them in the global minibatch, which has `minibatch_size`. step: the number of the training
+    step, on which dropout masks depend.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    samples: int
+    first: int
+    minibatch_size: int
+    step: int
+
+
+@dataclass
+class Passage:
+    """One micro-batch in one chunk, from when its input is expected until the gradients of the parameters are computed.
+
+    context: what the layers store, from forward on. version: of the weights that forward used. By way: takes, what the chunk
+    takes; own, what this rank itself computed of that; received, what it received of that, {rank: array}; made, what the chunk
+    computed, until it is sent.
+    """
+
+    context: Context | None = None
+    version: int = 0
+    takes: dict = field(default_factory=dict)
+    own: dict = field(default_factory=dict)
+    received: dict = field(default_factory=dict)
+    made: dict = field(default_factory=dict)
+
+
+class Host:
+    """What an Executor needs of the network as a whole.
+
+    loss: such as SoftmaxCrossEntropy(). observer: the network's observer or None.
+    """
+
+    loss = observer = None
+
+    def prepare(self, context, micro_batch):
+        """Begin a context for a micro-batch."""
+        raise NotImplementedError
+
+    def resume(self, context):
+        """Called before a backward pass in a context."""
+
+    def begins(self, instruction):
+        """Called before the gradients of the parameters of a chunk are computed."""
+
+    def computed(self, instruction):
+        """Called when they are written in the flat buffer."""
+
+    def update(self, micro_batch):
+        """Update the parameters. micro_batch: the number of the last one whose gradients take part."""
+        raise NotImplementedError
