@@ -76,17 +76,12 @@ def test_a_pipeline_is_faster_and_needs_more_memory():
     assert sum(rank.busy for rank in alone.ranks) == pytest.approx(sum(rank.busy for rank in four.ranks))
 
 
-def test_first_and_last_layers_at_one_rank_wait_for_all_backwards_between():
+def test_first_and_last_layers_at_one_rank_do_not_wait_for_all_between():
     alike = Sequential([Linear(64, 64) for _ in range(4)], input_shape=(64,))
     mine = Owners(2, {layer.name: np.full(64, rank) for layer, rank in zip(alike.layers, (0, 1, 1, 0), strict=True)})
-    usual = names.parse("async:8")
-    one, several = (
-        partition_step_time(alike, {"model": 2}, mine, 4096, quick(), schedule)
-        for schedule in (usual, replace(usual, gradients=8))
-    )
-    backward = sum(part.seconds[op] for part in one.parts.values() for op in "IW")
-    assert one.seconds >= backward and one.ranks[0].idle > 0.1 * one.seconds
-    assert several.seconds < 0.9 * one.seconds
+    found = partition_step_time(alike, {"model": 2}, mine, 4096, quick(), "async:8")
+    assert found.seconds < sum(part.seconds[op] for part in found.parts.values() for op in "IW")
+    assert min(rank.idle for rank in found.ranks) < 0.1 * found.seconds
 
 
 def test_micro_batches_of_a_synchronous_pipeline_overlap():
@@ -98,8 +93,11 @@ def test_micro_batches_of_a_synchronous_pipeline_overlap():
 
 
 def test_what_does_not_fit_is_said():
-    for pipeline, micro_batches in (("async:2", 2), ("gpipe", 10)):
-        with pytest.raises(ValueError, match=f"pipeline {pipeline} has no {micro_batches} micro-batches of a minibatch of 9"):
+    for pipeline, micro_batches, words in (
+        ("async:2", 2, "updates after each minibatch"),
+        ("gpipe", 10, "has no 10 micro-batches"),
+    ):
+        with pytest.raises(ValueError, match=f"pipeline {pipeline} {words}"):
             partition_step_time(net(), {"model": 2}, owners(2, 0), 9, CORI, pipeline, micro_batches)
     with pytest.raises(ValueError, match="pipeline zb-h1 is for whole layers"):
         partition_step_time(net(), {"model": 2}, owners(2, 0), 9, CORI, "zb-h1")
