@@ -132,7 +132,7 @@ def test_the_breakdown_is_drawn(swept, tmp_path):
         assert is_figure(tmp_path / f"{kind}.png")
     [(panel, runs)] = middle_runs(read(swept)).items()
     assert panel == ("mlp:8,8,relu", 100)
-    assert list(runs) == [(1, (1, 1, 1)), (2, (1, 1, 2)), (4, (1, 1, 4))]
+    assert list(runs) == [(1, (1, 1, 1, 1)), (2, (1, 1, 1, 2)), (4, (1, 1, 1, 4))]
     for run in runs.values():
         assert list(parts(run)) == list(PARTS) and parts(run)["convolution"] == 0
         assert sum(parts(run).values()) == pytest.approx(sum(run["time"].values()))

@@ -62,7 +62,7 @@ def test_speedups_are_over_the_median_time_of_the_serial_runs(swept):
     repeats = [report for report in reports if report["net"] == "mlp:16,relu" and report["grid"] == "batch=2,model=1"]
     repeats[0]["seconds_per_step"]["median"] = 1.5
     values = plot.speedups(reports)
-    assert len(values) == 12 and values.pop(("mlp:16,relu", (2, 1, 1))) == (3, 2, 4)
+    assert len(values) == 12 and values.pop(("mlp:16,relu", (1, 2, 1, 1))) == (3, 2, 4)
     assert all(value == (np.prod(grid),) * 3 for (_, grid), value in values.items())
 
 
