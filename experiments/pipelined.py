@@ -6,10 +6,10 @@ Every way trains the same network on the same minibatch: serially on one rank, o
 of a pipeline in the order of several schedules, and as a hypergraph partition. The ways are timed in turns, so that a drift of
 the machine's speed affects all of them alike. A turn is several steps without a barrier between them. Chunks are made about
 equal by the seconds of each layer, which are measured at the start. How long each instruction takes is measured in turns of its
-own, one beside each that is timed; the simulation plays the schedule with the medians. A message takes the time that one of its
-size takes between two ranks that do nothing else. With --machine, the cost model, which knows none of these steps,
-predicts each way as well, and the planner's choice is timed beside them. Writes the results to a JSON file, and a table beside
-it.
+own, one beside each that is timed; the simulation plays the schedule with the means, and is compared with the mean of those
+turns. A message takes the time that one of its size takes between two ranks that do nothing else. With --machine, the cost
+model, which knows none of these steps, predicts each way as well, and the planner's choice is timed beside them. Writes the
+results to a JSON file, and a table beside it.
 """
 
 import json
@@ -17,7 +17,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 from mpi4py import MPI
@@ -119,7 +119,7 @@ class Side:
         self.turn()
         self.turn()
         self.steps = max(4, round(SECONDS / comm.bcast(way.rounds[-1])))
-        self.times, self.watched = InstructionTimes(self.net), 0
+        self.times, self.watched = InstructionTimes(self.net), []
         way.rounds.clear()
         if way.pipeline:
             self.net.executor.clear()
@@ -129,8 +129,7 @@ class Side:
         if self.way.pipeline:
             with self.net.observed_by(self.times):
                 self.turn()
-            self.way.rounds.pop()
-            self.watched += self.steps
+            self.watched.append(self.way.rounds.pop())
 
     def turn(self):
         """Time some steps without a barrier between them, and append the seconds of a step to the rounds."""
@@ -149,7 +148,7 @@ class Side:
         if not self.way.pipeline:
             return None
         net, comm = self.net, self.comm
-        table, waited = self.times.table(comm), comm.allgather(self.times.waited / self.watched)
+        table, waited = self.times.table(comm), comm.allgather(self.times.waited / (self.steps * len(self.watched)))
         flights = self.flights()
         if net.named.in_flight:
             schedule = complete(self.schedule_of_stream())
@@ -164,6 +163,7 @@ class Side:
         played = simulate(schedule, TableTimes(table, flights), memory)
         return {
             "predicted": played.makespan / self.steps,
+            "watched": fmean(self.watched),
             "idle_predicted": [idle / self.steps for idle in played.idle],
             "idle_measured": waited,
             "peak_predicted": list(played.peak_memory),
@@ -243,7 +243,7 @@ def row(side, predicted, described):
              "measured": median(rounds), "fastest": min(rounds), "slowest": max(rounds), "steps": side.steps}  # fmt: skip
     if described:
         found["modelled"] = side.modelled(described)
-    return found | ({"error": predicted["predicted"] / median(rounds) - 1, **predicted} if predicted else {})
+    return found | ({"error": predicted["predicted"] / predicted["watched"] - 1, **predicted} if predicted else {})
 
 
 def measure(sides, rounds, described):
@@ -273,21 +273,23 @@ def cells(rows):
             "from - to": f"{1e3 * one['fastest']:.4g} - {1e3 * one['slowest']:.4g}",
             "times serial": f"{serial / one['measured']:.2f}",
             **({"cost model ms": f"{1e3 * one['modelled']:.4g}"} if "modelled" in one else {}),
-            "predicted ms": f"{1e3 * one['predicted']:.4g}" if predicted else "",
+            "simulated ms": f"{1e3 * one['predicted']:.4g}" if predicted else "",
+            "of": f"{1e3 * one['watched']:.4g}" if predicted else "",
             "error": f"{100 * one['error']:+.1f} %" if predicted else "",
             "waiting ms a rank": milliseconds(one["idle_measured"]) if predicted else "",
-            "predicted ms a rank": milliseconds(one["idle_predicted"]) if predicted else "",
+            "simulated ms a rank": milliseconds(one["idle_predicted"]) if predicted else "",
             "peak MB a rank": ", ".join(f"{peak / 1e6:.4g}" for peak in one["peak_measured"]) if predicted else "",
-            "peak as predicted": ("exactly" if same else "no") if predicted else "",
+            "peak as simulated": ("exactly" if same else "no") if predicted else "",
         }  # fmt: skip
 
 
 def document(results):
     """All results as Markdown."""
     yield "# Training steps of pipelines\n"
-    yield "A step of each way, and what the simulation of its schedule says with the times of its instructions, which were"
-    yield "measured in other steps. Waiting includes what a rank waits at the end of a turn for the others. Written by"
-    yield "`experiments.pipelined`."
+    yield "A step of each way: the median of several turns, and their range. The simulation plays the schedule with the mean"
+    yield "times of its instructions, and is compared with the mean of the turns in which these were measured (`of`). Waiting"
+    yield "includes what a rank waits at the end of a turn for the others. Where a rank has several asynchronous chunks, it"
+    yield "keeps versions of all its weights, the simulation those of each chunk. Written by `experiments.pipelined`."
     for one in results:
         shape = "x".join(map(str, one["shape"]))
         where = f"{one['ranks']} ranks on {one['versions']['processor']}" + (f" ({one['link']})" if one["link"] else "")

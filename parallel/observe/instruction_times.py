@@ -1,7 +1,7 @@
 """How long each instruction of a pipeline takes on each rank."""
 
 from collections import defaultdict
-from statistics import median
+from statistics import fmean
 
 from nn import device
 from nn.observer import Observer
@@ -27,8 +27,8 @@ class InstructionTimes(Observer):
         self.seconds[instruction.op, instruction.chunk].append(self.net.grid.tally.clock.now() - self._start)
 
     def table(self, comm):
-        """{(rank, op, chunk): median seconds} of all ranks, on all ranks, without receives. Collective over `comm`."""
-        mine = {key: median(seconds) for key, seconds in self.seconds.items() if not key[0].startswith("RECV")}
+        """{(rank, op, chunk): mean seconds} of all ranks, on all ranks, without receives. Collective over `comm`."""
+        mine = {key: fmean(seconds) for key, seconds in self.seconds.items() if not key[0].startswith("RECV")}
         return {(rank, *key): value for rank, found in enumerate(comm.allgather(mine)) for key, value in found.items()}
 
     @property
