@@ -7,6 +7,7 @@ import pytest
 
 from nn import BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
 from nn.chunk import Chunk
+from nn.device import to_device, to_host
 
 SHAPE = 8, 6, 2
 
@@ -32,7 +33,7 @@ def chunks_of(net, cuts):
 @pytest.mark.parametrize("halves", (False, True))
 def test_passes_of_chunks_are_those_of_the_network(halves):
     rng = np.random.default_rng(0)
-    x, dy = rng.standard_normal((5, *SHAPE)), rng.standard_normal((5, 3))
+    x, dy = to_device(rng.standard_normal((5, *SHAPE))), to_device(rng.standard_normal((5, 3)))
     for cuts in combinations_with_replacement(range(len(layers()) + 1), 2):
         whole, context = network(), Context()
         y = whole.forward(x, context).copy()
@@ -45,7 +46,7 @@ def test_passes_of_chunks_are_those_of_the_network(halves):
         for chunk, mine in zip(chunks, contexts, strict=True):
             mine.begin(net.seed, net.step, 5)
             between = chunk.forward(between, mine)
-        assert np.array_equal(between, y), cuts
+        assert np.array_equal(to_host(between), to_host(y)), cuts
         gradient = dy.copy()
         for chunk, mine in zip(reversed(chunks), reversed(contexts), strict=True):
             gradient = (chunk.input_gradients if halves else chunk.backward)(gradient, mine)
@@ -57,8 +58,9 @@ def test_passes_of_chunks_are_those_of_the_network(halves):
             for chunk, mine in zip(chunks, contexts, strict=True):
                 if chunk.layers:
                     chunk.parameter_gradients(mine)
-        assert np.allclose(net.grads, whole.grads, rtol=1e-12, atol=1e-13), cuts
-        assert all(np.array_equal(a.value, b.value) for (_, a), (_, b) in zip(net.buffers, whole.buffers, strict=True))
+        assert np.allclose(to_host(net.grads), to_host(whole.grads), rtol=1e-12, atol=1e-13), cuts
+        for (_, a), (_, b) in zip(net.buffers, whole.buffers, strict=True):
+            assert np.array_equal(to_host(a.value), to_host(b.value))
 
 
 def test_an_empty_chunk_passes_everything_on():
