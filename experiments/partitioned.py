@@ -9,14 +9,12 @@ quarter of its channels, so that it computes little for what it sends. A network
 its hypergraph, by rows and at random. Writes the results to a JSON file, and a table beside it.
 """
 
-import json
-from pathlib import Path
 from statistics import median
 
 from mpi4py import MPI
 
 from experiments.common import report
-from experiments.common.kept_results import earlier_results, of_other_problems
+from experiments.common.kept_results import earlier_results, write_results
 from experiments.common.markdown import lines
 from experiments.common.neuron_partitions import partitions
 from experiments.common.options import Parser, user_input, whole, whole_list
@@ -144,12 +142,7 @@ def main():
         heads = list(next(cells(rows)))
         print(aligned([heads, *(list(one.values()) for one in cells(rows))], "<<" + ">" * (len(heads) - 2)))
 
-    def write():
-        results = [*of_other_problems(before, result, KEYS), result]
-        report.write_text(args.out, json.dumps(results, indent=1) + "\n")
-        report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
-
-    on_root(comm, write)
+    on_root(comm, lambda: write_results(args.out, before, result, KEYS, document))
 
 
 if __name__ == "__main__":

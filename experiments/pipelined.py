@@ -12,22 +12,21 @@ model, which knows none of these steps, predicts each way as well, and the plann
 results to a JSON file, and a table beside it.
 """
 
-import json
 import os
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
 from mpi4py import MPI
 
 from experiments.common import report, vgg_style
-from experiments.common.kept_results import earlier_results, of_other_problems
+from experiments.common.kept_results import earlier_results, write_results
 from experiments.common.layer_seconds import layer_seconds
 from experiments.common.made_up_data import minibatch
 from experiments.common.markdown import lines
 from experiments.common.options import Parser, position_list, user_input, whole, whole_list
+from experiments.common.timing import sleep_until_all_are_here
 from nn import SGD, SoftmaxCrossEntropy, network_names
 from nn.summary import aligned
 from parallel import ProcessGrid, parallelize
@@ -44,7 +43,7 @@ from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import Planner
 from parallel.pipeline import names
 from parallel.pipeline.memory import Memory
-from parallel.pipeline.passes import complete, repeat
+from parallel.pipeline.passes import repeat
 from parallel.pipeline.simulate import simulate
 from parallel.pipeline.times import TableTimes
 from parallel.placement.partition import Partition, size
@@ -151,7 +150,7 @@ class Side:
         table, waited = self.times.table(comm), comm.allgather(self.times.waited / (self.steps * len(self.watched)))
         flights = self.flights()
         if net.named.in_flight:
-            schedule = complete(self.schedule_of_stream())
+            schedule = net.schedule(self.steps)
         else:
             schedule = repeat(net.schedule(net.micro_batches), self.steps)
         executor, place = net.executor, net.place
@@ -188,13 +187,6 @@ class Side:
             ).seconds  # fmt: skip
         return step_time(self.problem(), self.grid.sizes, plan, self.batch_size, described, owners=self.owners).seconds
 
-    def schedule_of_stream(self):
-        """The Schedule that an asynchronous pipeline follows in a turn."""
-        net = self.net
-        if net.division.times:
-            return net.named.schedule_on(net.route, self.steps, net.division.times)
-        return net.named.schedule(net.route.ranks, self.steps)
-
     def flights(self):
         """{(sender, receiver, op, chunk): (latency, occupied)} of all messages, as timed between two ranks. Collective."""
         net, found = self.net, {}
@@ -208,13 +200,6 @@ class Side:
         """(sender, receiver, bytes) of what this rank sends for one micro-batch."""
         samples = max(part[2] for part in self.parts)
         return [(self.net.place, to, count * self.net.dtype.itemsize) for to, count in boundary.counts(way, samples).items()]
-
-
-def sleep_until_all_are_here(comm):
-    """A barrier in which a rank that waits leaves its core alone."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.002)
 
 
 def message_seconds(comm, sender, receiver, nbytes):
@@ -337,12 +322,7 @@ def main():
         heads = list(next(cells(rows)))
         print(aligned([heads, *(list(one.values()) for one in cells(rows))], "<" + ">" * (len(heads) - 1)))
 
-    def write():
-        results = [*of_other_problems(before, result, KEYS), result]
-        report.write_text(args.out, json.dumps(results, indent=1) + "\n")
-        report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
-
-    on_root(comm, write)
+    on_root(comm, lambda: write_results(args.out, before, result, KEYS, document))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from experiments.common import report
 from experiments.common.options import check_writable
 
 
@@ -22,3 +23,13 @@ def earlier_results(path, entries, program):
 def of_other_problems(before, results, problem):
     """The earlier results that differ from `results` in one of the entries that name the problem."""
     return [r for r in before if any(r[name] != results[name] for name in problem)]
+
+
+def write_results(path, before, result, problem, document):
+    """Write the earlier results with a new one in the place of its problem's, as JSON, and a Markdown document beside it.
+
+    problem: the entries that name the problem. document: a function of all results that yields the lines of the document.
+    """
+    results = [*of_other_problems(before, result, problem), result]
+    report.write_text(path, json.dumps(results, indent=1) + "\n")
+    report.write_text(Path(path).with_suffix(".md"), "\n".join(document(results)) + "\n")

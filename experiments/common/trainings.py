@@ -11,7 +11,6 @@
 """
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,13 +18,13 @@ import numpy as np
 
 from datasets.views import Subset
 from experiments.common import train_setup
+from experiments.common.timing import sleep_until_all_are_here
 from nn import LOSSES, SGD
 from nn.random import permutation
 from parallel import READERS, ProcessGrid, evaluate, parallelize
 from parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
 from parallel.training.steps import Diverged
 
-NAP = 0.01  # seconds between two looks of a rank that sleeps
 SEEN = (
     "epoch {epoch:.2f}, {seconds:.1f} s, loss {training_loss:.4f}, accuracy {training_accuracy:.2f} % in training, "
     "{test_accuracy:.2f} % in the test"
@@ -118,7 +117,7 @@ class Training:
     def result(self):
         """What the results have of this way: a dict on rank 0."""
         found, turns = reached(self.history, self.args.target) or {}, self.step_seconds
-        staleness = self.grid.gather(dict(sorted(getattr(self.trainer, "staleness", Counter()).items())))
+        staleness = self.grid.gather(dict(sorted(self.trainer.staleness.items())))
         return {
             "way": self.label, "grid": str(self.grid), "plan": ",".join(dict.fromkeys(self.net.plan)),
             "pipeline": self.net.pipeline, "micro_batches": self.net.micro_batches, "reduction": str(self.net.reduction),
@@ -140,7 +139,5 @@ def turn(comm, training, until):
     """
     if training:
         training.advance(until)
-    arrival = comm.Ibarrier()
-    while not arrival.Test():
-        time.sleep(NAP)
+    sleep_until_all_are_here(comm)
     return comm.bcast(training and (training.diverged or SEEN.format(**training.history[-1]), training.over))

@@ -1,6 +1,7 @@
 """Training steps, evaluation and prediction with a ParallelSequential. The results do not depend on the grid."""
 
 import math
+from collections import Counter
 from functools import lru_cache, partial
 
 import numpy as np
@@ -71,6 +72,7 @@ class Trainer:
     """
 
     submitted = 0  # steps that are under way
+    staleness = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
 
     def __init__(self, net, loss, optimizer, context=None):
         check_optimizer(net, optimizer)
