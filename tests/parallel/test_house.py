@@ -15,6 +15,7 @@ FOLDERS = (
     "auto",
     "balance",
     "calibration",
+    "protocols",
     "training",
     "observe",
     "performance",

@@ -1,0 +1,1 @@
+"""Update protocols: when gradients or parameters travel between workers, and whose are the newest."""

@@ -1,0 +1,69 @@
+"""Local SGD: workers train alone for some steps, and are then replaced by their mean.
+
+All protocols whose workers take equally many steps between two exchanges are made of `LocalSGD`; each has an `exchange` of its
+own.
+
+Grabaskas 2018 intends to do this in `StochasticGradient:train()`, sample by sample. Every n samples it calls TorchMPI's
+`synchronizeGradients`, which sums the gradients `gradWeight` over the nodes in place. But Torch's `accUpdateGradParameters` has
+already added each sample's gradient directly to the weights and does not fill `gradWeight`, so the sums are never used and
+weights are never exchanged. Each node therefore trains alone on its stripe. That explains why the accuracy in its Appendix C
+does not depend on n: it is that of training on a part of the samples. Here the weights are averaged.
+"""
+
+import numpy as np
+
+from parallel.protocols.protocol import Protocol
+
+
+class LocalSGD(Protocol):
+    """Every `period` steps all workers are replaced by their mean (McMahan et al. 2017, Algorithm 1; Stich 2019).
+
+    The mean is weighted by the samples that each worker has seen since the last one, so shares may be uneven or empty. With a
+    period of 1 and plain SGD this equals synchronous training but for BatchNorm, whose statistics are of each worker alone.
+    With a longer period it is another algorithm, which sends 1/period of the bytes. States of the optimizer are not averaged.
+
+    start: until that step there is a mean after every step: post-local SGD (Lin et al. 2018, section 3).
+    The other arguments are those of Protocol.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, start=0):
+        super().__init__(net, workers, make_optimizer)
+        self.period, self.start = period, start
+        self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
+
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self._seen += shares.sizes(turn.step)
+
+    def step(self):
+        super().step()
+        self._after_step()
+
+    def without_samples(self):
+        super().without_samples()
+        self._after_step()
+
+    def _after_step(self):
+        done = self.turn.step + 1
+        if done <= self.start or (done - self.start) % self.period == 0:
+            self._exchange()
+
+    def finish(self):
+        if self._seen.any():
+            self._exchange()
+        super().finish()
+
+    def _exchange(self):
+        if self.workers.size > 1:
+            self.exchange()
+        self._seen[:] = 0
+
+    def exchange(self):
+        """Let the workers agree. Collective over all workers, of which there are several."""
+        self.replace(self.mean(self.counted.pack(self.net.params)))
+
+    def mean(self, packed):
+        """The mean over the workers of an array shaped as `counted.pack` returns it, which is overwritten. Collective."""
+        packed *= packed.dtype.type(self._seen[self.workers.rank] / self._seen.sum())
+        self.workers.all_reduce(packed)
+        return packed

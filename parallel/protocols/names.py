@@ -1,0 +1,83 @@
+"""The update protocol that a text such as the value of `--protocol` names."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from parallel.protocols.local_sgd import LocalSGD
+
+SYNC = "sync"
+
+
+def at_least(least, kind=int, below=None):
+    """A function that reads a number of this kind from a text. It raises ValueError for one that is too small or too large."""
+
+    def read(text):
+        number = kind(text)
+        if not least <= number or below is not None and not number < below:
+            raise ValueError
+        return number
+
+    read.words = ("a whole number" if kind is int else "a number") + f" of at least {least}"
+    read.words += "" if below is None else f" and below {below}"
+    return read
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a protocol is written: NAME:VALUE:..:WORD:..:option=VALUE:.., and what makes it.
+
+    make: a class or function, called with (net, workers, make_optimizer) and keywords. values: {keyword: function that reads
+    it} of the values that must be there, in their order. words: {word: keywords that it stands for}, which may be there.
+    options: {keyword: function that reads it}, which may be there. help: a line about it.
+    """
+
+    make: object
+    help: str
+    values: dict = field(default_factory=dict)
+    words: dict = field(default_factory=dict)
+    options: dict = field(default_factory=dict)
+
+
+PERIOD = {"period": at_least(1)}
+FORMS = {
+    "local": Form(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
+    "post-local": Form(
+        LocalSGD, "post-local:START:K, the same, but a mean after every step until step START", {"start": at_least(0)} | PERIOD
+    ),  # fmt: skip
+}
+ALL_TOGETHER = f"{SYNC} (default), all ranks are one worker and sum their gradients in every step"
+HELP = "when gradients or parameters travel between workers, which are the coordinates along the axis batch: "
+HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())])
+
+
+def parse(text):
+    """A function (net, workers, make_optimizer) -> Protocol; None for sync. ValueError if the text names no protocol."""
+    if text == SYNC:
+        return None
+    name, *words = text.split(":")
+    if name not in FORMS:
+        raise ValueError(f"there is no protocol '{name}': use {', '.join((SYNC, *FORMS))}; see --help")
+    form = FORMS[name]
+    if len(words) < len(form.values):
+        raise ValueError(f"protocol {text}: write {form.help}")
+    keywords = {}
+    for (keyword, read), word in zip(form.values.items(), words):
+        keywords[keyword] = _read(text, keyword, read, word)
+    for word in words[len(form.values) :]:
+        keyword, equals, value = word.partition("=")
+        if word in form.words:
+            keywords |= form.words[word]
+        elif equals and keyword in form.options:
+            keywords[keyword] = _read(text, keyword, form.options[keyword], value)
+        else:
+            known = (*form.words, *(f"{option}=.." for option in form.options))
+            raise ValueError(f"protocol {text}: '{word}' is not one of {', '.join(known)}" if known
+                             else f"protocol {text}: write {form.help}")  # fmt: skip
+    return partial(form.make, **keywords)
+
+
+def _read(text, keyword, read, word):
+    try:
+        return read(word)
+    except ValueError:
+        raise ValueError(f"protocol {text}: {keyword} must be {read.words}, not '{word}'") from None

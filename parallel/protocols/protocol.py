@@ -1,0 +1,192 @@
+"""What all update protocols have in common.
+
+A *worker* is the ranks that hold one copy of a network together. An update protocol says when gradients or parameters travel
+between workers, and whose are the newest. It takes the place of the optimizer: a trainer calls its `step` when the gradients of
+a minibatch of this worker are final. Everything else of a training step does not know that there are other workers.
+
+A protocol works on the flat buffers of a network, element by element, between the ranks that hold the same blocks in all
+workers. So it does not matter over which axes a worker is spread.
+"""
+
+from collections import Counter
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+
+from nn.device import xp
+from parallel.placement.partition import Partition, size
+from parallel.training.steps import minibatch_indices
+
+LAYER = "protocol"  # the name under which the tally counts what workers send each other
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One minibatch of a worker: a share of a global minibatch.
+
+    step: the number of the global minibatch. share: the position of the share in it. indices: the samples. whole: the number
+    of samples of the global minibatch.
+    """
+
+    step: int
+    share: int
+    indices: np.ndarray
+    whole: int
+
+    @property
+    def samples(self):
+        return len(self.indices)
+
+    @property
+    def weight(self):
+        """The factor of this share's gradient with which the sum over all shares is that of the global minibatch."""
+        return self.samples / self.whole
+
+
+class Shares:
+    """How each global minibatch is divided into as many shares as there are workers, evenly.
+
+    count: samples in the training data. batch_size: samples in a global minibatch. seed: of their order. workers: how many.
+    """
+
+    def __init__(self, count, batch_size, seed, workers):
+        self.count, self.batch_size, self.seed, self.workers = count, batch_size, seed, workers
+
+    def turn(self, step, share):
+        """The Turn with a share of a global minibatch; it may be empty."""
+        indices, _ = minibatch_indices(self.count, self.batch_size, self.seed, step)
+        return Turn(step, share, indices[Partition.even(len(indices), self.workers).part(share)], len(indices))
+
+    def sizes(self, step):
+        """The samples in each share of a global minibatch."""
+        indices, _ = minibatch_indices(self.count, self.batch_size, self.seed, step)
+        return np.array(Partition.even(len(indices), self.workers).sizes)
+
+
+class Protocol:
+    """The interface of all update protocols.
+
+    net: the network of this rank's worker, a ParallelSequential; all workers start with the same parameters. workers: the
+    Workers, through which this rank reaches the ranks that hold the same blocks. make_optimizer: a function that returns an
+    Optimizer for a network, or for anything else with `params`, `grads` and `step`.
+    Making one is collective over all ranks of all workers.
+
+    turn: the Turn under way. staleness: a Counter of the gradients of this worker by the number of updates, by other workers,
+    that came between the parameters of which a gradient was computed and its own update. taken: (step, weight) of every turn
+    of this worker so far that has samples. samples: how many it has trained on.
+
+    With one worker a protocol is serial training: there is nobody to agree with.
+    """
+
+    name = "optimizer"  # the name under which observers report it
+    asynchronous = False  # whether workers may be at different steps
+
+    def __init__(self, net, workers, make_optimizer):
+        net.allocate()
+        self.net, self.workers = net, workers
+        self.optimizer = make_optimizer(net)
+        self.counted = Counted(net)
+        self.turn, self.staleness, self.taken, self.samples = None, Counter(), [], 0
+
+    def turns(self, shares, steps):
+        """The turns of this worker until all `steps` global minibatches are trained on: a generator.
+
+        shares: a Shares. A worker computes the gradients of each turn before it asks for the next one. Shares without samples
+        are dealt with here.
+        """
+        for step in range(self.net.step, steps):
+            self.begin(shares.turn(step, self.workers.rank), shares)
+            if self.turn.samples:
+                yield self.turn
+            else:
+                self.without_samples()
+
+    def begin(self, turn, shares):
+        """Note that a turn begins."""
+        self.turn, self.net.step = turn, turn.step
+        self.samples += turn.samples
+        if turn.samples:
+            self.taken.append((turn.step, turn.weight))
+
+    def step(self):
+        """Called when the gradients of the turn are final: updates the parameters of this worker."""
+        self.optimizer.step()
+
+    def without_samples(self):
+        """Called instead of all else for a turn without samples."""
+        self.net.step += 1
+
+    def finish(self):
+        """Called after the last turn: afterwards all workers hold the same parameters and buffers. Collective."""
+        self.average_buffers()
+
+    # ----- what optimizers tell a report
+
+    @property
+    def state_names(self):
+        return self.optimizer.state_names
+
+    def state_arrays(self):
+        return self.optimizer.state_arrays()
+
+    def own_arrays(self):
+        """{name: array} of what the protocol itself keeps, each as long as the parameters of this rank that it sends."""
+        return {}
+
+    # ----- what protocols are made of
+
+    def replace(self, params):
+        """Write new parameters, shaped as `counted.pack` returns them, to the network of this worker. Collective over it."""
+        self.counted.unpack(params, self.net.params)
+
+    def average_buffers(self):
+        """Replace the buffers of all workers, such as running statistics, by their means, weighted by samples. Collective."""
+        if self.workers.size == 1:
+            return
+        total = np.array([self.samples], np.float64)
+        self.workers.all_reduce(total)
+        for _, buffer in self.net.buffers:
+            mean = buffer.value * buffer.value.dtype.type(self.samples / total[0])
+            self.workers.all_reduce(mean)
+            buffer.value[...] = mean
+
+
+class Counted:
+    """Those parameters of a rank that it sends to other workers: where several ranks of a worker hold a copy, one sends it.
+
+    net: a ParallelSequential. size: how many elements. Making one is collective over the ranks of the worker.
+    """
+
+    def __init__(self, net):
+        self.net = net
+        runs = net.reduction.runs
+        self.slices = [where for group, where in runs if group.rank == 0]
+        self.copies = [(group, where) for group, where in runs if group.size > 1]
+        self.size = sum(map(size, self.slices))
+
+    def pack(self, flat):
+        """A copy of the elements of a flat buffer, one after another."""
+        return xp.concatenate([flat[where] for where in self.slices]) if self.slices else flat[:0].copy()
+
+    def unpack(self, packed, flat):
+        """Write back what `pack` returned, to the copies on other ranks of the worker too. Collective over the worker."""
+        shared = self.net.reduction.sharers > 1
+        with self.net.exclusive() if shared else nullcontext():  # all must have read before one writes
+            start = 0
+            for where in self.slices:
+                flat[where] = packed[start : start + size(where)]
+                start += size(where)
+            for group, where in self.copies:
+                group.broadcast(flat[where], LAYER)
+
+    def parameters(self):
+        """(the name of a parameter, its slice of what `pack` returns, its slice of the flat buffers) of each one."""
+        found, start, packed = [], 0, 0
+        for layer, p in self.net.parameters:
+            whole = slice(start, start + p.size)
+            start = whole.stop
+            if any(where.start <= whole.start < where.stop for where in self.slices) and p.size:
+                found.append((f"{layer.name}.{p.name}", slice(packed, packed + p.size), whole))
+                packed += p.size
+        return found

@@ -1,0 +1,123 @@
+"""How the workers of an update protocol reach each other, through MPI.
+
+`Workers` are the ranks that hold the same blocks of a network, one of each worker. Besides collectives they send each other
+messages that nobody waits for: the receiver calls a function for each kind of message, whenever it looks for messages. It does
+so at the progress points of its layers and while it waits for something itself. So a rank that owns some parameters serves
+them beside its own training, without a thread and without a core of its own.
+"""
+
+import time
+from collections import deque
+
+import numpy as np
+from mpi4py import MPI
+
+from nn.device import to_host
+from nn.observer import Observer
+from parallel.grid.group import Group
+from parallel.protocols.protocol import LAYER
+
+INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
+NAP = 0.00005  # seconds that a rank sleeps, while it waits, when no message has come
+NUMBERS = 6  # whole numbers in front of each message: its kind, and up to five more
+TAG = 1
+
+
+class Workers(Observer):
+    """The ranks of all workers that hold the same blocks. Making one is collective.
+
+    comm: their communicator, in the order of the workers; no Cartesian one, since those do not survive the death of a rank.
+    inside: the communicator of this rank's worker. tally: counts what this rank sends. kinds: the kinds of messages, the same
+    on all ranks. It is to be an observer of the worker's network, so that it is called at progress points.
+
+    size, rank: the number of workers, and that of this rank's worker. handlers: {kind: function(source, numbers, array)}.
+    """
+
+    def __init__(self, comm, inside, tally):
+        self.group, self.inside, self.tally = Group(comm, tally), inside, tally
+        self.size, self.rank, self.comm = comm.size, comm.rank, comm
+        self.kinds, self.handlers = [], {}
+        self._arriving, self._leaving, self._looked = [], deque(), 0.0
+
+    def now(self):
+        """The time in seconds."""
+        return self.tally.clock.now()
+
+    def all_reduce(self, array, layer=LAYER):
+        """Sum an array over the workers, in place. Collective."""
+        self.group.all_reduce(array, layer)
+
+    def start_all_reduce(self, array, layer=LAYER):
+        """Begin `all_reduce`; return a Transfer. Collective."""
+        return self.group.start_all_reduce(array, layer)
+
+    def handle(self, kind, function):
+        """Call function(source, numbers, array) for each message of this kind. All workers name all kinds in one order.
+
+        source: the worker that sent it. numbers: a list of five whole numbers. array: flat, of the dtype that `send` got as raw
+        bytes: the function knows it.
+        """
+        self.kinds.append(kind)
+        self.handlers[kind] = function
+
+    def send(self, to, kind, numbers=(), array=None):
+        """Send a message to a worker without waiting; the array is copied. Messages to one worker arrive in their order."""
+        content = np.empty(0, np.uint8) if array is None else to_host(array).view(np.uint8)
+        if to == self.rank:
+            self.handlers[kind](self.rank, _filled(numbers), content.copy())
+            return
+        message = np.empty(8 * NUMBERS + content.size, np.uint8)
+        message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *_filled(numbers)]
+        message[8 * NUMBERS :] = content
+        with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False):
+            self._leaving.append((self.comm.Isend(message, to, TAG), message))
+
+    def serve(self):
+        """Handle the messages that have arrived; returns whether there were any."""
+        while self._leaving and self._leaving[0][0].Test():
+            self._leaving.popleft()
+        status = MPI.Status()
+        while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
+            message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+            self._arriving.append((status.Get_source(), message, found.Imrecv(message)))
+        late, rest, complete = set(), [], []
+        for source, message, request in self._arriving:  # a message waits for earlier ones of its source
+            if source in late or not request.Test():
+                late.add(source)
+                rest.append((source, message, request))
+            else:
+                complete.append((source, message))
+        self._arriving = rest
+        for source, message in complete:
+            kind, *numbers = message[: 8 * NUMBERS].view(np.int64).tolist()
+            self.handlers[self.kinds[kind]](source, numbers, message[8 * NUMBERS :])
+        return bool(complete)
+
+    @property
+    def progress(self):
+        """The function to be called at the progress points of layers, if there may be messages."""
+        return self._serve_now_and_then if self.kinds and self.size > 1 else None
+
+    def _serve_now_and_then(self):
+        now = time.perf_counter()
+        if now - self._looked > INTERVAL:
+            self.serve()
+            self._looked = time.perf_counter()
+
+    def wait_until(self, condition):
+        """Handle messages until condition() is true."""
+        with self.tally.measure(self.group, LAYER, "wait", 0, blocks=False):
+            while not condition():
+                if not self.serve():
+                    time.sleep(NAP)
+
+    def meet_inside(self):
+        """Return when all ranks of this worker are here, and handle messages meanwhile. Collective over the worker."""
+        if self.inside.size > 1:
+            request = self.inside.Ibarrier()
+            self.wait_until(request.Test)
+
+
+def _filled(numbers):
+    """Exactly five numbers: the rest are zeros."""
+    return [*numbers, *[0] * (NUMBERS - 1 - len(numbers))]
