@@ -3,7 +3,11 @@
 from dataclasses import dataclass, field
 from functools import partial
 
+from parallel.protocols import ownership
+from parallel.protocols.downpour import Downpour
 from parallel.protocols.local_sgd import LocalSGD
+from parallel.protocols.server import ParameterServer
+from parallel.protocols.shard import ASP, BSP, SSP
 
 SYNC = "sync"
 
@@ -38,13 +42,25 @@ class Form:
     options: dict = field(default_factory=dict)
 
 
+def stale_synchronous(*arguments, bound, **keywords):
+    """A ParameterServer with the policy SSP."""
+    return ParameterServer(*arguments, make_policy=partial(SSP, bound), **keywords)
+
+
 PERIOD = {"period": at_least(1)}
+OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
+SERVERS = "; where the parameters are: :single, with the first worker, or :round-robin or :greedy (default), with all of them"
 FORMS = {
     "local": Form(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
-    "post-local": Form(
-        LocalSGD, "post-local:START:K, the same, but a mean after every step until step START", {"start": at_least(0)} | PERIOD
-    ),  # fmt: skip
-}
+    "post-local": Form(LocalSGD, "post-local:START:K, the same, but a mean after every step until step START",
+                       {"start": at_least(0)} | PERIOD),
+    "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
+    "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
+    "server:ssp": Form(stale_synchronous, "server:ssp:S, stale synchronous: no worker waits before it is S steps ahead",
+                       {"bound": at_least(0)}, OWNERS),
+    "downpour": Form(Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push "
+                     f"gradients every PUSH steps{SERVERS}", {"fetch": at_least(1), "push": at_least(1)}, OWNERS),
+}  # fmt: skip
 ALL_TOGETHER = f"{SYNC} (default), all ranks are one worker and sum their gradients in every step"
 HELP = "when gradients or parameters travel between workers, which are the coordinates along the axis batch: "
 HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())])
@@ -54,10 +70,11 @@ def parse(text):
     """A function (net, workers, make_optimizer) -> Protocol; None for sync. ValueError if the text names no protocol."""
     if text == SYNC:
         return None
-    name, *words = text.split(":")
-    if name not in FORMS:
-        raise ValueError(f"there is no protocol '{name}': use {', '.join((SYNC, *FORMS))}; see --help")
-    form = FORMS[name]
+    words = text.split(":")
+    name = next((name for name in (":".join(words[:2]), words[0]) if name in FORMS), None)
+    if name is None:
+        raise ValueError(f"there is no protocol '{text}': use {', '.join((SYNC, *FORMS))}; see --help")
+    form, words = FORMS[name], words[name.count(":") + 1 :]
     if len(words) < len(form.values):
         raise ValueError(f"protocol {text}: write {form.help}")
     keywords = {}

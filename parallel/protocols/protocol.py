@@ -72,9 +72,9 @@ class Protocol:
     Optimizer for a network, or for anything else with `params`, `grads` and `step`.
     Making one is collective over all ranks of all workers.
 
-    turn: the Turn under way. staleness: a Counter of the gradients of this worker by the number of updates, by other workers,
-    that came between the parameters of which a gradient was computed and its own update. taken: (step, weight) of every turn
-    of this worker so far that has samples. samples: how many it has trained on.
+    turn: the Turn under way. taken: (step, weight) of every turn of this worker so far that has samples. samples: how many it
+    has trained on. staleness: a Counter of the gradients that this rank has applied, by how many gradients of other workers
+    were applied between the parameters of which one was computed and itself; empty where workers are in step.
 
     With one worker a protocol is serial training: there is nobody to agree with.
     """
@@ -84,10 +84,13 @@ class Protocol:
 
     def __init__(self, net, workers, make_optimizer):
         net.allocate()
-        self.net, self.workers = net, workers
-        self.optimizer = make_optimizer(net)
-        self.counted = Counted(net)
+        self.net, self.workers, self.counted = net, workers, Counted(net)
+        self.optimizer = make_optimizer(self.updated_here())
         self.turn, self.staleness, self.taken, self.samples = None, Counter(), [], 0
+
+    def updated_here(self):
+        """What the optimizer of this rank updates."""
+        return self.net
 
     def turns(self, shares, steps):
         """The turns of this worker until all `steps` global minibatches are trained on: a generator.

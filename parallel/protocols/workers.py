@@ -72,6 +72,11 @@ class Workers(Observer):
         with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False):
             self._leaving.append((self.comm.Isend(message, to, TAG), message))
 
+    @property
+    def all_sent(self):
+        """Whether everything that was sent has left."""
+        return not self._leaving
+
     def serve(self):
         """Handle the messages that have arrived; returns whether there were any."""
         while self._leaving and self._leaving[0][0].Test():
@@ -79,7 +84,7 @@ class Workers(Observer):
         status = MPI.Status()
         while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
             message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-            self._arriving.append((status.Get_source(), message, found.Imrecv(message)))
+            self._arriving.append((status.Get_source(), message, found.Irecv(message)))
         late, rest, complete = set(), [], []
         for source, message, request in self._arriving:  # a message waits for earlier ones of its source
             if source in late or not request.Test():

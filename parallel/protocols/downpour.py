@@ -1,0 +1,49 @@
+"""Downpour SGD: an asynchronous parameter server that workers do not reach for in every step."""
+
+from nn.optimizers import SGD
+from parallel.protocols import ownership
+from parallel.protocols.server import ParameterServer
+from parallel.protocols.shard import ASP
+
+
+class Downpour(ParameterServer):
+    """Workers train on a copy of the parameters, which they fetch now and then (Dean et al. 2012, section 4.1; Hegde and Usmani
+    2016, Algorithm 4).
+
+    fetch: turns between two fetches. push: turns between two pushes; what is pushed is the sum of the gradients since the last
+    one. In between, a worker takes steps of plain SGD on its copy, with the server's learning rate. The server's optimizer is
+    best one that adapts each step to the parameter, such as Adagrad (section 4.1). The other arguments are those of
+    ParameterServer. With periods of 1 it equals an asynchronous server.
+    """
+
+    def __init__(self, net, workers, make_optimizer, fetch, push, owners=ownership.greedy):
+        super().__init__(net, workers, make_optimizer, ASP, owners)
+        self.periods, self.local = (fetch, push), SGD(net, self.optimizer.lr)
+        self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
+        self._sum.fill(0)
+
+    def step(self):
+        gradient = self.counted.pack(self.net.grads)
+        self._sum += gradient * gradient.dtype.type(self.turn.weight)
+        self.local.step()
+        self._summed, self._turns = self._summed + 1, self._turns + 1
+        fetch, push = self.periods
+        if self._turns % push == 0:
+            self._push_sum()
+        if self._turns % fetch == 0:
+            self.fetch()
+        else:
+            self.end_turn()
+
+    def finish(self):
+        if self._summed:
+            self._push_sum()
+        super().finish()
+
+    def _push_sum(self):
+        self.push(self._sum, self._summed)
+        self._sum.fill(0)
+        self._summed = 0
+
+    def own_arrays(self):
+        return {"gradients to push": self._sum}

@@ -1,0 +1,183 @@
+"""Parameter servers: workers push gradients to the ranks that serve parameters, and fetch what these have become.
+
+Each rank is a worker, and it serves some of the parameters beside (Eserol 2019, section 5.2.3, "distributed parameter server";
+Li et al. 2014): see `ownership.py`. A single server is the first worker, which owns all of them. There is no thread for
+serving: `workers.py` says when messages are handled. With workers that are spread over several ranks, each rank pushes the
+gradients of its own blocks to the ranks that have the same blocks in other workers.
+
+One-sided communication would not need the server's attention, but a server with any other optimizer than plain SGD has to
+compute. `experiments.servers` measures both.
+"""
+
+import numpy as np
+
+from nn.device import to_device, xp
+from parallel.placement.partition import size
+from parallel.protocols import ownership
+from parallel.protocols.protocol import LAYER, Protocol
+from parallel.protocols.shard import Shard
+
+
+class ParameterServer(Protocol):
+    """A worker that pushes the gradient of each turn, and fetches the parameters for the next one.
+
+    make_policy: makes a BSP, ASP or SSP, see `shard.py`. owners: a function of `ownership.py`, which says which worker serves
+    which parameter. The other arguments are those of Protocol; the optimizer is that of the server.
+
+    A gradient is pushed with the weight of its share, so that the shares of one global minibatch add up to its gradient. With
+    BSP this equals synchronous training. Where a worker need not wait for others, it takes the next share that is free, of
+    whichever global minibatch, so that a slow worker takes fewer of them.
+    """
+
+    def __init__(self, net, workers, make_optimizer, make_policy, owners=ownership.greedy):
+        self._policy, self._owners = make_policy(), owners
+        super().__init__(net, workers, make_optimizer)
+        self.shard.optimizer = self.optimizer
+        self.asynchronous = self._policy.dynamic
+        self.staleness = self.shard.staleness
+        self.clock, self.done, self.answered = 0, set(), 0
+        self._asking, self._finals = [], []  # (worker, clock) that wait for parameters; workers that wait for the last ones
+        self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see Shard
+        self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
+        for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
+            workers.handle(kind, getattr(self, f"_on_{kind}"))
+
+    def updated_here(self):
+        """The Shard that this rank serves. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
+        packed = [where for _, where, _ in self.counted.parameters()]
+        owners = self._owners([size(where) for where in packed], self.workers.size)
+        self.parts = {}
+        for where, owner in zip(packed, owners, strict=True):
+            self.parts.setdefault(owner, []).append(where)
+        self._packed = self.counted.pack(self.net.params)
+        mine = self._of(self.workers.rank, self._packed)
+        self.shard = Shard(mine, self.workers.size, self._policy, self.net.step)
+        return self.shard
+
+    def _of(self, server, packed):
+        """A copy of the elements of a packed array that a server owns."""
+        parts = [packed[where] for where in self.parts.get(server, ())]
+        return xp.concatenate(parts) if parts else packed[:0].copy()
+
+    # ----- the worker
+
+    def turns(self, shares, steps):
+        if not self.asynchronous:
+            yield from super().turns(shares, steps)
+            return
+        number, end = self.net.step * self.workers.size + self.workers.rank, steps * self.workers.size
+        while number < end:
+            self.begin(shares.turn(*divmod(number, self.workers.size)), shares)
+            self._draw()
+            if self.turn.samples:
+                yield self.turn
+            else:
+                self.without_samples()
+            number = self._drawn
+
+    def step(self):
+        gradient = self.counted.pack(self.net.grads)
+        gradient *= gradient.dtype.type(self.turn.weight)
+        self.push(gradient)
+        self.fetch()
+
+    def without_samples(self):
+        self.net.grads.fill(0)
+        self.step()
+        super().without_samples()
+
+    def push(self, gradient, turns=1):
+        """Send a gradient, shaped as `counted.pack` returns it, to the servers. turns: how many turns it sums."""
+        self.clock += 1
+        for server in self.parts:
+            self.workers.send(server, "push", (self._of_others[server], turns), self._of(server, gradient))
+
+    def fetch(self):
+        """Replace the parameters of this worker by those of the servers. Collective over the worker."""
+        self._ask("fetch")
+        self.end_turn()
+        self.replace(self._packed)
+
+    def end_turn(self):
+        """Wait for the parameters that were asked for, and for the number of the next share. Collective over the worker."""
+        self.workers.wait_until(lambda: not self._missing and self._drawn is not None)
+        self.workers.meet_inside()
+        if self.asynchronous:
+            number = np.array([self._drawn], np.int64)
+            self.net.grid.world.broadcast(number, LAYER)
+            self._drawn = int(number[0])
+
+    def _ask(self, kind):
+        self._missing = set(self.parts)
+        for server in self.parts:
+            self.workers.send(server, kind, (self.clock,))
+
+    def _draw(self):
+        """Ask for the number of the next share, which comes while the turn is computed. The first rank of a worker asks."""
+        if self.net.grid.rank == 0:
+            self._drawn = None
+            self.workers.send(0, "draw")
+
+    def finish(self):
+        for worker in range(self.workers.size):
+            self.workers.send(worker, "done", (self.clock if self.parts else 0,))
+        self._ask("final")
+        served = self.workers.size if self.shard.params.size else 0
+        self.workers.wait_until(lambda: not self._missing and self.answered == served and self.workers.all_sent)
+        self.workers.meet_inside()
+        self.replace(self._packed)
+        super().finish()
+
+    def _on_parameters(self, server, numbers, content):
+        self._of_others[server] = numbers[0]
+        array, start = to_device(content.view(self.net.dtype)), 0
+        for where in self.parts[server]:
+            self._packed[where] = array[start : start + size(where)]
+            start += size(where)
+        self._missing.discard(server)
+
+    def _on_drawn(self, server, numbers, content):
+        self._drawn = numbers[0]
+
+    # ----- the server
+
+    def _on_push(self, worker, numbers, content):
+        of_others, turns, *_ = numbers
+        self.shard.pushed(worker, to_device(content.view(self.net.dtype)), of_others, turns)
+        self._answer()
+
+    def _on_fetch(self, worker, numbers, content):
+        self._asking.append((worker, numbers[0]))
+        self._answer()
+
+    def _on_draw(self, worker, numbers, content):
+        self.workers.send(worker, "drawn", (self._next_share,))
+        self._next_share += 1
+
+    def _on_done(self, worker, numbers, content):
+        if self.shard.params.size and self.shard.clocks[worker] != numbers[0]:
+            raise RuntimeError(f"worker {worker} has pushed {numbers[0]} gradients, but {self.shard.clocks[worker]} came")
+        self.done.add(worker)
+        self.shard.left(worker)
+        self._answer()
+
+    def _on_final(self, worker, numbers, content):
+        self._finals.append(worker)
+        self._answer()
+
+    def _answer(self):
+        """Send the parameters to all workers that ask for them and may have them."""
+        asking, self._asking = self._asking, []
+        for worker, clock in asking:
+            if self.shard.may_answer(clock):
+                self._send_parameters(worker)
+            else:
+                self._asking.append((worker, clock))
+        if len(self.done) == self.workers.size:
+            self.answered += len(self._finals)
+            for worker in self._finals:
+                self._send_parameters(worker)
+            self._finals = []
+
+    def _send_parameters(self, worker):
+        self.workers.send(worker, "parameters", (self.shard.of_others(worker),), self.shard.params)

@@ -1,0 +1,142 @@
+"""The parameters that one rank serves, and the three ways in which a server keeps workers together.
+
+| policy    | a pushed gradient is applied      | a worker gets the parameters                                               |
+|-----------|-----------------------------------|----------------------------------------------------------------------------|
+| `BSP`     | with those of all other workers   | when the gradients of all workers for its step are applied                 |
+| `ASP`     | at once                           | at once                                                                    |
+| `SSP`     | at once                           | when no worker is more than `bound` steps behind it                        |
+
+BSP is bulk synchronous (Valiant 1990), ASP asynchronous (Dean et al. 2012), SSP stale synchronous (Ho et al. 2013, section 3);
+see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gradients that it has pushed.
+"""
+
+from collections import Counter
+
+from nn.device import xp
+
+
+class Shard:
+    """The parameters that a rank serves; for its optimizer it is the network.
+
+    params: the initial parameters, flat, which become those of the shard. workers: how many there are. policy: BSP, ASP or SSP.
+    step: of the training so far. optimizer: is set afterwards, since it is made of the shard.
+
+    grads: the gradients to apply next. version: how many gradients have been applied. clocks: for each worker, the gradients
+    that it has pushed. training: the workers that will push more. staleness: a Counter of the applied gradients, see Protocol.
+    leads: a Counter of the parameters sent, by how many steps the worker that got them was ahead of the slowest one.
+    """
+
+    def __init__(self, params, workers, policy, step=0):
+        self.params, self.grads = params, xp.zeros_like(params)
+        self.owned = [slice(0, params.size)]
+        self.workers, self.policy, self.turns, self.optimizer = workers, policy, step * workers, None
+        self.version, self.clocks, self.training = 0, [0] * workers, set(range(workers))
+        self.staleness, self.leads = Counter(), Counter()
+
+    @property
+    def step(self):
+        """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
+        return self.turns // self.workers
+
+    def of_others(self, worker):
+        """How many of the applied gradients are not of this worker, which waits for none of its own."""
+        return self.version - self.clocks[worker]
+
+    def pushed(self, worker, gradient, of_others, turns):
+        """A gradient came from a worker, the sum of those of some turns.
+
+        of_others: what the method of that name returned for the parameters of which the gradient was computed.
+        """
+        self.staleness[self.of_others(worker) - of_others] += 1
+        self.clocks[worker] += 1
+        self.turns += turns
+        self.policy.pushed(self, worker, gradient)
+
+    def apply(self, gradients):
+        """Update the parameters with the sum of some gradients."""
+        first, *others = gradients
+        self.grads[...] = first
+        for gradient in others:
+            xp.add(self.grads, gradient, out=self.grads)
+        self.optimizer.step()
+        self.version += len(gradients)
+
+    def slowest(self):
+        """The lowest clock of the workers that will push more."""
+        return min((self.clocks[worker] for worker in self.training), default=max(self.clocks))
+
+    def left(self, worker):
+        """A worker will push no more."""
+        self.training.discard(worker)
+        self.policy.left(self)
+
+    def may_answer(self, clock):
+        """Whether a worker with this clock may have the parameters now."""
+        if not self.policy.may_answer(self, clock):
+            return False
+        self.leads[clock - self.slowest()] += 1
+        return True
+
+    # ----- what an optimizer wants of a network
+
+    def allocate(self):
+        pass
+
+    def complete(self, where):
+        pass
+
+    def changed(self, where):
+        pass
+
+    def updated(self):
+        pass
+
+
+class ASP:
+    """Asynchronous parallel: nobody waits."""
+
+    dynamic = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
+
+    def pushed(self, shard, worker, gradient):
+        shard.apply([gradient])
+
+    def may_answer(self, shard, clock):
+        return True
+
+    def left(self, shard):
+        pass
+
+
+class SSP(ASP):
+    """Stale synchronous parallel: a worker with clock c sees all gradients that workers pushed before their clock c - bound.
+
+    bound: steps, at least 0. With 0 and plain SGD it equals BSP.
+    """
+
+    def __init__(self, bound):
+        self.bound = bound
+
+    def may_answer(self, shard, clock):
+        return shard.slowest() >= clock - self.bound
+
+
+class BSP:
+    """Bulk synchronous parallel: the gradients of all workers are summed, in the order of the workers, and applied together."""
+
+    dynamic = False
+
+    def __init__(self):
+        self._waiting, self._rounds = {}, 0  # {worker: its gradient}; how often they were applied
+
+    def pushed(self, shard, worker, gradient):
+        self._waiting[worker] = gradient
+        self.left(shard)
+
+    def left(self, shard):
+        if self._waiting and self._waiting.keys() >= shard.training:
+            shard.apply([self._waiting[worker] for worker in sorted(self._waiting)])
+            self._waiting.clear()
+            self._rounds += 1
+
+    def may_answer(self, shard, clock):
+        return self._rounds >= clock
