@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 import datasets
 from datasets import Augmented, augment, hold_out, written_whole
-from experiments.common import report, train_setup
+from experiments.common import report, train_setup, workers_report
 from experiments.common.options import (
     AUTO_SHARES_HELP,
     Parser,
@@ -41,7 +41,9 @@ from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.simulation import VirtualTime
 from parallel.pipeline import names
 from parallel.placement import plans
-from parallel.training import MicroBatchReader, check_finite, minibatch_indices, steps_per_epoch
+from parallel.protocols import names as protocols
+from parallel.protocols.division import divide, one_worker
+from parallel.training import MicroBatchReader, check_finite, steps_per_epoch
 
 WARM_UP = 5  # steps before timing begins
 PRINTED = 8  # of the errors of single outputs; a report has all of them
@@ -84,6 +86,7 @@ def options():
     add("--cuts", type=position_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
         "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
     add_reduction(parser)
+    add("--protocol", default=protocols.SYNC, metavar="NAME", help=protocols.HELP)
     add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
     add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
     add("--momentum", type=number(least=0, below=1), help=f"momentum of sgd ({train_setup.default_of('momentum')})")
@@ -139,6 +142,8 @@ def main():
     # ----- the grid, the data, and the network, written serially
     with user_input():
         train_setup.complete(args)
+        make_protocol = protocols.parse(args.protocol)
+        train_setup.check_protocol(args)
         use_device(comm, args.device, args.tf32)
         sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
@@ -172,20 +177,21 @@ def main():
             serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving,
             pipelines=asked if steady or grid != "auto" else None,
         )  # fmt: skip
+        own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
         balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
         chosen = reduction_of(args) | train_setup.pipeline_of(args) | pipelining
-        net = parallelize_unallocated(serial, grid, plan, shares=shares, owners=owners, **chosen)
+        net = parallelize_unallocated(serial, own_grid, plan, shares=shares, owners=owners, **chosen)
         train_setup.check_memory(args, serial, net)
-        optimizer = train_setup.make_optimizer(args, net, steps)
+        protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
         if model:
             VirtualTime(net, model, *slow[comm.rank])
         if handicap:
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
-        rebalancer = Rebalancer(net, serial, optimizer, balance, args.rebalance, steps) if rebalances else None
+        rebalancer = Rebalancer(net, serial, protocol.optimizer, balance, args.rebalance, steps) if rebalances else None
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
@@ -196,7 +202,7 @@ def main():
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
     if args.shares == "auto":
         say("\n".join(balance.lines()) if balance else "one rank shares nothing")
-    memory, devices = report.memory(net, optimizer), report.devices(grid)
+    memory, devices = report.memory(net, protocol, grid), report.devices(grid)
     if comm.rank == 0 and set(devices) != {"cpu"}:
         say("devices:", ", ".join(f"{name} on {devices.count(name)} of {comm.size} ranks" for name in dict.fromkeys(devices)))
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
@@ -206,32 +212,36 @@ def main():
     if net.pipeline:
         say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
     say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
+    if workers.size > 1:
+        say(f"protocol {args.protocol}, {workers.size} workers")
 
     # ----- training
-    losses, first, trainer = [], min(WARM_UP, steps - 1), net.trainer(loss, optimizer)
+    losses, first, trainer = [], min(WARM_UP, steps - 1), net.trainer(loss, protocol)
     profile = Profile(net) if args.profile else None
     trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
+    shares, epochs, in_epoch = protocol.shares(len(train), args.batch_size, args.seed), 0, 0
     with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
-        for step in watched(steps, first, profile, trace):
-            if step == first:
+        for number, turn in enumerate(watched(protocol.turns(shares, steps), first, profile, trace)):
+            if number == first:
                 timer.start()
-            indices, epoch = minibatch_indices(len(train), args.batch_size, args.seed, step)
             if args.augment:
-                train.epoch = epoch
-            epoch_ends = (step + 1) % per_epoch == 0 or step + 1 == steps
-            with timer.step(len(indices)):
-                losses += trainer.step(reader.parts(indices, net.micro_batches), len(indices))
-                if epoch_ends or trace and step + 1 in (first, first + trace.steps):  # a trace begins and ends in step
+                train.epoch = turn.step // per_epoch
+            epoch_ends = (turn.step + 1) // per_epoch > epochs or turn.step + 1 == steps
+            with timer.step(turn.samples):
+                losses += trainer.step(reader.parts(turn.indices, net.micro_batches), turn.samples)
+                if epoch_ends or trace and number + 1 in (first, first + trace.steps):  # a trace begins and ends in step
                     losses += trainer.flush()
             if rebalancer and (proposal := rebalancer.after_step()):
                 say(train_setup.in_words(proposal))
-            bar.update()
+            bar.update(turn.step + 1 - bar.n)
             if epoch_ends:
-                recent = losses[epoch * per_epoch :]
+                recent, in_epoch, epochs = losses[in_epoch:], len(losses), -(-(turn.step + 1) // per_epoch)
                 seen = f"validation {validation.see():.6f}, " if validation else ""
-                say(f"epoch {epoch + 1}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {step + 1} of {steps}")
+                say(f"epoch {epochs}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
                 if validation and validation.stop:
                     break
+    losses += trainer.flush()
+    protocol.finish()
     check_finite(net)
     if args.patience:
         validation.restore()
@@ -243,8 +253,10 @@ def main():
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
     timeline = trace.timeline() if trace else None
+    losses = workers_report.losses_of_all(grid, net, protocol, losses)
+    followed = workers_report.of_protocol(grid, net, protocol, args.batch_size)
 
-    # ----- testing, on the same grid
+    # ----- testing, on the same grid: all workers have the same network
     test_reader = READERS[args.reader](net, data.test)
     tested = evaluate(net, data.test, data.loss, test_reader, test_batch)
     if data.loss == "cross-entropy":
@@ -261,16 +273,20 @@ def main():
         digest = report.digest(net.global_parameters())
         pipeline = net.pipeline_report()
         seen = losses, validation, rebalancer, tested, measured, timer.samples_per_step, digest
-        summary = lambda: summarise(args, data, net, pipeline, *seen)  # noqa: E731
+        summary = lambda: summarise(args, data, grid, net, pipeline, followed, *seen)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured:
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
+    if followed:
+        say(workers_report.in_words(followed, measured))
     grid.free()
 
 
-def summarise(args, data, net, pipeline, losses, validation, rebalancer, tested, measured, samples_per_step, digest):
+def summarise(
+    args, data, grid, net, pipeline, followed, losses, validation, rebalancer, tested, measured, samples_per_step, digest
+):
     """The report of a run."""
     return {
         "program": "train",
@@ -281,10 +297,12 @@ def summarise(args, data, net, pipeline, losses, validation, rebalancer, tested,
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,
-        "P": net.grid.size,
-        "grid": str(net.grid),
+        "P": grid.size,
+        "grid": str(grid),
         "plan": net.plan,
         **pipeline,
+        "protocol": args.protocol,
+        **followed,
         "reduction": str(net.reduction),
         "versions": report.versions(),
         "steps": len(losses),

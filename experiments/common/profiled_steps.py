@@ -1,16 +1,16 @@
-"""The steps of a training during which a profile and a trace are open."""
+"""The turns of a training during which a profile and a trace are open."""
 
 from contextlib import nullcontext
+from itertools import islice
 
 
-def watched(steps, first, profile=None, trace=None):
-    """Yield range(steps).
+def watched(turns, first, profile=None, trace=None):
+    """Yield from an iterator.
 
-    The Profile is open from step `first` to the end, the Trace from step `first` for `trace.steps` steps.
+    The Profile is open from turn `first` to the end, the Trace from turn `first` for `trace.steps` turns.
     """
-    yield from range(first)
-    last = min(steps, first + (trace.steps if trace else 0))
+    yield from islice(turns, first)
     with profile or nullcontext():
         with trace or nullcontext():
-            yield from range(first, last)
-        yield from range(last, steps)
+            yield from islice(turns, trace.steps if trace else 0)
+        yield from turns

@@ -99,12 +99,13 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     longest. Bytes are those sent by all ranks together in one step; for sums in shared memory, where nothing is sent, they are
     the bytes that a rank reads from the buffers of other ranks. Collective.
     """
-    steps = max(len(step_seconds), 1)
-    slowest = grid.max(np.array(step_seconds, np.float64))
     mine = {key: (r.calls, r.bytes, r.seconds) for key, r in grid.tally.records.items()}
-    everyone = grid.gather((mine, float(np.sum(step_seconds)), read_seconds, peak_memory()))
-    if everyone is None:
+    gathered = grid.gather((mine, list(step_seconds), read_seconds, peak_memory()))
+    if gathered is None:
         return None
+    slowest = slowest_rank([seconds for _, seconds, *_ in gathered])
+    steps = max(sum(len(seconds) for _, seconds, *_ in gathered) / len(gathered), 1)
+    everyone = [(records, sum(seconds), read, peak) for records, seconds, read, peak in gathered]
     keys = sorted({key for records, *_ in everyone for key in records})
     cost = {key: min(records[key][2] for records, *_ in everyone if key in records) for key in keys}
     communicate = sum(cost[key] for records, *_ in everyone for key in records) / len(everyone)
@@ -126,7 +127,7 @@ def time_and_bytes(grid, step_seconds, read_seconds):
         "seconds_per_step": {"median": float(np.median(slowest)), "min": float(slowest.min()), "max": float(slowest.max())}
         if len(slowest)
         else None,
-        "timed_steps": len(step_seconds),
+        "timed_steps": round(steps) if len(slowest) else 0,
         "time": {
             "compute": sum(computed) / len(computed) / steps,
             "read": read / steps,
@@ -140,15 +141,26 @@ def time_and_bytes(grid, step_seconds, read_seconds):
     }
 
 
-def memory(net, optimizer):
+def slowest_rank(seconds):
+    """The seconds of each step, which is as slow as its slowest rank. seconds: a list for each rank.
+
+    Where workers do not take equally many turns, there is only a mean: the seconds of the slowest rank, for as many steps as
+    all ranks together have taken turns for.
+    """
+    if len(set(map(len, seconds))) == 1:
+        return np.max(np.array(seconds, np.float64), axis=0)
+    return np.array([max(map(sum, seconds)) * len(seconds) / sum(map(len, seconds))])
+
+
+def memory(net, optimizer, grid):
     """The largest number of bytes that any rank holds: {"parameters", "gradients", "optimizer_state",
     "optimizer_state_unsharded"}.
 
-    Where ranks share the memory of their parameters, each rank is counted with its share. Collective.
+    Where ranks share the memory of their parameters, each rank is counted with its share. Collective over `grid`.
     """
     state = sum(array.nbytes for array in optimizer.state_arrays().values())
     unsharded = len(optimizer.state_names) * net.params.nbytes
-    held = net.grid.max(np.array([net.params.nbytes / net.reduction.sharers, net.grads.nbytes, state, unsharded]))
+    held = grid.max(np.array([net.params.nbytes / net.reduction.sharers, net.grads.nbytes, state, unsharded]))
     return dict(zip(("parameters", "gradients", "optimizer_state", "optimizer_state_unsharded"), map(int, held)))
 
 

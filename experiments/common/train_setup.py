@@ -10,6 +10,7 @@ from parallel.auto.this_machine import machine_of_job, memory_of_machine, memory
 from parallel.balance.choose import measured_shares, predicted_shares
 from parallel.job.run import on_root
 from parallel.performance import machine
+from parallel.protocols.names import SYNC
 from parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
@@ -50,6 +51,22 @@ def complete(args):
         raise ValueError("--shares auto does not look at --memory, which is for the planner: leave one of them out")
     if args.profile and not args.report:
         raise ValueError("--profile needs --report FILE.json, into which it goes")
+
+
+def check_protocol(args):
+    """ValueError for options that do not go together with workers that train apart."""
+    if args.protocol == SYNC:
+        return
+    if "auto" in (args.grid, args.plan, args.shares) or args.rebalance:
+        raise ValueError("--protocol trains workers apart: name the grid, the plan and the shares, and leave --rebalance out")
+    if args.simulate:
+        raise ValueError("--simulate is for --protocol sync; `python -m experiments.protocols` simulates the others")
+    if args.validation:
+        raise ValueError("--validation needs one network, which only --protocol sync has at all times: leave one of them out")
+    if args.reader != "each":
+        raise ValueError(f"--reader {args.reader} reads one minibatch for all ranks, but workers have their own: use each")
+    if args.pipeline and args.pipeline.startswith("async"):
+        raise ValueError("updates can not overlap within a worker and between workers: use a synchronous --pipeline")
 
 
 def simulation(args):

@@ -1,5 +1,7 @@
 """From a process grid to the workers along its axis `batch`."""
 
+from mpi4py import MPI
+
 from parallel.grid.process_grid import LAYER_AXES, STAGE, ProcessGrid
 from parallel.protocols.workers import Workers
 
@@ -15,3 +17,8 @@ def divide(grid):
     own.tally = grid.tally
     comm = grid.comm.Split(own.rank, grid.coordinates["batch"])  # no Cartesian communicator: see Workers
     return own, Workers(comm, own.comm, grid.tally)
+
+
+def one_worker(grid):
+    """(the grid, Workers without others): all ranks of the grid are one worker."""
+    return grid, Workers(MPI.COMM_SELF, grid.comm, grid.tally)

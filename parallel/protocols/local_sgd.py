@@ -28,7 +28,8 @@ class LocalSGD(Protocol):
 
     def __init__(self, net, workers, make_optimizer, period, start=0):
         super().__init__(net, workers, make_optimizer)
-        self.period, self.start = period, start
+        self.period = self.interval = period
+        self.start = start
         self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
 
     def begin(self, turn, shares):

@@ -6,6 +6,7 @@ from functools import partial
 from parallel.protocols import ownership
 from parallel.protocols.downpour import Downpour
 from parallel.protocols.local_sgd import LocalSGD
+from parallel.protocols.protocol import Protocol
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.shard import ASP, BSP, SSP
 
@@ -67,9 +68,9 @@ HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())])
 
 
 def parse(text):
-    """A function (net, workers, make_optimizer) -> Protocol; None for sync. ValueError if the text names no protocol."""
+    """A function (net, workers, make_optimizer) -> Protocol. ValueError if the text names no protocol."""
     if text == SYNC:
-        return None
+        return Protocol
     words = text.split(":")
     name = next((name for name in (":".join(words[:2]), words[0]) if name in FORMS), None)
     if name is None:

@@ -81,12 +81,23 @@ class Protocol:
 
     name = "optimizer"  # the name under which observers report it
     asynchronous = False  # whether workers may be at different steps
+    interval = 1  # steps between two exchanges; None if there is one at the end alone
 
     def __init__(self, net, workers, make_optimizer):
         net.allocate()
         self.net, self.workers, self.counted = net, workers, Counted(net)
         self.optimizer = make_optimizer(self.updated_here())
         self.turn, self.staleness, self.taken, self.samples = None, Counter(), [], 0
+        if workers.size > 1:
+            net.observe(workers)  # so that it is called at the progress points of layers
+
+    def shares(self, count, batch_size, seed):
+        """The Shares of which `turns` takes the turns of this worker; the arguments are those of Shares."""
+        return Shares(count, batch_size, seed, self.workers.size)
+
+    def effective_batch(self, batch_size):
+        """How many samples' gradients make one update of the parameters that workers agree on. batch_size: the global one."""
+        return batch_size
 
     def updated_here(self):
         """What the optimizer of this rank updates."""
