@@ -46,9 +46,10 @@ def of_protocol(grid, net, protocol, batch_size):
 
 def in_words(followed, measured):
     """A line about what `of_protocol` and `report.time_and_bytes` returned."""
-    interval = "once" if followed["interval"] is None else f"every {followed['interval']} steps"
+    interval = {None: "once", 1: "in every turn"}.get(followed["interval"], f"every {followed['interval']} turns")
     staleness = followed["staleness"]
     gradients = sum(staleness.values())
     mean = f", staleness {sum(k * n for k, n in staleness.items()) / gradients:.2f} updates on average" if gradients else ""
     sent = sum(row["bytes"] for row in measured["communication"] if row["layer"] == LAYER)
-    return f"effective batch {followed['effective_batch']}, exchange {interval}{mean}, {sent:.0f} bytes a step between workers"
+    batch = followed["effective_batch"]
+    return f"effective batch {batch:g}, exchange {interval}{mean}, {sent:.0f} bytes a step between workers"

@@ -19,8 +19,12 @@ class Downpour(ParameterServer):
     def __init__(self, net, workers, make_optimizer, fetch, push, owners=ownership.greedy):
         super().__init__(net, workers, make_optimizer, ASP, owners)
         self.periods, self.local = (fetch, push), SGD(net, self.optimizer.lr)
+        self.interval = min(fetch, push)
         self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
         self._sum.fill(0)
+
+    def effective_batch(self, batch_size):
+        return super().effective_batch(batch_size) * self.periods[1]
 
     def step(self):
         gradient = self.counted.pack(self.net.grads)

@@ -32,6 +32,9 @@ class LocalSGD(Protocol):
         self.start = start
         self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
 
+    def effective_batch(self, batch_size):
+        return batch_size * self.period
+
     def begin(self, turn, shares):
         super().begin(turn, shares)
         self._seen += shares.sizes(turn.step)

@@ -42,6 +42,9 @@ class ParameterServer(Protocol):
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
 
+    def effective_batch(self, batch_size):
+        return batch_size / self.workers.size if self.asynchronous else batch_size
+
     def updated_here(self):
         """The Shard that this rank serves. Also finds `parts`: {server: the slices of the packed parameters that it owns}."""
         packed = [where for _, where, _ in self.counted.parameters()]

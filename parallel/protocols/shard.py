@@ -49,17 +49,17 @@ class Shard:
         """
         self.staleness[self.of_others(worker) - of_others] += 1
         self.clocks[worker] += 1
-        self.turns += turns
-        self.policy.pushed(self, worker, gradient)
+        self.policy.pushed(self, worker, (gradient, turns))
 
-    def apply(self, gradients):
-        """Update the parameters with the sum of some gradients."""
-        first, *others = gradients
+    def apply(self, pushed):
+        """Update the parameters with the sum of some gradients. pushed: (gradient, how many turns it sums) of each."""
+        (first, _), *others = pushed
         self.grads[...] = first
-        for gradient in others:
+        for gradient, _ in others:
             xp.add(self.grads, gradient, out=self.grads)
         self.optimizer.step()
-        self.version += len(gradients)
+        self.version += len(pushed)
+        self.turns += sum(turns for _, turns in pushed)
 
     def slowest(self):
         """The lowest clock of the workers that will push more."""
@@ -97,8 +97,8 @@ class ASP:
 
     dynamic = True  # whether a worker takes the next share that is free, or its own share of each global minibatch
 
-    def pushed(self, shard, worker, gradient):
-        shard.apply([gradient])
+    def pushed(self, shard, worker, pushed):
+        shard.apply([pushed])
 
     def may_answer(self, shard, clock):
         return True
@@ -126,10 +126,10 @@ class BSP:
     dynamic = False
 
     def __init__(self):
-        self._waiting, self._rounds = {}, 0  # {worker: its gradient}; how often they were applied
+        self._waiting, self._rounds = {}, 0  # {worker: what it pushed}; how often that was applied
 
-    def pushed(self, shard, worker, gradient):
-        self._waiting[worker] = gradient
+    def pushed(self, shard, worker, pushed):
+        self._waiting[worker] = pushed
         self.left(shard)
 
     def left(self, shard):
