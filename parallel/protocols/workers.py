@@ -64,10 +64,10 @@ class Workers(Observer):
         """Send a message to a worker without waiting; the array is copied. Messages to one worker arrive in their order."""
         content = np.empty(0, np.uint8) if array is None else to_host(array).view(np.uint8)
         if to == self.rank:
-            self.handlers[kind](self.rank, _filled(numbers), content.copy())
+            self.handlers[kind](self.rank, filled(numbers), content.copy())
             return
         message = np.empty(8 * NUMBERS + content.size, np.uint8)
-        message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *_filled(numbers)]
+        message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *filled(numbers)]
         message[8 * NUMBERS :] = content
         with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False):
             self._leaving.append((self.comm.Isend(message, to, TAG), message))
@@ -123,6 +123,6 @@ class Workers(Observer):
             self.wait_until(request.Test)
 
 
-def _filled(numbers):
+def filled(numbers):
     """Exactly five numbers: the rest are zeros."""
     return [*numbers, *[0] * (NUMBERS - 1 - len(numbers))]

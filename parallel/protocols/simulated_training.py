@@ -1,0 +1,88 @@
+"""Training with an update protocol in virtual time: see `parallel/protocols/simulated_workers.py`."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mpi4py import MPI
+
+from parallel.grid.process_grid import ProcessGrid
+from parallel.protocols.protocol import Shares
+from parallel.training.distribute import distribute
+
+
+class Trained(NamedTuple):
+    """A turn that has ended. seconds: when. worker: whose. step: the global minibatch. loss: the mean over the samples."""
+
+    seconds: float
+    worker: int
+    step: int
+    samples: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `train` returns. history: a list of all turns, each a Trained, in the order in which they ended. protocols, states:
+    of each worker the Protocol, and the state_dict of its network at the end. seconds: the virtual time at the end."""
+
+    history: list
+    protocols: list
+    states: list
+    seconds: float
+
+    @property
+    def staleness(self):
+        """A Counter of all gradients by their staleness, see Protocol."""
+        return sum((protocol.staleness for protocol in self.protocols), Counter())
+
+
+def train(
+    simulation, serial, make_protocol, make_optimizer, loss, x, y, batch_size, steps, seconds, seed=0, watch=None, every=1
+):  # fmt: skip
+    """Train copies of a serial network with an update protocol in a Simulation, one copy a worker; returns a Training.
+
+    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parallel.protocols.names.parse` returns.
+    make_optimizer, loss: as for any Trainer. x, y: the training data. batch_size: of a global minibatch, of which each worker
+    gets a share. steps: how many global minibatches. seconds: a function of the number of samples in a worker's minibatch that
+    says how long it computes, between its forward pass and its update. seed: of the order of the samples.
+    watch: called as watch(seconds, samples, nets), in no virtual time, whenever all workers together have trained on `every`
+    more samples, or somewhat more. nets: the networks of all workers, which it may evaluate.
+    Raises what a worker raises, such as Diverged.
+    """
+    shares, history, nets = Shares(len(x), batch_size, seed, simulation.size), [], [None] * simulation.size
+    progress = Counter()
+
+    def note(turn, workers, value):
+        history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, value))
+        before = progress["samples"]
+        progress["samples"] += turn.samples
+        if watch is not None and progress["samples"] // every > before // every:
+            watch(workers.now(), progress["samples"], nets)
+
+    def work(workers):
+        net = nets[workers.rank]
+        protocol = make_protocol(net, workers, make_optimizer)
+        trainer = net.trainer(loss, AfterComputing(protocol, seconds))
+        for turn in protocol.turns(shares, steps):
+            (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+            note(turn, workers, value)
+        protocol.finish()
+        return protocol, net.state_dict()
+
+    with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
+        nets[:] = (distribute(serial, alone) for _ in nets)
+        protocols, states = zip(*simulation.run(work))
+    return Training(history, list(protocols), list(states), simulation.time)
+
+
+class AfterComputing:
+    """A protocol whose steps come after the time that the gradients have taken. It stands where the optimizer stands."""
+
+    def __init__(self, protocol, seconds):
+        self.protocol, self.net, self.name, self.seconds = protocol, protocol.net, protocol.name, seconds
+
+    def step(self):
+        """Let the time of the worker's computation pass; then the protocol's step."""
+        self.protocol.workers.compute(self.seconds(self.protocol.turn.samples))
+        self.protocol.step()

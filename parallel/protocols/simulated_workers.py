@@ -1,0 +1,311 @@
+"""Workers in virtual time: any number of them in one process, for any times of computing, sending and serving.
+
+Each worker runs in a thread of its own, of which exactly one runs at a time. The numbers that they train are real, but time is
+virtual: it passes only while a worker waits for something. What happens at the same time happens in the order of the workers,
+and random numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit.
+
+It is a discrete-event simulation. One list has all that is still to happen, ordered by time. The thread that called `run` takes
+one event after another from it, calls the functions for messages that arrive, and lets a worker go on when what it waits for
+has happened. So a worker serves others while it computes, but never in the middle of its own Python code.
+
+What is assumed of the machine:
+- Every worker has one core. What it serves while it computes makes the computation longer.
+- Every worker has one link, over which its messages leave one after another. The network between the links has no limits.
+- An all-reduce begins when the last worker has come. It goes around a ring of all workers, in 2 (W - 1) messages of 1/W of the
+  array (Thakur, Rabenseifner and Gropp 2005, section 4.4). The all-reduces follow one another.
+"""
+
+from collections import Counter
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+
+import numpy as np
+
+from nn.arguments import whole_number
+from nn.device import to_host
+from nn.random import uniform_block
+from parallel.grid.collectives import COLLECTIVES
+from parallel.grid.tally import Tally
+from parallel.grid.transfer import CompletedTransfer, Transfer
+from parallel.protocols.coroutine import Coroutine
+from parallel.protocols.protocol import LAYER
+from parallel.protocols.workers import NUMBERS, Workers, filled
+
+EVERYONE = -1  # in place of the number of a worker: what happens concerns all of them
+DRAWN = 256  # random numbers that are drawn at a time
+
+
+class Simulation:
+    """A machine on which workers run in virtual time. All times are in seconds.
+
+    workers: how many. latency: from when a message has left until it arrives. byte_seconds: that a link takes for a byte.
+    straggler: {worker: factor by which its computations take longer}. jitter: each computation takes longer by a factor drawn
+    evenly from 1 to 1 + jitter. delayed: (share of the messages, drawn at random, that arrive later; by how much).
+    serve_seconds: what it takes a worker to receive a message and to do what that asks for: seconds for each byte, or a
+    function (kind, bytes) -> seconds. seed: of the random numbers. ValueError for negative numbers and unknown stragglers.
+
+    After `run`: time, when it ended; workers, a list of SimulatedWorkers, each with the tally of what it sent and waited for;
+    unhandled, a Counter of the messages, by kind, that arrived when their receiver had ended already.
+    """
+
+    progresses = True  # see WallClock, whose methods a simulation has: it is the clock of the tallies
+
+    def __init__(
+        self, workers, latency=0.0, byte_seconds=0.0, straggler=None, jitter=0.0, delayed=(0.0, 0.0), serve_seconds=0.0, seed=0
+    ):  # fmt: skip
+        self.size, self.straggler = whole_number(workers, "workers"), straggler or {}
+        if strangers := [worker for worker in self.straggler if worker not in range(self.size)]:
+            raise ValueError(f"there is no worker {strangers[0]} to be a straggler: the workers are 0 to {self.size - 1}")
+        served = (0.0,) if callable(serve_seconds) else (serve_seconds,)
+        if min(latency, byte_seconds, jitter, *delayed, *served, *self.straggler.values()) < 0:
+            raise ValueError("the times, shares and factors of a simulation must not be negative")
+        self.latency, self.byte_seconds, self.jitter, self.delayed, self.seed = latency, byte_seconds, jitter, delayed, seed
+        self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
+
+    def run(self, function):
+        """Call function(workers) for each worker, in a thread of its own; return the list of what they return.
+
+        workers: the worker's own SimulatedWorkers. If one raises, the others are stopped where they wait, and this raises the
+        same. RuntimeError if all wait, and nothing is left that could happen.
+        """
+        self.time, self._events, self._numbers, self.unhandled = 0.0, [], count(), Counter()
+        self.all_reduces, self.ring_free = {}, 0.0  # {number: an AllReduce that not all have begun}; when the last one ends
+        self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
+        self.coroutines = [Coroutine(partial(function, workers)) for workers in self.workers]
+        for worker in range(self.size):
+            self.at(0.0, worker, _nothing)
+        try:
+            self._conduct()
+            if waiting := [workers for workers in self.workers if not workers.ended]:
+                raise RuntimeError("deadlock: " + "; ".join(f"worker {w.rank} waits {w.waits_for()}" for w in waiting))
+        finally:
+            for coroutine in self.coroutines:
+                coroutine.stop()
+        return [coroutine.result for coroutine in self.coroutines]
+
+    def at(self, time, worker, action):
+        """Let action() happen at a time, and then see whether the worker (or all, if EVERYONE) can go on."""
+        heappush(self._events, (time, worker, next(self._numbers), action))
+
+    def _conduct(self):
+        """Let everything happen, in its order."""
+        try:
+            while self._events:
+                self.time, whom, _, action = heappop(self._events)
+                worker = whom
+                action()
+                for worker in range(self.size) if whom == EVERYONE else (whom,):
+                    self.workers[worker].go_on()
+        except Exception as error:
+            error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
+            raise
+
+    # ----- the clock of the tallies
+
+    def now(self):
+        """The virtual time in seconds."""
+        return self.time
+
+    def blocked(self, group, kind, sent):
+        """See WallClock. A simulated worker waits by itself."""
+
+    def completed(self, transfer):
+        """The time at which a Transfer was found to be complete."""
+        return self.time
+
+
+class SimulatedWorkers(Workers):
+    """The Workers of one worker of a Simulation: the same interface, in virtual time. A worker is one rank.
+
+    Messages are handled when they arrive, one after another, also while this worker computes. The function for a message is
+    called when it has been served; it may send, but it must not wait. RuntimeError if it does. A message to the worker itself is
+    handled at once, and the time that it takes comes before the next computation.
+    A loop around `test` of a transfer would never end, since no time passes in it: call `wait` or `compute`.
+    """
+
+    progress = None
+
+    def __init__(self, simulation, rank):
+        self.simulation, self.size, self.rank = simulation, simulation.size, rank
+        self.tally = Tally()
+        self.tally.clock = simulation
+        self.kinds, self.handlers = [], {}
+        self._begun = 0  # all-reduces
+        self._computed = self._served = 0.0  # when the last computation and the last message served end
+        self._link_free, self._last_arrivals = 0.0, [0.0] * self.size
+        self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
+        self._condition, self._waits_for = lambda: True, "to begin"
+
+    # ----- waiting
+
+    @property
+    def ended(self):
+        """Whether the function of this worker has returned."""
+        return self.simulation.coroutines[self.rank].ended
+
+    def waits_for(self):
+        """What this worker waits for, in words."""
+        return self._waits_for if isinstance(self._waits_for, str) else self._waits_for()
+
+    def go_on(self):
+        """Let the worker run if what it waits for has happened."""
+        if self._condition is not None and self._condition():
+            self._condition = None
+            self.simulation.coroutines[self.rank].go_on()
+
+    def sleep(self, condition, waits_for):
+        """Let time pass until condition() is true. waits_for: what that means, in words, or a function that returns them."""
+        if condition():
+            return
+        coroutine = self.simulation.coroutines[self.rank]
+        if not coroutine.is_current():
+            raise RuntimeError(f"the function that handles a message to worker {self.rank} must not wait")
+        self._condition, self._waits_for = condition, waits_for
+        coroutine.pause()
+
+    def wait_until(self, condition):
+        with self.tally.measure(self, LAYER, "wait", 0, blocks=False):
+            self.sleep(condition, lambda: f"for a message, until {_place(condition)} is true")
+
+    def meet_inside(self):
+        """Nothing to do: a worker is one rank."""
+
+    def compute(self, seconds):
+        """Let the time of a computation pass. seconds: for a worker that is no straggler, without jitter."""
+        seconds *= self.simulation.straggler.get(self.rank, 1.0)
+        if self.simulation.jitter:
+            seconds *= 1 + self.simulation.jitter * next(self._jitters)
+        self._extend(max(self.simulation.time, self._served) + seconds)
+        self.sleep(lambda: self.simulation.time >= self._computed, "until it has computed")
+
+    def _extend(self, until):
+        self._computed = until
+        self.simulation.at(until, self.rank, _nothing)
+
+    # ----- messages
+
+    def send(self, to, kind, numbers=(), array=None):
+        simulation = self.simulation
+        content = np.empty(0, np.uint8) if array is None else to_host(array).view(np.uint8).copy()
+        size = 8 * NUMBERS + content.size
+        if to == self.rank:
+            self._take_time(kind, size)
+            self.handlers[kind](self.rank, filled(numbers), content)
+            return
+        with self.tally.measure(self, LAYER, kind, size, messages=1, blocks=False):
+            self._link_free = max(simulation.time, self._link_free) + size * simulation.byte_seconds
+        arrival = self._link_free + simulation.latency
+        share, seconds = simulation.delayed
+        if share and next(self._delays) < share:
+            arrival += seconds
+        self._last_arrivals[to] = arrival = max(arrival, self._last_arrivals[to])  # no message overtakes an earlier one
+        message = self.rank, kind, filled(numbers), content, size
+        simulation.at(arrival, to, partial(simulation.workers[to].arrived, *message))
+
+    def arrived(self, source, kind, numbers, content, size):
+        """Called when a message arrives: serve it when all earlier ones have been served."""
+        if self.ended:
+            self.simulation.unhandled[kind] += 1
+        else:
+            self.simulation.at(self._take_time(kind, size), self.rank, partial(self._handle, source, kind, numbers, content))
+
+    def _take_time(self, kind, size):
+        """Serve a message as soon as this worker has served those before; returns when that is done."""
+        seconds = self.simulation.serve_seconds(kind, size)
+        self._served = max(self.simulation.time, self._served) + seconds
+        if seconds and self._computed > self.simulation.time:  # it is interrupted
+            self._extend(self._computed + seconds)
+        return self._served
+
+    def _handle(self, source, kind, numbers, content):
+        if self.ended:
+            self.simulation.unhandled[kind] += 1
+        else:
+            self.handlers[kind](source, numbers, content)
+
+    def serve(self):
+        """Nothing to do: messages are handled when they arrive."""
+        return False
+
+    # ----- all-reduces
+
+    def all_reduce(self, array, layer=LAYER):
+        self.start_all_reduce(array, layer).wait()
+
+    def start_all_reduce(self, array, layer=LAYER):
+        if self.size == 1:
+            return CompletedTransfer()
+        simulation, number = self.simulation, self._begun
+        self._begun += 1
+        request = simulation.all_reduces.setdefault(number, AllReduce(simulation, number, layer)).of(self, array)
+        sent = COLLECTIVES["all-reduce"].sent(self, array.size, 0) * array.itemsize
+        return Transfer(self, layer, "all-reduce", sent, iter([request]))
+
+
+class AllReduce:
+    """A sum over all workers. It is made when the first one begins it, and begins itself when the last one does."""
+
+    def __init__(self, simulation, number, layer):
+        self.simulation, self.number, self.layer, self.arrays, self.done = simulation, number, layer, {}, False
+
+    def of(self, workers, array):
+        """Note that a worker begins it; returns its Request. ValueError if the arrays of the workers differ in size or type."""
+        first, like = next(iter(self.arrays.items()), (workers.rank, array))
+        if (like.shape, like.dtype) != (array.shape, array.dtype):
+            raise ValueError(
+                f"all-reduce {self.number} ({self.layer}): worker {workers.rank} has an array of shape {array.shape} and type "
+                f"{array.dtype}, but worker {first} one of shape {like.shape} and type {like.dtype}"
+            )
+        self.arrays[workers.rank] = array
+        simulation, size = self.simulation, self.simulation.size
+        if len(self.arrays) == size:
+            del simulation.all_reduces[self.number]
+            seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
+            simulation.ring_free = max(simulation.time, simulation.ring_free) + seconds
+            simulation.at(simulation.ring_free, EVERYONE, self.finish)
+        return Request(self, workers)
+
+    def finish(self):
+        """Write the sum, in the order of the workers, to the arrays of all."""
+        total = self.arrays[0].copy()
+        for worker in range(1, len(self.arrays)):
+            total += self.arrays[worker]
+        for array in self.arrays.values():
+            array[...] = total
+        self.done = True
+
+    def __str__(self):
+        missing = [str(worker) for worker in range(self.simulation.size) if worker not in self.arrays]
+        return f"for all-reduce {self.number} ({self.layer}), which workers {', '.join(missing)} have not begun"
+
+
+class Request:
+    """An AllReduce as one worker sees it; stands where an MPI request would."""
+
+    def __init__(self, all_reduce, workers):
+        self.all_reduce, self.workers = all_reduce, workers
+
+    def Test(self):
+        """Whether it is complete."""
+        return self.all_reduce.done
+
+    def Wait(self):
+        """Let time pass until it is complete."""
+        self.workers.sleep(self.Test, self.all_reduce.__str__)
+
+
+def uniform(seed, stream):
+    """Random numbers of at least 0 and below 1, without end."""
+    for row in count():
+        yield from (0.5 + uniform_block(seed, stream, DRAWN, slice(row, row + 1), slice(None), 0.5)[0]).tolist()
+
+
+def _nothing():
+    """What happens when the only thing is that a worker may go on."""
+
+
+def _place(function):
+    """The name of a function and where it is defined."""
+    name, code = getattr(function, "__qualname__", repr(function)), getattr(function, "__code__", None)
+    return name if code is None else f"{name} (line {code.co_firstlineno} of {code.co_filename.rpartition('/')[2]})"
