@@ -45,7 +45,7 @@ class Coroutine(threading.Thread):
             raise error
 
     def pause(self):
-        """Called by the function: let the other thread run until it calls `go_on`. Raises Stopped if it calls `stop` instead."""
+        """Called by the function: let the other thread run until it calls `go_on`. Raises Stopped if that calls `stop`."""
         if not self._stopping:
             self._outside.release()
             self._inside.acquire()

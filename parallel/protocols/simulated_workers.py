@@ -119,12 +119,13 @@ class SimulatedWorkers(Workers):
     """The Workers of one worker of a Simulation: the same interface, in virtual time. A worker is one rank.
 
     Messages are handled when they arrive, one after another, also while this worker computes. The function for a message is
-    called when it has been served; it may send, but it must not wait. RuntimeError if it does. A message to the worker itself is
-    handled at once, and the time that it takes comes before the next computation.
+    called when it has been served; it may send, but it must not wait. RuntimeError if it does. A message to the worker itself
+    is handled at once, and the time that it takes comes before the next computation.
     A loop around `test` of a transfer would never end, since no time passes in it: call `wait` or `compute`.
     """
 
     progress = None
+    all_sent = True  # what is sent needs its sender no more
 
     def __init__(self, simulation, rank):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank
