@@ -7,7 +7,6 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 from parallel.grid.process_grid import ProcessGrid
-from parallel.protocols.protocol import Shares
 from parallel.training.distribute import distribute
 
 
@@ -50,7 +49,7 @@ def train(
     more samples, or somewhat more. nets: the networks of all workers, which it may evaluate.
     Raises what a worker raises, such as Diverged.
     """
-    shares, history, nets = Shares(len(x), batch_size, seed, simulation.size), [], [None] * simulation.size
+    history, nets = [], [None] * simulation.size
     progress = Counter()
 
     def note(turn, workers, value):
@@ -64,7 +63,7 @@ def train(
         net = nets[workers.rank]
         protocol = make_protocol(net, workers, make_optimizer)
         trainer = net.trainer(loss, AfterComputing(protocol, seconds))
-        for turn in protocol.turns(shares, steps):
+        for turn in protocol.turns(protocol.shares(len(x), batch_size, seed), steps):
             (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
             note(turn, workers, value)
         protocol.finish()
