@@ -226,7 +226,8 @@ def main():
                 timer.start()
             if args.augment:
                 train.epoch = turn.step // per_epoch
-            epoch_ends = (turn.step + 1) // per_epoch > epochs or turn.step + 1 == steps
+            ended = -(-steps // per_epoch) if turn.step + 1 == steps else (turn.step + 1) // per_epoch
+            epoch_ends = ended > epochs
             with timer.step(turn.samples):
                 losses += trainer.step(reader.parts(turn.indices, net.micro_batches), turn.samples)
                 if epoch_ends or trace and number + 1 in (first, first + trace.steps):  # a trace begins and ends in step
@@ -235,13 +236,18 @@ def main():
                 say(train_setup.in_words(proposal))
             bar.update(turn.step + 1 - bar.n)
             if epoch_ends:
-                recent, in_epoch, epochs = losses[in_epoch:], len(losses), -(-(turn.step + 1) // per_epoch)
+                recent, in_epoch, epochs = losses[in_epoch:], len(losses), ended
                 seen = f"validation {validation.see():.6f}, " if validation else ""
                 say(f"epoch {epochs}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
                 if validation and validation.stop:
                     break
     losses += trainer.flush()
     protocol.finish()
+    if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
+        if workers.rank:
+            return
+        say(f"{protocol.lost} of {workers.size} workers died; the others went on")
+        grid, comm = net.grid, net.grid.comm
     check_finite(net)
     if args.patience:
         validation.restore()

@@ -15,6 +15,8 @@ import warnings
 from mpi4py import MPI
 
 from nn.kernels import named
+from parallel.job.deaths import ADVICE as AFTER_DEATH
+from parallel.job.deaths import is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
@@ -134,8 +136,8 @@ def run(main, check=check_size):
     except SystemExit as exit:
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
-    except BaseException:
-        print_of_rank(comm.rank, traceback.format_exc())
+    except BaseException as error:
+        print_of_rank(comm.rank, f"error: {AFTER_DEATH}\n" if is_death(error) else traceback.format_exc())
         _abort(comm, 1)
     _finalize(comm)
 

@@ -5,6 +5,9 @@ Li et al. 2014): see `ownership.py`. A single server is the first worker, which 
 serving: `workers.py` says when messages are handled. With workers that are spread over several ranks, each rank pushes the
 gradients of its own blocks to the ranks that have the same blocks in other workers.
 
+Where a single server keeps all parameters, and each worker is one rank, the others go on if a worker but the first one dies, if
+the MPI library lets them: see `parallel/job/deaths.py`. The shares that it had drawn or pushed are lost or kept accordingly.
+
 One-sided communication would not need the server's attention, but a server with any other optimizer than plain SGD has to
 compute. `experiments.servers` measures both.
 """
@@ -22,7 +25,8 @@ class ParameterServer(Protocol):
     """A worker that pushes the gradient of each turn, and fetches the parameters for the next one.
 
     make_policy: makes a BSP, ASP or SSP, see `shard.py`. owners: a function of `ownership.py`, which says which worker serves
-    which parameter. The other arguments are those of Protocol; the optimizer is that of the server.
+    which parameter. The other arguments are those of Protocol; the optimizer is that of the server. lost: how many workers had
+    died at the end; then buffers, such as running statistics, are not averaged.
 
     A gradient is pushed with the weight of its share, so that the shares of one global minibatch add up to its gradient. With
     BSP this equals synchronous training. Where a worker need not wait for others, it takes the next share that is free, of
@@ -35,12 +39,14 @@ class ParameterServer(Protocol):
         self.shard.optimizer = self.optimizer
         self.asynchronous = self._policy.dynamic
         self.staleness = self.shard.staleness
-        self.clock, self.done, self.answered = 0, set(), 0
+        self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking, self._finals = [], []  # (worker, clock) that wait for parameters; workers that wait for the last ones
         self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see Shard
         self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
+        if net.grid.size == 1 and self.parts.keys() <= {0}:
+            workers.on_death = self._on_death
 
     def effective_batch(self, batch_size):
         return batch_size / self.workers.size if self.asynchronous else batch_size
@@ -125,14 +131,19 @@ class ParameterServer(Protocol):
         for worker in range(self.workers.size):
             self.workers.send(worker, "done", (self.clock if self.parts else 0,))
         self._ask("final")
-        served = self.workers.size if self.shard.params.size else 0
-        self.workers.wait_until(lambda: not self._missing and self.answered == served and self.workers.all_sent)
+        self.workers.wait_until(lambda: not self._missing and self._all_answered and self.workers.all_sent)
         self.workers.meet_inside()
         self.replace(self._packed)
-        super().finish()
+        if not self.lost:
+            super().finish()
+
+    @property
+    def _all_answered(self):
+        """Whether all workers that live have the last parameters of this server."""
+        return not self.shard.params.size or len(self.answered.union(self.workers.dead)) == self.workers.size
 
     def _on_parameters(self, server, numbers, content):
-        self._of_others[server] = numbers[0]
+        self._of_others[server], self.lost, *_ = numbers
         array, start = to_device(content.view(self.net.dtype)), 0
         for where in self.parts[server]:
             self._packed[where] = array[start : start + size(where)]
@@ -177,10 +188,21 @@ class ParameterServer(Protocol):
             else:
                 self._asking.append((worker, clock))
         if len(self.done) == self.workers.size:
-            self.answered += len(self._finals)
             for worker in self._finals:
                 self._send_parameters(worker)
+            self.answered.update(self._finals)
             self._finals = []
 
     def _send_parameters(self, worker):
-        self.workers.send(worker, "parameters", (self.shard.of_others(worker),), self.shard.params)
+        numbers = self.shard.of_others(worker), len(self.workers.dead)
+        self.workers.send(worker, "parameters", numbers, self.shard.params)
+
+    def _on_death(self, worker):
+        """Go on without a worker that has died. RuntimeError if it was the server."""
+        if worker == 0:
+            raise RuntimeError("the worker that serves the parameters has died")
+        self.done.add(worker)
+        self._asking = [asking for asking in self._asking if asking[0] != worker]
+        self._finals = [final for final in self._finals if final != worker]
+        self.shard.left(worker)
+        self._answer()

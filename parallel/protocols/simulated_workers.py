@@ -126,6 +126,7 @@ class SimulatedWorkers(Workers):
 
     progress = None
     all_sent = True  # what is sent needs its sender no more
+    dead = ()
 
     def __init__(self, simulation, rank):
         self.simulation, self.size, self.rank = simulation, simulation.size, rank

@@ -7,7 +7,7 @@ them beside its own training, without a thread and without a core of its own.
 """
 
 import time
-from collections import deque
+from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
@@ -15,6 +15,7 @@ from mpi4py import MPI
 from nn.device import to_host
 from nn.observer import Observer
 from parallel.grid.group import Group
+from parallel.job.deaths import dead, is_death
 from parallel.protocols.protocol import LAYER
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
@@ -31,13 +32,16 @@ class Workers(Observer):
     on all ranks. It is to be an observer of the worker's network, so that it is called at progress points.
 
     size, rank: the number of workers, and that of this rank's worker. handlers: {kind: function(source, numbers, array)}.
+    dead: a list of the workers that have died; see `parallel/job/deaths.py`. on_death: a function(worker) that is called for
+    each of them; where there is none, the exception that tells of a death is raised.
     """
 
     def __init__(self, comm, inside, tally):
         self.group, self.inside, self.tally = Group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
-        self._arriving, self._leaving, self._looked = [], deque(), 0.0
+        self.dead, self.on_death, self._mourned = [], None, 0
+        self._arriving, self._leaving, self._looked = [], [], 0.0  # messages, as (worker, request, content)
 
     def now(self):
         """The time in seconds."""
@@ -69,8 +73,9 @@ class Workers(Observer):
         message = np.empty(8 * NUMBERS + content.size, np.uint8)
         message[: 8 * NUMBERS].view(np.int64)[:] = [self.kinds.index(kind), *filled(numbers)]
         message[8 * NUMBERS :] = content
-        with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False):
-            self._leaving.append((self.comm.Isend(message, to, TAG), message))
+        with self.tally.measure(self.group, LAYER, kind, message.nbytes, messages=1, blocks=False), self._surviving():
+            if to not in self.dead:
+                self._leaving.append((to, self.comm.Isend(message, to, TAG), message))
 
     @property
     def all_sent(self):
@@ -79,24 +84,48 @@ class Workers(Observer):
 
     def serve(self):
         """Handle the messages that have arrived; returns whether there were any."""
-        while self._leaving and self._leaving[0][0].Test():
-            self._leaving.popleft()
-        status = MPI.Status()
-        while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
-            message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
-            self._arriving.append((status.Get_source(), message, found.Irecv(message)))
+        self._leaving = [sent for sent in self._leaving if not self._is_over(*sent[:2])]
+        with self._surviving():
+            self._receive()
         late, rest, complete = set(), [], []
-        for source, message, request in self._arriving:  # a message waits for earlier ones of its source
-            if source in late or not request.Test():
+        for source, request, message in self._arriving:  # a message waits for earlier ones of its source
+            if source in late or not self._is_over(source, request):
                 late.add(source)
-                rest.append((source, message, request))
-            else:
+                rest.append((source, request, message))
+            elif source not in self.dead:
                 complete.append((source, message))
         self._arriving = rest
+        while self._mourned < len(self.dead):
+            self._mourned += 1
+            self.on_death(self.dead[self._mourned - 1])
         for source, message in complete:
             kind, *numbers = message[: 8 * NUMBERS].view(np.int64).tolist()
             self.handlers[self.kinds[kind]](source, numbers, message[8 * NUMBERS :])
         return bool(complete)
+
+    def _receive(self):
+        """Begin to receive all messages that other workers have begun to send."""
+        status = MPI.Status()
+        while (found := self.comm.Improbe(MPI.ANY_SOURCE, TAG, status)) is not None:
+            message = np.empty(status.Get_count(MPI.BYTE), np.uint8)
+            self._arriving.append((status.Get_source(), found.Irecv(message), message))
+
+    def _is_over(self, worker, request):
+        """Whether a message is complete, or never will be because the worker at its other end has died."""
+        if worker not in self.dead:
+            with self._surviving():
+                return request.Test()
+        return worker in self.dead
+
+    @contextmanager
+    def _surviving(self):
+        """A `with` block that ends early, and notes it, if MPI says that another worker has died."""
+        try:
+            yield
+        except MPI.Exception as error:
+            if self.on_death is None or not is_death(error):
+                raise
+            self.dead += sorted(dead(self.comm) - set(self.dead))
 
     @property
     def progress(self):
@@ -110,8 +139,9 @@ class Workers(Observer):
             self._looked = time.perf_counter()
 
     def wait_until(self, condition):
-        """Handle messages until condition() is true."""
+        """Handle messages until condition() is true; those that are here already in any case."""
         with self.tally.measure(self.group, LAYER, "wait", 0, blocks=False):
+            self.serve()
             while not condition():
                 if not self.serve():
                     time.sleep(NAP)
