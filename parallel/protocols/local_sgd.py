@@ -41,16 +41,20 @@ class LocalSGD(Protocol):
 
     def step(self):
         super().step()
-        self._after_step()
+        self.after_step()
 
     def without_samples(self):
         super().without_samples()
-        self._after_step()
+        self.after_step()
 
-    def _after_step(self):
-        done = self.turn.step + 1
-        if done <= self.start or (done - self.start) % self.period == 0:
+    def after_step(self):
+        """Called after each step, with or without samples: all workers are at the same one."""
+        if self.is_due(self.turn.step + 1):
             self._exchange()
+
+    def is_due(self, done):
+        """Whether there is an exchange after so many steps."""
+        return done <= self.start or (done - self.start) % self.period == 0
 
     def finish(self):
         if self._seen.any():
@@ -68,6 +72,10 @@ class LocalSGD(Protocol):
 
     def mean(self, packed):
         """The mean over the workers of an array shaped as `counted.pack` returns it, which is overwritten. Collective."""
-        packed *= packed.dtype.type(self._seen[self.workers.rank] / self._seen.sum())
+        packed *= self.portion(self._seen)
         self.workers.all_reduce(packed)
         return packed
+
+    def portion(self, seen):
+        """The weight of this worker in a mean where each of them has seen so many samples."""
+        return float(seen[self.workers.rank] / seen.sum())

@@ -1,29 +1,34 @@
 """The update protocol that a text such as the value of `--protocol` names."""
 
+import math
 from dataclasses import dataclass, field
 from functools import partial
 
 from parallel.protocols import ownership
+from parallel.protocols.admm import admm
+from parallel.protocols.diloco import diloco
 from parallel.protocols.downpour import Downpour
+from parallel.protocols.easgd import EASGD
 from parallel.protocols.local_sgd import LocalSGD
 from parallel.protocols.protocol import Protocol
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.shard import ASP, BSP, SSP
+from parallel.protocols.slowmo import SlowMo
 
 SYNC = "sync"
 
 
-def at_least(least, kind=int, below=None):
+def at_least(least, kind=int, below=math.inf):
     """A function that reads a number of this kind from a text. It raises ValueError for one that is too small or too large."""
 
     def read(text):
         number = kind(text)
-        if not least <= number or below is not None and not number < below:
+        if not least <= number < below:
             raise ValueError
         return number
 
     read.words = ("a whole number" if kind is int else "a number") + f" of at least {least}"
-    read.words += "" if below is None else f" and below {below}"
+    read.words += f" and below {below}" if below < math.inf else ""
     return read
 
 
@@ -51,10 +56,28 @@ def stale_synchronous(*arguments, bound, **keywords):
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
 SERVERS = "; where the parameters are: :single, with the first worker, or :round-robin or :greedy (default), with all of them"
+POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
 FORMS = {
     "local": Form(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
     "post-local": Form(LocalSGD, "post-local:START:K, the same, but a mean after every step until step START",
                        {"start": at_least(0)} | PERIOD),
+    "slowmo": Form(
+        SlowMo, "slowmo:K:BETA, a mean every K steps and slow momentum BETA on what it has moved by; :rate=1 is its rate",
+        PERIOD | {"beta": FRACTION}, options={"rate": POSITIVE},
+    ),
+    "diloco": Form(
+        diloco, "diloco:H, Nesterov momentum on what the mean has moved by in H steps; :lr=0.7, :momentum=0.9, and with "
+        ":fragments=F the parameters travel in F parts while training goes on",
+        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)},
+    ),
+    "easgd": Form(
+        EASGD, "easgd:K:ALPHA, every K steps workers and a centre move towards each other by ALPHA of their distance",
+        PERIOD | {"alpha": POSITIVE},
+    ),
+    "admm": Form(
+        admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
+        PERIOD, options={"rho": POSITIVE},
+    ),
     "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
     "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
     "server:ssp": Form(stale_synchronous, "server:ssp:S, stale synchronous: no worker waits before it is S steps ahead",

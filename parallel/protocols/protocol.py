@@ -86,6 +86,7 @@ class Protocol:
 
     def __init__(self, net, workers, make_optimizer):
         net.allocate()
+        net.seed += workers.rank  # the initial values are drawn; from now on the workers drop different activations
         self.net, self.workers, self.counted = net, workers, Counted(net)
         self.optimizer = make_optimizer(self.updated_here())
         self.turn, self.staleness, self.taken, self.samples = None, Counter(), [], 0
@@ -93,7 +94,7 @@ class Protocol:
             net.observe(workers)  # so that it is called at the progress points of layers
 
     def shares(self, count, batch_size, seed):
-        """The Shares of which `turns` takes the turns of this worker; the arguments are those of Shares."""
+        """The Shares, or what takes their place, of which `turns` takes the turns of this worker; see Shares."""
         return Shares(count, batch_size, seed, self.workers.size)
 
     def effective_batch(self, batch_size):
@@ -107,8 +108,8 @@ class Protocol:
     def turns(self, shares, steps):
         """The turns of this worker until all `steps` global minibatches are trained on: a generator.
 
-        shares: a Shares. A worker computes the gradients of each turn before it asks for the next one. Shares without samples
-        are dealt with here.
+        shares: a result of `shares`. A worker computes the gradients of each turn before it asks for the next one. Shares
+        without samples are dealt with here.
         """
         for step in range(self.net.step, steps):
             self.begin(shares.turn(step, self.workers.rank), shares)

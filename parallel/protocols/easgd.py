@@ -1,0 +1,51 @@
+"""Elastic averaging SGD: workers train apart, tied to a common centre by springs."""
+
+from parallel.protocols.protocol import Protocol
+
+
+class EASGD(Protocol):
+    """In every `period`-th step workers and centre attract each other (Zhang, Choromanska, LeCun 2015, equations 5 and 6):
+
+        x_w <- x_w - lr g_w - alpha (x_w - c);   c <- c + alpha sum_w (x_w - c)
+
+    On the right all x_w and c are those before the step. c: the centre, which all workers keep; the paper has a master for it.
+    Steps between are local, and so is the first one, since workers and centre are equal then. At the end every worker takes
+    the centre.
+
+    alpha: the moving rate of a worker. ValueError if alpha times the number of workers, the moving rate of the centre, is more
+    than 1, since the centre would overshoot. The other arguments are those of Protocol.
+    """
+
+    def __init__(self, net, workers, make_optimizer, period, alpha):
+        if workers.size > 1 and alpha * workers.size > 1:
+            most = f"{1 / workers.size:.3g}"
+            raise ValueError(f"easgd: the moving rate {alpha:g} must be at most 1/workers, here {most}, else it is unstable")
+        super().__init__(net, workers, make_optimizer)
+        self.period, self.alpha = period, alpha
+        self.centre = self.counted.pack(net.params)
+
+    def own_arrays(self):
+        return {"centre": self.centre}
+
+    def step(self):
+        self._elastic(super().step)
+
+    def without_samples(self):
+        self._elastic(super().without_samples)
+
+    def _elastic(self, local_step):
+        """Take a local step and, if it is one of them, move towards the centre, and the centre towards the workers."""
+        step = self.turn.step
+        if self.workers.size == 1 or step == 0 or step % self.period:
+            local_step()
+            return
+        pull = self.alpha * (self.counted.pack(self.net.params) - self.centre)
+        local_step()
+        self.replace(self.counted.pack(self.net.params) - pull)
+        self.workers.all_reduce(pull)
+        self.centre += pull
+
+    def finish(self):
+        if self.workers.size > 1:
+            self.replace(self.centre)
+        super().finish()
