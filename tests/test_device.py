@@ -341,8 +341,8 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 
 MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
 MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
-PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or local_sgd or balance"
-PLACED += " or autoencoder or encoded or schedule_equals"
+PLACED = "redistribute or halo or network or images or minibatch or contexts or random_cases or checks or balance"
+PLACED += " or local_family or autoencoder or encoded or schedule_equals"
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")

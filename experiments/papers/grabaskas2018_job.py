@@ -17,14 +17,17 @@ from mpi4py import MPI
 
 import datasets
 from experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
+from experiments.common.workers_report import losses_of_all
 from nn import LOSSES, SGD, network_names
-from nn.random import permutation
 from parallel import evaluate, parallelize, train_step
 from parallel.job.run import UserError, run
-from parallel.placement.partition import Partition, size
-from parallel.training.local_sgd import Replicas
+from parallel.placement.partition import Partition
+from parallel.protocols.division import divide, one_worker
+from parallel.protocols.local_sgd import LocalSGD
+from parallel.protocols.parallel_sgd import Stripes
+from parallel.protocols.protocol import Protocol
 from parallel.training.minibatch_readers import EachRankReads
-from parallel.training.steps import minibatch_indices, steps_per_epoch
+from parallel.training.steps import steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
 STANDSTILL = float(np.finfo(np.float32).tiny)  # a learning rate that changes no parameter
@@ -45,9 +48,9 @@ def main():
         "--batch-size",
         type=whole(1),
         default=1,
-        help="samples in the global minibatch, or with --period in the minibatch of a replica",
+        help="samples in the global minibatch, or with --period in the minibatch of a worker",
     )
-    add("--period", type=whole(1), help="local SGD: average the replicas after each of them has seen so many samples")
+    add("--period", type=whole(1), help="local SGD: average the workers after each of them has seen so many samples")
     add_grid(parser)
     add("--plan", default="fewest-bytes", help="see train --help")
     add("--lr", type=number(above=0), default=0.01, help="learning rate")
@@ -96,39 +99,33 @@ def train(args, comm):
             raise ValueError(f"--samples {count}: there are {len(data.train)}")
         serial = network_names.build(args.net, data.sample_shape, data.outputs)
         grid = process_grid_of(args, comm)
-        replicas = Replicas(serial, grid, plan=args.plan) if args.period else None
-        net = replicas.net if args.period else parallelize(serial, grid, args.plan)
+        own_grid, workers = divide(grid) if args.period else one_worker(grid)
+        net = parallelize(serial, own_grid, args.plan)
     data = data.reshaped(serial.input_shape)
     loss, reader = LOSSES[data.loss](), EachRankReads(net, data.train)
     for step in range(WARM_UP):
         indices = np.arange(step * args.batch_size, (step + 1) * args.batch_size) % count
         train_step(net, loss, SGD(net, STANDSTILL), *reader.load(indices), len(indices))
-    net.step = 0
-    optimizer, losses = SGD(net, args.lr), []
+    net.step, losses = 0, []
+    make_optimizer = lambda net: SGD(net, args.lr)  # noqa: E731
+    if args.period:  # the stripes of ParallelSGD
+        protocol = LocalSGD(net, workers, make_optimizer, args.period // args.batch_size)
+        shares = Stripes(count, args.batch_size * workers.size, 0, workers.size)
+    else:
+        protocol = Protocol(net, workers, make_optimizer)
+        shares = protocol.shares(count, args.batch_size, 0)
     comm.Barrier()
     start = time.perf_counter()
-    if args.period:
-        for epoch in range(args.passes):
-            order = in_stripes(count, replicas.group.size, epoch)
-            losses.append(replicas.train(loss, optimizer, reader.load, order, args.batch_size, args.period // args.batch_size))
-    else:
-        for step in range(args.passes * steps_per_epoch(count, args.batch_size)):
-            indices, _ = minibatch_indices(count, args.batch_size, 0, step)
-            losses.append(train_step(net, loss, optimizer, *reader.load(indices), len(indices)))
+    for turn in protocol.turns(shares, args.passes * steps_per_epoch(count, shares.batch_size)):
+        losses.append(train_step(net, loss, protocol, *reader.load(turn.indices), turn.samples))
+    protocol.finish()
     comm.Barrier()
     result = {"seconds": comm.allreduce(time.perf_counter() - start, MPI.MAX), "samples": count * args.passes}
-    result["loss"] = float(losses[-1])
-    if not np.isfinite(result["loss"]):
-        raise UserError(f"training diverged, the loss is {result['loss']}: use a smaller --lr than {args.lr}")
+    losses = losses_of_all(grid, net, protocol, losses)
+    result["loss"] = losses and losses[-1]  # of the last step of all workers, on rank 0
     if args.test:
         result["accuracy"] = evaluate(net, data.test, data.loss, EachRankReads(net, data.test), TEST_BATCH)["accuracy"]
     return result
-
-
-def in_stripes(count, nodes, epoch):
-    """The order of an epoch in which each node passes through its own stripe of the samples: (count,)."""
-    stripes = enumerate(Partition.even(count, nodes).parts)
-    return np.concatenate([part.start + permutation(0, epoch, size(part), f"stripe {i}") for i, part in stripes])
 
 
 if __name__ == "__main__":

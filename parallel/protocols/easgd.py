@@ -21,8 +21,12 @@ class EASGD(Protocol):
             most = f"{1 / workers.size:.3g}"
             raise ValueError(f"easgd: the moving rate {alpha:g} must be at most 1/workers, here {most}, else it is unstable")
         super().__init__(net, workers, make_optimizer)
-        self.period, self.alpha = period, alpha
+        self.period = self.interval = period
+        self.alpha = alpha
         self.centre = self.counted.pack(net.params)
+
+    def effective_batch(self, batch_size):
+        return batch_size * self.period
 
     def own_arrays(self):
         return {"centre": self.centre}

@@ -9,7 +9,9 @@ from parallel.protocols.admm import admm
 from parallel.protocols.diloco import diloco
 from parallel.protocols.downpour import Downpour
 from parallel.protocols.easgd import EASGD
+from parallel.protocols.gossip import SGP
 from parallel.protocols.local_sgd import LocalSGD
+from parallel.protocols.parallel_sgd import ParallelSGD
 from parallel.protocols.protocol import Protocol
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.shard import ASP, BSP, SSP
@@ -77,6 +79,11 @@ FORMS = {
     "admm": Form(
         admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
         PERIOD, options={"rho": POSITIVE},
+    ),
+    "sgp": Form(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
+    "parallel-sgd": Form(
+        ParallelSGD, "parallel-sgd, each worker trains on a stripe of its own, with one mean at the end, or with :epoch after "
+        "each epoch", words={"epoch": {"each_epoch": True}},
     ),
     "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
     "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),

@@ -1,0 +1,76 @@
+"""ParallelSGD: each worker trains on its own part of the samples, and the workers are averaged once."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from parallel.placement.partition import Partition
+from parallel.protocols.local_sgd import LocalSGD
+from parallel.protocols.protocol import Turn
+from parallel.training.steps import minibatch_indices, steps_per_epoch
+
+
+class ParallelSGD(LocalSGD):
+    """Workers train apart on stripes of the samples (Zinkevich et al. 2010, Algorithm 3; Hegde and Usmani, Algorithm 1).
+
+    At the end they are replaced by their mean, weighted by the samples of each. each_epoch: also after each epoch. The other
+    arguments are those of Protocol.
+    """
+
+    def __init__(self, net, workers, make_optimizer, each_epoch=False):
+        super().__init__(net, workers, make_optimizer, period=None)
+        self.each_epoch, self._epoch, self._together = each_epoch, None, 0
+
+    def shares(self, count, batch_size, seed):
+        return Stripes(count, batch_size, seed, self.workers.size)
+
+    def effective_batch(self, batch_size):
+        return self._together
+
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self._epoch = steps_per_epoch(shares.count, shares.batch_size)
+        self.interval = self._epoch if self.each_epoch else None
+
+    def is_due(self, done):
+        return self.each_epoch and done % self._epoch == 0
+
+    def exchange(self):
+        self._together = int(self._seen.sum())
+        super().exchange()
+
+
+class Stripes:
+    """Shares of samples that stay with their workers: stands where Shares stands, and has the same arguments.
+
+    The stripe of a worker is an even part of the samples in the order in which they are stored. In each epoch it passes through
+    them in a random order. It does so in as many steps as an epoch of all samples has, whatever the length of its stripe: after
+    each step it has had the part of its stripe that has been had of all samples, rounded down. So all workers take equally
+    many steps, and in some of them some may have no samples. For one worker the minibatches are those of Shares.
+    """
+
+    def __init__(self, count, batch_size, seed, workers):
+        self.count, self.batch_size, self.seed = count, batch_size, seed
+        self.stripes = Partition.even(count, workers)
+        self._order = lru_cache(maxsize=1)(self._order_of)
+
+    def turn(self, step, share):
+        """The Turn of a worker, its number `share`, in a step; it may be empty."""
+        epoch, place = divmod(step, steps_per_epoch(self.count, self.batch_size))
+        where = slice(self._had(place, share), self._had(place + 1, share))
+        return Turn(step, share, self._order(share, epoch)[where], int(self.sizes(step).sum()))
+
+    def sizes(self, step):
+        """The samples of each worker in a step."""
+        place = step % steps_per_epoch(self.count, self.batch_size)
+        return np.array([self._had(place + 1, w) - self._had(place, w) for w in range(self.stripes.ranks)])
+
+    def _had(self, steps, worker):
+        """How many samples of its stripe a worker has had after so many steps of an epoch."""
+        return self.stripes.size(worker) * min(steps * self.batch_size, self.count) // self.count
+
+    def _order_of(self, worker, epoch):
+        """The samples of a worker, in the order in which they come in the order of all samples in that epoch."""
+        whole, _ = minibatch_indices(self.count, self.count, self.seed, epoch)
+        stripe = self.stripes.part(worker)
+        return whole[(stripe.start <= whole) & (whole < stripe.stop)]
