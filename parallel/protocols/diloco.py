@@ -1,6 +1,8 @@
 """DiLoCo: local SGD whose means are gradients of an outer optimizer, SGD with Nesterov momentum; and its streaming variant."""
 
 from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
 
 import numpy as np
 
@@ -82,7 +84,7 @@ class StreamingDiLoCo(DiLoCo):
         if fragments > period:
             raise ValueError(f"diloco: {fragments} fragments need a period of at least {fragments} steps, not {period}")
         super().__init__(net, workers, make_optimizer, period, lr, momentum)
-        self.fragments = [Fragment(where, self._seen.copy()) for where in fragments_of(self.counted, fragments)]
+        self.fragments = [Fragment(where, self._seen.copy()) for where in fragments_of(net, self.counted, fragments)]
         self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
         self._under_way = None
 
@@ -124,16 +126,19 @@ class StreamingDiLoCo(DiLoCo):
             self.replace(params)
 
 
-def fragments_of(counted, number):
-    """The slices of what `counted.pack` returns that are fragments, of about the same size.
+def fragments_of(net, counted, number):
+    """The slices of what `counted.pack` returns that are the fragments of a network: a list of `number` slices.
 
-    They are cut between parameters if there is a border less than half a fragment away from the even cut. Otherwise, in a
-    parameter larger than a fragment, the cut is the even one. So on each rank the fragments are those of its own blocks.
+    Fragments are consecutive whole parameters: a parameter belongs to the fragment in which its middle lies if all parameters
+    are cut into equal pieces. They are those of the serial network, so that results do not depend on how a worker is spread.
+    A fragment may be empty, as beside a parameter that is larger than the others together.
     """
-    borders = np.array([0, *(packed.stop for _, packed, _ in counted.parameters())])
-    cuts = [0]
-    for i in range(1, number):
-        even = i * counted.size // number
-        nearest = int(borders[abs(borders - even).argmin()])
-        cuts.append(nearest if 2 * number * abs(nearest - even) < counted.size else even)
-    return [slice(start, stop) for start, stop in zip(cuts, [*cuts[1:], counted.size])]
+    sizes = [prod(p.shape) for _, p in net.parameters]
+    total, parts = sum(sizes), {}
+    for (layer, p), length, stop in zip(net.parameters, sizes, accumulate(sizes)):
+        parts[f"{layer.name}.{p.name}"] = (2 * stop - length) * number // (2 * total)
+    fragments = [slice(0, 0)] * number
+    for name, packed, _ in counted.parameters():
+        before = fragments[parts[name]]
+        fragments[parts[name]] = slice(before.start if before.stop else packed.start, packed.stop)
+    return fragments

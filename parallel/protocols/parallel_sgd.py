@@ -36,7 +36,7 @@ class ParallelSGD(LocalSGD):
         return self.each_epoch and done % self._epoch == 0
 
     def exchange(self):
-        self._together = int(self._seen.sum())
+        self._together = max(self._together, int(self._seen.sum()))
         super().exchange()
 
 

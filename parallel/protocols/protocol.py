@@ -162,6 +162,8 @@ class Protocol:
             return
         total = np.array([self.samples], np.float64)
         self.workers.all_reduce(total)
+        if not total[0]:
+            return
         for _, buffer in self.net.buffers:
             mean = buffer.value * buffer.value.dtype.type(self.samples / total[0])
             self.workers.all_reduce(mean)

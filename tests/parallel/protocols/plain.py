@@ -1,7 +1,7 @@
 """The protocols whose workers stay in step, once more: W serial networks trained one after another, in plain NumPy.
 
-Nothing of `parallel/protocols` is used here. A protocol is a function of a `Run`, whose `x` holds the parameters of the workers,
-one in each row. The samples of a worker are a list with one index array for each step.
+Nothing of `parallel/protocols` is used here. A protocol is a function of a `Run`, whose `x` holds the parameters of the
+workers, one in each row. The samples of a worker are a list with one index array for each step.
 """
 
 import numpy as np
@@ -116,7 +116,7 @@ def diloco(run, period, lr=0.7, momentum=0.9):
 
 def streaming(run, period, cuts, lr=0.7, momentum=0.9):
     """cuts: where each fragment begins; the last one ends with the parameters."""
-    parts = [slice(*pair) for pair in zip(cuts, [*cuts[1:], run.x.shape[1]])]
+    parts = [slice(*pair) for pair in zip(cuts, [*cuts[1:], run.x.shape[1]], strict=True)]
     agreed, v, last = run.x[0].copy(), np.zeros(run.x.shape[1]), [0] * len(parts)
     travelling = None
 
