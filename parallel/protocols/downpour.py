@@ -18,8 +18,8 @@ class Downpour(ParameterServer):
 
     def __init__(self, net, workers, make_optimizer, fetch, push, owners=ownership.greedy):
         super().__init__(net, workers, make_optimizer, ASP, owners)
-        self.periods, self.local = (fetch, push), SGD(net, self.optimizer.lr)
-        self.interval = min(fetch, push)
+        self.periods = (fetch, push) if workers.size > 1 else (1, 1)  # alone, it is serial training
+        self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
         self._sum.fill(0)
 

@@ -15,6 +15,7 @@ compute. `experiments.servers` measures both.
 import numpy as np
 
 from nn.device import to_device, xp
+from parallel.job.deaths import ADVICE
 from parallel.placement.partition import size
 from parallel.protocols import ownership
 from parallel.protocols.protocol import LAYER, Protocol
@@ -131,16 +132,17 @@ class ParameterServer(Protocol):
         for worker in range(self.workers.size):
             self.workers.send(worker, "done", (self.clock if self.parts else 0,))
         self._ask("final")
-        self.workers.wait_until(lambda: not self._missing and self._all_answered and self.workers.all_sent)
+        self.workers.wait_until(lambda: not self._missing and self._all_served and self.workers.all_sent)
         self.workers.meet_inside()
         self.replace(self._packed)
         if not self.lost:
             super().finish()
 
     @property
-    def _all_answered(self):
-        """Whether all workers that live have the last parameters of this server."""
-        return not self.shard.params.size or len(self.answered.union(self.workers.dead)) == self.workers.size
+    def _all_served(self):
+        """Whether all workers that live have said that they are done, and have the last parameters of this server."""
+        served = self.done & self.answered if self.shard.params.size else self.done
+        return len(served.union(self.workers.dead)) == self.workers.size
 
     def _on_parameters(self, server, numbers, content):
         self._of_others[server], self.lost, *_ = numbers
@@ -200,7 +202,7 @@ class ParameterServer(Protocol):
     def _on_death(self, worker):
         """Go on without a worker that has died. RuntimeError if it was the server."""
         if worker == 0:
-            raise RuntimeError("the worker that serves the parameters has died")
+            raise RuntimeError(ADVICE)
         self.done.add(worker)
         self._asking = [asking for asking in self._asking if asking[0] != worker]
         self._finals = [final for final in self._finals if final != worker]

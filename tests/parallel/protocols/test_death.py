@@ -1,0 +1,45 @@
+"""What happens when a worker dies: the others go on or, without a library that allows that, the job ends. It never hangs."""
+
+import os
+import re
+
+import pytest
+from mpi4py import MPI
+
+from parallel.job.launch import find_mpiexec, mpiexec, processes
+
+OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
+SURVIVING = {"MPIEXEC": " ".join([*find_mpiexec(), "--with-ft", "ulfm"])} if OPEN_MPI else {}
+
+
+def job(monkeypatch, text, victim, launcher):
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    mark = f"GRIDGRAD_TEST_DEATH={os.getpid()}"
+    finished = mpiexec(3, ["-m", "tests.parallel.protocols.death_script", text, str(victim)], 60, dict([mark.split("=")]))
+    assert finished.status is not None, f"{text}: still running at the time limit\n{finished.stdout}\n{finished.stderr}"
+    return finished
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="only Open MPI lets ranks survive the death of another one")
+@pytest.mark.parametrize("text", ["server:asp:single", "server:bsp:single", "downpour:2:2:single"])
+def test_the_others_finish(monkeypatch, text):
+    finished = job(monkeypatch, text, 2, SURVIVING)
+    ends = re.findall(r"worker (\d) ends, lost 1, sum (\S+)", finished.stdout)
+    assert sorted(worker for worker, _ in ends) == ["0", "1"], finished.stdout + finished.stderr
+    assert len({total for _, total in ends}) == 1
+
+
+@pytest.mark.skipif(not OPEN_MPI, reason="only Open MPI lets ranks survive the death of another one")
+@pytest.mark.parametrize(("text", "victim"), [("server:asp:single", 0), ("server:asp", 1), ("local:2", 1)])
+def test_where_others_need_the_dead_one_the_job_ends_and_says_why(monkeypatch, text, victim):
+    finished = job(monkeypatch, text, victim, SURVIVING)
+    assert finished.status != 0
+    assert "a rank of this job has died" in finished.stderr, finished.stderr
+
+
+@pytest.mark.parametrize("text", ["server:asp:single", "local:2"])
+def test_without_such_a_launcher_the_job_ends(monkeypatch, text):
+    finished = job(monkeypatch, text, 1, {})
+    assert finished.status != 0
+    assert re.search(r"signal[: ]+9|KILLED", finished.stdout + finished.stderr, re.IGNORECASE), finished.stderr
