@@ -1,5 +1,6 @@
 """What Eserol 2019 says, and what is asked of the partitions here, beside what was computed."""
 
+from experiments.papers import eserol2019_servers as servers
 from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
 
@@ -121,23 +122,27 @@ def of_times(tables):
     """Table 5.15: which method is faster, and by how much, published and predicted, in how many cases."""
     methods = times.LAYERS, times.FILTERS, times.HYPERGRAPH
     known, ours = (speedups(tables["5.15"], kind) for kind in ("published", "*predicted*"))
-    for claim, method, other, most in (
-        ("layer-wise is faster than a single processor", times.LAYERS, times.SINGLE, False),
-        ("layer-wise is faster than filter-wise", times.LAYERS, times.FILTERS, False),
-        ("the hypergraph is faster than filter-wise, for most N and batches", times.HYPERGRAPH, times.FILTERS, True),
-        ("the hypergraph is faster than layer-wise, in most cases", times.HYPERGRAPH, times.LAYERS, True),
+    asynchronous, waiting, spread, spread_waiting = servers.METHODS
+    for section, claim, method, other, most in (
+        ("5.2.2", "layer-wise is faster than a single processor", times.LAYERS, times.SINGLE, False),
+        ("5.2.2", "layer-wise is faster than filter-wise", times.LAYERS, times.FILTERS, False),
+        ("5.2.2", "the hypergraph is faster than filter-wise, for most N and batches", times.HYPERGRAPH, times.FILTERS, True),
+        ("5.2.2", "the hypergraph is faster than layer-wise, in most cases", times.HYPERGRAPH, times.LAYERS, True),
+        ("5.2.3", "a server spread over the workers is faster, synchronous", spread_waiting, waiting, True),
+        ("5.2.3", "an asynchronous server is faster than a synchronous one, single", asynchronous, waiting, False),
+        ("5.2.3", "an asynchronous server is faster than a synchronous one, spread", spread, spread_waiting, False),
     ):
         count, of = wins(known, method, other)
         found, cases = wins(ours, method, other)
         if cases:
-            yield (f"5.2.2, *predicted*: {claim}", f"{count} of {of}", f"{found} of {cases}",
+            yield (f"{section}, *predicted*: {claim}", f"{count} of {of}", f"{found} of {cases}",
                    found > cases / 2 if most else found == cases)  # fmt: skip
     cases = [case for case, speedup in ours[times.HYPERGRAPH].items() if speedup]
     same = sum(order(known, methods, case) == order(ours, methods, case) for case in cases)
     if cases:
         yield (f"5.15, *predicted*: the order of {', '.join(methods[:2])} and {methods[2]}", f"{len(cases)} cases",
                f"{same} the same", same == len(cases))  # fmt: skip
-    for name in methods:
+    for name in (*methods, *servers.METHODS):
         ratios = [one / known[name][case] for case, one in ours[name].items() if one]
         if ratios:
             close = sum(1 / CLOSE <= ratio <= CLOSE for ratio in ratios)

@@ -1,4 +1,4 @@
-"""Table 5.15 of Eserol 2019: run times of VGG16 in model parallelism with an asynchronous pipeline, published and predicted.
+"""Table 5.15 of Eserol 2019: run times of VGG16, published and predicted. Model parallelism has an asynchronous pipeline.
 
 Seconds of another machine say nothing, so what is compared are speed-ups over one rank with the same batch, and which method is
 the fastest. Nothing is measured here. The machine is that of the shipped file `cori-haswell`, with a whole node as a rank: of
@@ -92,39 +92,33 @@ def predicted(time):
     return Predicted(time.seconds, tuple(rank.busy / time.seconds for rank in time.ranks), time.memory)
 
 
-def compared(published, found):
-    """Rows of Table 5.15 as speed-ups. published: [ranks, method, seconds of each of BATCHES]. found: `predictions`."""
+def seconds_of(found):
+    """{(ranks, method, batch): seconds of a minibatch} of the rows of Table 5.15. found: of `predictions`."""
+    return {key: here[FLIGHT if key[0] > 1 else ALONE].seconds for key, here in found.items()}
+
+
+def compared(published, seconds):
+    """Rows of Table 5.15 as speed-ups. published: [ranks, method, seconds of each of BATCHES]. seconds: of a minibatch, of
+    model and of data parallelism; what is not in it was not predicted."""
     (single,) = (line[2:] for line in published if line[1] == SINGLE)
     rows = []
-    for ranks, method, *seconds in published:
-        theirs = [one / some for one, some in zip(single, seconds, strict=True)]
-        rows.append({"N": ranks, "method": method} | beside(theirs, found, ranks, method, FLIGHT if ranks > 1 else ALONE))
+    for ranks, method, *theirs in published:
+        row = {"N": ranks, "method": method}
+        for batch, one, some in zip(BATCHES, single, theirs, strict=True):
+            here = seconds.get((ranks, method, batch))
+            row |= {f"{batch}, published": one / some, f"{batch}, *predicted*": here and seconds[1, SINGLE, batch] / here}
+        rows.append(row)
     return rows
 
 
-def beside(theirs, found, ranks, method, name):
-    """The columns of a row: for each batch the published speed-up and the predicted one."""
-    row = {}
-    for batch, speedup in zip(BATCHES, theirs, strict=True):
-        row |= {f"{batch}, published": speedup, f"{batch}, *predicted*": speedup_of(found, ranks, method, batch, name)}
-    return row
-
-
-def speedup_of(found, ranks, method, batch, name):
-    """Over one rank with the same batch; None if it was not predicted."""
-    here = found.get((ranks, method, batch))
-    return here and found[1, SINGLE, batch][ALONE].seconds / here[name].seconds
-
-
-def in_seconds(published, found):
-    """Rows of Table 5.15 in seconds: as printed, and predicted for as many images on the machine."""
+def in_seconds(published, seconds):
+    """Rows of Table 5.15 in seconds: as printed, and predicted for as many images on the machine. seconds: see `compared`."""
     rows = []
-    for ranks, method, *seconds in published:
+    for ranks, method, *printed in published:
         row = {"N": ranks, "method": method}
-        for batch, theirs in zip(BATCHES, seconds, strict=True):
-            here = found.get((ranks, method, batch))
-            ours = here and here[FLIGHT if ranks > 1 else ALONE].seconds * IMAGES / batch
-            row |= {f"{batch}, published": theirs, f"{batch}, *predicted*": ours}
+        for batch, theirs in zip(BATCHES, printed, strict=True):
+            here = seconds.get((ranks, method, batch))
+            row |= {f"{batch}, published": theirs, f"{batch}, *predicted*": here and here * IMAGES / batch}
         rows.append(row)
     return rows
 
@@ -135,8 +129,8 @@ def gains(found):
     for ranks, method, batch in sorted(found, key=lambda key: (key[0], [LAYERS, FILTERS, HYPERGRAPH, SINGLE].index(key[1]))):
         if ranks > 1:
             here, row = found[ranks, method, batch], {"N": ranks, "method": method, "batch": batch}
-            row |= {f"speed-up, {name}": speedup_of(found, ranks, method, batch, name) for name in here}
-            alone, flight = here[ALONE], here[FLIGHT]
+            single, alone, flight = found[1, SINGLE, batch][ALONE].seconds, here[ALONE], here[FLIGHT]
+            row |= {f"speed-up, {name}": single / some.seconds for name, some in here.items()}
             row |= {"gain of the pipeline": alone.seconds / flight.seconds}
             row |= {"idle, % of the time, each rank": idle(alone), "the same in flight": idle(flight)}
             row |= {"busiest rank over the mean": max(flight.busy) * ranks / sum(flight.busy)}

@@ -8,6 +8,7 @@ import pytest
 from experiments.papers import eserol2019
 from experiments.papers import eserol2019_claims as claims
 from experiments.papers import eserol2019_search as searches
+from experiments.papers import eserol2019_servers as servers
 from experiments.papers import eserol2019_tables as rows
 from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
@@ -103,14 +104,17 @@ def test_the_published_run_times_are_those_of_the_thesis(tables):
     counts = {row["claim"]: row["published"] for row in tables["claims"] if row["claim"].startswith("5.2.2")}
     assert list(counts.values()) == ["12 of 12", "11 of 12", "11 of 12", "8 of 12"]
     data = [row for row in tables["5.15"] if "DP" in row["method"]]
-    assert len(data) == 8 and all(row["16, published"] and row["16, *predicted*"] is None for row in data)
+    assert [row["method"] for row in data] == 2 * list(servers.METHODS) and all(row["16, published"] for row in data)
 
 
 def test_predicted_run_times(tables):
     for row in tables["5.15"]:
         assert row["32, *predicted*"] is None  # not asked for here
-        if "DP" not in row["method"]:
-            assert 1 <= row["16, *predicted*"] <= row["N"] and 1 <= row["512, *predicted*"] <= row["N"]
+        assert 1 <= row["16, *predicted*"] <= row["N"] and 1 <= row["512, *predicted*"] <= row["N"]
+        if "DP" in row["method"]:
+            assert row["16, *predicted*"] < row["512, *predicted*"]  # as much is sent for fewer images
+    holds = {row["claim"]: row["holds"] for row in tables["claims"] if row["claim"].startswith("5.2.3")}
+    assert len(holds) == 3 and all(holds.values())
     single = tables["5.15, seconds"][0]
     assert single["512, *predicted*"] == pytest.approx(102400 * 3 * 31e9 / (32 * 73.6e9), rel=0.1)  # at the peak
     pipelined = tables["5.15, pipeline"]
@@ -120,6 +124,15 @@ def test_predicted_run_times(tables):
         assert alone < 1.1 and 1.2 * alone < flight <= row["N"]
         assert row["gain of the pipeline"] == pytest.approx(flight / alone)
         assert row["GiB, most of a rank"] < row["the same in flight, GiB"]
+
+
+def test_the_largest_parameter_decides_how_even_servers_are(tables):
+    rows = tables["servers"]
+    for row in rows:
+        assert row["FC1 alone, max/avg"] <= row["greedy, max/avg"] <= row["round-robin, max/avg"] <= row["servers"]
+        assert row["greedy, max MiB"] == pytest.approx(row["greedy, max/avg"] * 527.792 / row["servers"], rel=1e-5)
+    assert rows[0]["round-robin, max/avg"] == pytest.approx(2, rel=1e-3)  # all weights at one of two
+    assert rows[-1]["greedy, max/avg"] == pytest.approx(rows[-1]["FC1 alone, max/avg"], rel=1e-4)
 
 
 def test_places_of_methods():
