@@ -1,4 +1,4 @@
-"""Hegde, Usmani: Parallel and distributed deep learning (2016), section 3: times of layers on a CPU and on a GPU.
+"""Hegde, Usmani: Parallel and distributed deep learning (2016), section 3, times of layers on a CPU and a GPU, and section 5.
 
 Figure 1: the forward pass of a convolution, 96 kernels of 11x11 with stride 4 on greyscale images of 224x224, by batch size;
 here also on images of 3 channels. Figure 3: that of a fully connected layer of n inputs and n outputs by n, for one sample
@@ -8,6 +8,8 @@ ratios of devices.
 Here the devices are the CPU with several numbers of BLAS threads and, where CuPy finds one, a GPU. Each has processes of its
 own (`hegde2016_job.py`), because the number of threads is fixed when NumPy is imported. They run in turns, so that a drift of
 the machine's speed affects all alike. Speedups are over one CPU thread.
+
+What the update protocols of section 5 cost is in `hegde2016_costs.py`.
 """
 
 import json
@@ -19,6 +21,7 @@ from statistics import mean, median
 from experiments.common import fits, markdown, report
 from experiments.common.progress import progress
 from experiments.papers import hegde2016_claims as claims
+from experiments.papers import hegde2016_costs as costs
 from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
 from experiments.plots import hegde2016 as figures
 from nn import device
@@ -46,7 +49,7 @@ def experiments(out, ranks, data_dir, full=False):
             measured[layer] += [{"device": name} | row for row in found[layer]]
     for layer in ("convolution", "dense"):
         measured[layer] = joined(measured[layer])
-    return measured
+    return measured | {"counted": costs.count()}
 
 
 def thread_counts(most):
@@ -84,9 +87,11 @@ def joined(rows):
 
 def tables(measured=None):
     """{name: rows} of all tables, and the measurement itself, where there is one."""
+    counted = (measured or {}).get("counted", [])
+    protocols = {"costs": costs.rows(counted), "limits": costs.limits()}
     if not measured:
-        return {"convolution_slopes": published_slopes()}
-    measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")}
+        return {"convolution_slopes": published_slopes()} | protocols
+    measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")} | {"counted": counted}
     found = {
         "convolution_slopes": convolution_slopes(measured["convolution"]) + published_slopes(),
         "dense_fits": dense_fits(measured["dense"]),
@@ -95,7 +100,7 @@ def tables(measured=None):
         "convolution_speedups": speedups(measured["convolution"]),
         "dense_speedups": speedups(measured["dense"]),
     }
-    return {"claims": claims.rows(found)} | found | measured
+    return {"claims": claims.rows(found)} | found | protocols | measured
 
 
 def timing(row, size, work):
@@ -180,6 +185,8 @@ TITLES = {
     "dense_speedups": "Figure 4: how many times as fast as one CPU thread (median and range of the ratios)",
     "convolution_times": "Figure 1: times of forward passes of the convolution",
     "dense_times": "Figure 3: times of forward passes of fully connected layers of n inputs and n outputs",
+    "costs": costs.TITLE,
+    "limits": costs.LIMIT_TITLE,
 }
 
 
@@ -190,7 +197,7 @@ def draw(tables, out):
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    text = f"# Hegde and Usmani 2016, section 3\n\n{measured_on(tables)}\n"
+    text = f"# Hegde and Usmani 2016, sections 3 and 5\n\n{measured_on(tables)}\n"
     return text + "".join(markdown.table(title, tables.get(name, [])) for name, title in TITLES.items())
 
 

@@ -1,4 +1,4 @@
-"""`reproduce hegde2016`: fits, tables and claims of made-up times, and the processes that measure, small."""
+"""`reproduce hegde2016`: fits, tables and claims of made-up times, processes that measure, small, and costs of protocols."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import pytest
 
 from experiments.common import fits, timing
 from experiments.papers import hegde2016
+from experiments.papers import hegde2016_costs as costs
 from experiments.plots import hegde2016 as figures
 from parallel.job.run import UserError
 from tests.experiments.figures import is_figure
@@ -102,6 +103,28 @@ def test_tables_follow_from_what_is_kept():
     assert hegde2016.tables(json.loads(json.dumps(tables))) == tables
 
 
+def test_costs_are_of_the_order_that_the_paper_says():
+    for row in costs.rows([]):
+        ratio = row["all workers, *predicted* MiB"] / row["its terms, MiB"]
+        if row["algorithm"] == costs.SHUFFLE:
+            assert ratio == pytest.approx((row["k"] - 1) / row["k"], rel=0.02)  # one sample in k stays where it is
+        else:
+            assert ratio == pytest.approx(2 * (row["k"] - 1) / row["k"])
+    bytes_of = {(row["algorithm"], row["k"]): row["all workers, *predicted* MiB"] for row in costs.rows([])}
+    assert bytes_of["ADMM SGD", 4] == pytest.approx(bytes_of["ParallelSGD", 4] * 235)  # steps, of 256 images each
+
+
+def test_no_more_workers_than_a_server_can_serve():
+    for row in costs.limits():
+        speedups = {k: row[f"k = {k}"] for k in costs.SCALES}
+        assert speedups[64] == pytest.approx(row["T/tau"], rel=0.06)
+        assert max(speedups, key=speedups.get) <= 2 * (row["T/tau"] + 2)  # the next power of two
+    spread, single = (
+        [row["T/tau"] for row in costs.limits() if row["server"].startswith(name)] for name in ("spread", "single")
+    )
+    assert all(more > less for more, less in zip(spread, single, strict=True))
+
+
 @pytest.mark.parametrize("devices", [["1 CPU thread"], list(FACTORS)])
 def test_the_figures(devices, tmp_path):
     figures.draw(hegde2016.tables(made_up(devices)), tmp_path / "f")
@@ -120,6 +143,7 @@ def small(monkeypatch):
     monkeypatch.setattr(hegde2016, "ROUNDS", 2)
     monkeypatch.setattr(hegde2016, "cores", lambda: {0})
     monkeypatch.setattr(hegde2016.device, "gpus", list)
+    monkeypatch.setattr(costs, "WORKERS", (2,))
 
 
 def test_a_small_measurement(small, tmp_path):
@@ -128,6 +152,10 @@ def test_a_small_measurement(small, tmp_path):
     assert [(row["batch"], row["n"], len(row["seconds"])) for row in measured["dense"]] == [(1, 16, 4), (1, 32, 4)]
     assert measured["versions"]["1 CPU thread"]["threads"] == 1
     tables = json.loads(json.dumps(hegde2016.tables(measured), allow_nan=False))
+    shuffle, *others = tables["costs"]
+    assert shuffle["counted MiB"] == pytest.approx(shuffle["all workers, *predicted* MiB"], rel=1e-3)
+    assert shuffle["busiest, counted MiB"] == pytest.approx(shuffle["busiest, *predicted* MiB"], rel=0.01)
+    assert all(row["counted MiB"] is None for row in others)
     hegde2016.draw(tables, tmp_path)
     assert is_figure(tmp_path / "figure1.png")
 
