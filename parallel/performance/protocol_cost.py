@@ -2,8 +2,8 @@
 
 A step is one minibatch of each of W workers, who all compute its gradients in T seconds. Bytes are those that a rank sends,
 without headers; an all-reduce counts as in `parallel/grid/collectives.py`, in bytes and in messages that follow one another.
-Between a worker and a server there is one message with all that goes there. A rank sends, and receives, one message after
-another, but does both at once.
+A worker sends a server one message with all gradients that go there, and a request, which is taken to need no time of its own,
+and gets one with parameters. A rank sends, and receives, one message after another, but does both at once.
 
 A parameter server lives on the ranks of workers: all on the first, or each parameter at its owner. If it waits for all (bsp),
 the gradients arrive after T, are summed and applied, and the parameters are sent. If it does not, a server receives a gradient,
@@ -221,9 +221,9 @@ def foreign(case):
 
 
 def sent_with_servers(case, fetch=1, push=1):
-    """What ranks send in a step as workers, gradients, and as servers, parameters."""
+    """What ranks send in a step as workers, gradients and requests, and as servers, parameters."""
     others, served = case.workers - 1, case.served
-    messages = [count / push + others * bool(own) / fetch for own, (count, _) in zip(served, foreign(case))]
+    messages = [count * (1 / push + 1 / fetch) + others * bool(own) / fetch for own, (count, _) in zip(served, foreign(case))]
     sent = [(elements / push + others * own / fetch) * case.itemsize for own, (_, elements) in zip(served, foreign(case))]
     return ProtocolCost(sum(messages) / case.workers, sum(sent) / case.workers, max(messages), max(sent))
 

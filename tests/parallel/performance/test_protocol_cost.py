@@ -53,8 +53,8 @@ def test_all_synchronous_steps_send_the_same_but_from_other_ranks(workers):
             assert PROTOCOLS[name](case(workers, owners)).bytes == pytest.approx(whole)
     single, spread = (PROTOCOLS["server:bsp"](case(3, owners)) for owners in ((), SPREAD))
     assert single.most_bytes == 2 * 4 * ELEMENTS  # the parameters, to two
-    assert spread.most_bytes == 4 * (17 + 2 * 15) and spread.most_messages == 2 + 2
-    assert single.messages == pytest.approx(4 / 3) and spread.messages == pytest.approx(4)
+    assert spread.most_bytes == 4 * (17 + 2 * 15) and spread.most_messages == 2 * 2 + 2
+    assert single.messages == pytest.approx(2 * 3 / 3) and spread.messages == pytest.approx(6)
 
 
 def test_periods():
