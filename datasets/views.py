@@ -55,6 +55,23 @@ class Subset(View):
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
 
+class Held(View):
+    """Some samples of a larger data set, known by their numbers there.
+
+    part: a Part of these samples alone. indices: (n,) their numbers, which increase.
+    """
+
+    def __init__(self, part, indices):
+        super().__init__(part)
+        self.indices = indices
+
+    def inputs(self, indices, block):
+        return self.part.inputs(np.searchsorted(self.indices, indices), block)
+
+    def targets(self, indices):
+        return self.part.targets(np.searchsorted(self.indices, indices))
+
+
 class Reconstruction(View):
     """The samples of a Part, each its own target: what an autoencoder is trained on.
 

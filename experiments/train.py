@@ -95,6 +95,8 @@ def options():
     add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
     add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
+    add("--sorted", action="store_true", help="take the training samples in the order of their labels, as if they had been "
+        "collected class after class; it matters to --protocol parallel-sgd")  # fmt: skip
     add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
     add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
         "and go back to the best weights")  # fmt: skip
@@ -155,6 +157,8 @@ def main():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
         train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
+        if args.sorted:
+            train = train_setup.sorted_by_label(train)
         if args.augment is not None:
             train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
     if args.batch_size > len(train):
@@ -192,8 +196,9 @@ def main():
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
         rebalancer = Rebalancer(net, serial, protocol.optimizer, balance, args.rebalance, steps) if rebalances else None
+    own = train_setup.shuffled(protocol, train, args.seed) if protocol.shuffles else train
     loss = LOSSES[data.loss]()
-    reader, test_batch = MicroBatchReader(READERS[args.reader](net, train)), train_setup.evaluation_batch(args, serial)
+    reader, test_batch = MicroBatchReader(READERS[args.reader](net, own)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None
     if rebalancer and validation:
         net.observe(validation)

@@ -3,14 +3,20 @@
 import re
 from pathlib import Path
 
+import numpy as np
+
 import datasets
+from datasets.part import Part
+from datasets.views import Held, Subset
 from experiments.common.options import check_writable, user_input
 from nn import OPTIMIZERS, schedules, summary
 from parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from parallel.balance.choose import measured_shares, predicted_shares
 from parallel.job.run import on_root
 from parallel.performance import machine
+from parallel.placement.partition import Partition
 from parallel.protocols.names import SYNC
+from parallel.protocols.shuffle_sgd import shuffle
 from parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
@@ -65,8 +71,29 @@ def check_protocol(args):
         raise ValueError("--validation needs one network, which only --protocol sync has at all times: leave one of them out")
     if args.reader != "each":
         raise ValueError(f"--reader {args.reader} reads one minibatch for all ranks, but workers have their own: use each")
+    if args.augment and ":shuffle" in args.protocol:
+        raise ValueError("--augment varies samples where they are read, but :shuffle moves them first: leave one of them out")
     if args.pipeline and args.pipeline.startswith("async"):
         raise ValueError("updates can not overlap within a worker and between workers: use a synchronous --pipeline")
+
+
+def sorted_by_label(part):
+    """The samples of a Part, or of a view of one, in the order of their labels, or of their first target."""
+    labels = part.targets(np.arange(len(part))).reshape(len(part), -1)[:, 0]
+    return Subset(part, np.argsort(labels, kind="stable"))
+
+
+def shuffled(protocol, part, seed):
+    """The samples that this worker has after ShuffleSGD, a Held; each begins with a stripe of them. Collective."""
+    workers = protocol.workers
+    stripe = Partition.even(len(part), workers.size).part(workers.rank)
+    mine = np.arange(stripe.start, stripe.stop)
+    whole = tuple(slice(0, length) for length in part.sample_shape)
+    inputs, targets, indices = shuffle(workers.group, part.inputs(mine, whole), part.targets(mine), mine, seed)
+    protocol.hold(indices)
+    width = part.target_shape
+    scales = {} if targets.dtype.kind == "i" else {"y_mean": np.zeros(width), "y_std": np.ones(width)}  # as they are
+    return Held(Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype), indices)
 
 
 def simulation(args):

@@ -10,8 +10,8 @@ class Handicap(SpanObserver):
 
     After each pass of a layer, the loss or the optimizer it pauses for (factor - 1) times what that pass computed, so that the
     rank works for 1 / factor of the time: a duty cycle. It stays awake, because a core that has slept is slower for a while, so
-    it should have a core of its own. Communication is not slowed down. A profile, a trace or a timer that observes the network
-    after it sees the slower rank. factor: at least 1.
+    it should have a core of its own. As in a long computation, there are progress points in a pause. Communication is not
+    slowed down. A profile, a trace or a timer that observes the network after it sees the slower rank. factor: at least 1.
     """
 
     clock = staticmethod(perf_counter)
@@ -38,7 +38,8 @@ class Handicap(SpanObserver):
         self._paused = 0.0
 
     def _pause(self, seconds):
-        start = self.clock()
+        start, progress = self.clock(), self.net.observer.progress
         while self.clock() < start + seconds:
-            pass
+            if progress is not None:
+                progress()
         self._paused = self.clock() - start

@@ -83,7 +83,8 @@ FORMS = {
     "sgp": Form(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
     "parallel-sgd": Form(
         ParallelSGD, "parallel-sgd, each worker trains on a stripe of its own, with one mean at the end, or with :epoch after "
-        "each epoch", words={"epoch": {"each_epoch": True}},
+        "each epoch; :shuffle moves samples first, so that each has a representative subset",
+        words={"epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}},
     ),
     "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
     "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),

@@ -13,16 +13,21 @@ from parallel.training.steps import minibatch_indices, steps_per_epoch
 class ParallelSGD(LocalSGD):
     """Workers train apart on stripes of the samples (Zinkevich et al. 2010, Algorithm 3; Hegde and Usmani, Algorithm 1).
 
-    At the end they are replaced by their mean, weighted by the samples of each. each_epoch: also after each epoch. The other
-    arguments are those of Protocol.
+    At the end they are replaced by their mean, weighted by the samples of each. each_epoch: also after each epoch. shuffles:
+    whether the samples move first, so that each worker has a representative subset: see `hold`. The other arguments are those
+    of Protocol.
     """
 
-    def __init__(self, net, workers, make_optimizer, each_epoch=False):
+    def __init__(self, net, workers, make_optimizer, each_epoch=False, shuffles=False):
         super().__init__(net, workers, make_optimizer, period=None)
-        self.each_epoch, self._epoch, self._together = each_epoch, None, 0
+        self.each_epoch, self.shuffles, self._epoch, self._together, self._held = each_epoch, shuffles, None, 0, None
+
+    def hold(self, indices):
+        """Note that this worker has these samples, as `shuffle_sgd.shuffle` returns them, instead of a stripe."""
+        self._held = indices
 
     def shares(self, count, batch_size, seed):
-        return Stripes(count, batch_size, seed, self.workers.size)
+        return Stripes(count, batch_size, seed, self.workers.size, self._held)
 
     def effective_batch(self, batch_size):
         return self._together
@@ -43,14 +48,15 @@ class ParallelSGD(LocalSGD):
 class Stripes:
     """Shares of samples that stay with their workers: stands where Shares stands, and has the same arguments.
 
-    The stripe of a worker is an even part of the samples in the order in which they are stored. In each epoch it passes through
+    The stripe of a worker is an even part of the samples in the order in which they are stored. held: the samples that this
+    worker has instead, as many as its stripe. In each epoch it passes through
     them in a random order. It does so in as many steps as an epoch of all samples has, whatever the length of its stripe: after
     each step it has had the part of its stripe that has been had of all samples, rounded down. So all workers take equally
     many steps, and in some of them some may have no samples. For one worker the minibatches are those of Shares.
     """
 
-    def __init__(self, count, batch_size, seed, workers):
-        self.count, self.batch_size, self.seed = count, batch_size, seed
+    def __init__(self, count, batch_size, seed, workers, held=None):
+        self.count, self.batch_size, self.seed, self.held = count, batch_size, seed, held
         self.stripes = Partition.even(count, workers)
         self._order = lru_cache(maxsize=1)(self._order_of)
 
@@ -70,7 +76,9 @@ class Stripes:
         return self.stripes.size(worker) * min(steps * self.batch_size, self.count) // self.count
 
     def _order_of(self, worker, epoch):
-        """The samples of a worker, in the order in which they come in the order of all samples in that epoch."""
+        """The samples of a worker, in their order among all samples in that epoch."""
         whole, _ = minibatch_indices(self.count, self.count, self.seed, epoch)
+        if self.held is not None:
+            return whole[np.isin(whole, self.held)]
         stripe = self.stripes.part(worker)
         return whole[(stripe.start <= whole) & (whole < stripe.stop)]

@@ -82,6 +82,7 @@ class Protocol:
     name = "optimizer"  # the name under which observers report it
     asynchronous = False  # whether workers may be at different steps
     lost = 0  # workers that have died
+    shuffles = False  # whether samples move between workers before training
     interval = 1  # steps between two exchanges; None if there is one at the end alone
 
     def __init__(self, net, workers, make_optimizer):
