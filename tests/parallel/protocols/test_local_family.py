@@ -96,15 +96,17 @@ def test_running_statistics_are_averaged_by_samples(text):
 
 
 def spread_cases(grids, start):
-    """(text, grid, options) for each grid, with protocols and reductions in turn; all protocols where each rank is a worker."""
+    """(text, grid, options) for each grid, with protocols and reductions in turn; all protocols on three ranks."""
     texts = list(CASES)
     turns = cycle(texts[start % len(texts) :] + texts[: start % len(texts)])
     reductions = cycle([{}, {"reduction": lambda net: OverlappedReduction(net, True, False, 1)},
                         {"reduction": SharedMemoryReduction}])  # fmt: skip
     for sizes in grids:
-        if sizes["batch"] == max(sizes.values()) and sum(sizes.values()) == sizes["batch"] + 3:
+        if sizes["batch"] == 3 and sum(sizes.values()) == 6:
             yield from ((text, sizes, {}) for text in texts)
-        elif sizes["batch"] > 1:
+        elif sizes["batch"] == 1:
+            yield next(turns), sizes, {}
+        else:
             yield from ((next(turns), sizes, options) for options in (next(reductions), next(reductions)))
 
 
@@ -114,9 +116,8 @@ def test_workers_are_spread_over_all_grids(comm):
     for text, sizes, options in spread_cases(grids(comm.size, AXES), comm.size):
         if sizes["stage"] > 1 or not on_cpus(comm):
             options = {}
-        momentum = 0.5
         with spread(comm, sizes, images(), **options) as (net, workers):
-            train(net, workers, text, data, STEPS, momentum=momentum)
+            train(net, workers, text, data, STEPS, momentum=0.5)
             state = net.state_dict(everywhere=True)
         key = text if workers.size > 1 else "local:3", workers.size
         if key not in known:
