@@ -1,6 +1,7 @@
 """A function in a thread of its own that runs only in turns with the thread that made it."""
 
 import threading
+from contextvars import copy_context
 
 
 class Stopped(BaseException):
@@ -13,12 +14,14 @@ class Coroutine(threading.Thread):
     Exactly one of the two runs at a time, so they need no other locks. Unlike a generator, the function can pause anywhere
     in what it calls. One turn takes two changes of threads.
 
+    The function sees the context variables of its maker, such as how NumPy handles floating-point errors.
+
     ended: whether the function has returned or raised. result: what it returned.
     """
 
     def __init__(self, function):
         super().__init__(daemon=True)
-        self._function, self._error, self._stopping = function, None, False
+        self._function, self._context, self._error, self._stopping = function, copy_context(), None, False
         self._inside, self._outside = threading.Lock(), threading.Lock()  # each is released to let that side run
         self._inside.acquire(), self._outside.acquire()
         self.ended, self.result = False, None
@@ -28,7 +31,7 @@ class Coroutine(threading.Thread):
         self._inside.acquire()
         try:
             if not self._stopping:
-                self.result = self._function()
+                self.result = self._context.run(self._function)
         except Stopped:
             pass
         except BaseException as error:  # it is raised again by `go_on`, in the thread that made this one
