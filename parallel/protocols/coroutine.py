@@ -37,7 +37,7 @@ class Coroutine(threading.Thread):
         except BaseException as error:  # it is raised again by `go_on`, in the thread that made this one
             self._error = error
         self.ended, self._function = True, None
-        self._outside.release()
+        let(self._outside)
 
     def go_on(self):
         """Let the function run until it pauses or ends. Raises what it raises."""
@@ -62,6 +62,11 @@ class Coroutine(threading.Thread):
     def stop(self):
         """End the function where it has paused, and the thread."""
         self._stopping = True
-        if not self.ended:
-            self._inside.release()
+        let(self._inside)
         self.join()
+
+
+def let(lock):
+    """Release a lock. An interrupt from the keyboard may have come when that was done already."""
+    if lock.locked():
+        lock.release()
