@@ -194,9 +194,9 @@ def check_memory(args, serial, net):
     sharing = net.grid.size // net.grid.sizes["model"] if net.reduction.sharded else 1
     state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
     # Parameters, in a pipeline several versions of them, gradients and the state of the optimizer; with --patience the best
-    # parameters so far; with micro-batches the sums of their gradients.
+    # parameters so far; with micro-batches the sums of their gradients; with --reduction powersgd the error.
     under_way, versions = net.kept_at_most()
-    kept = 1 + versions + state + bool(args.patience) + (net.micro_batches > 1)
+    kept = 1 + versions + state + bool(args.patience) + (net.micro_batches > 1) + net.reduction.further_buffers
     parameters = kept * net.size * net.dtype.itemsize
     outputs = sample_bytes(serial) * args.batch_size * under_way // (net.grid.size * net.micro_batches)
     if parameters + outputs > memory_of_machine():

@@ -3,23 +3,27 @@
 import re
 
 from parallel.auto.fastest_reduction import fastest_reduction
+from parallel.sync.power_sgd import PowerSGDReduction
 from parallel.sync.reduction import BlockingReduction, OverlappedReduction
 from parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
 HELP = (
     "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "
     "backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an "
-    "all-reduce between nodes; on CPUs only, and in no pipeline), or auto: the fastest on this machine, which is measured once "
-    "and stored, or plain if a rank uses a GPU and in a pipeline"
+    "all-reduce between nodes; on CPUs only, and in no pipeline), powersgd:R (after backward, matrices as products of two "
+    "matrices of R columns, with error feedback: far fewer bytes, and other results; see docs/training.md), or auto: the "
+    "fastest of the first three on this machine, which is measured once and stored, or plain if a rank uses a GPU and in a "
+    "pipeline"
 )
 
 
 def choose_reduction(text, sharded, float16_gradients, net):
     """The Reduction that a text names, for a ParallelSequential. Collective.
 
-    text: plain, overlap, overlap:KIB, shared or auto, see HELP. sharded, float16_gradients: see `Reduction` in
+    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see HELP. sharded, float16_gradients: see `Reduction` in
     `parallel/sync/reduction.py`; if sharded is None, only "shared" is sharded.
-    Raises ValueError if there is no such reduction, or if it can not be used on these devices or with float16 gradients.
+    Raises ValueError if there is no such reduction, or if it can not be used on these devices, sharded or with float16
+    gradients.
     """
     text = str(text)
     if text == "auto" and (not net.grid.on_cpus or net.pipeline):
@@ -30,12 +34,15 @@ def choose_reduction(text, sharded, float16_gradients, net):
         return OverlappedReduction(net, bool(sharded), float16_gradients, int(found[1]))
     if text == "plain":
         return BlockingReduction(net, bool(sharded), float16_gradients)
+    if found := re.fullmatch("powersgd:([1-9][0-9]{0,8})", text):
+        return PowerSGDReduction(net, int(found[1]), bool(sharded), float16_gradients)
     if text == "shared":
         if net.pipeline:
             raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
                              "not: use plain or overlap")  # fmt: skip
         return SharedMemoryReduction(net, sharded is None or sharded, float16_gradients)
-    raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared or auto")
+    raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
+                     "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
 
 
 def _measured_choice(net, question):

@@ -5,6 +5,7 @@
 | `BlockingReduction`     | after backward, with one blocking collective for each run of parameters (see below)            |
 | `OverlappedReduction`   | bucket by bucket, with non-blocking collectives, while backward computes                       |
 | `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
+| `PowerSGDReduction`     | after backward, as products of two thin matrices: `parallel/sync/power_sgd.py`                 |
 
 A *run* is a range of consecutive parameters in the flat buffers that the same group of ranks holds. With each class either
 every rank updates all its parameters or, sharded, each rank of the group updates only its shard: `parallel/sync/buckets.py`.
@@ -35,10 +36,12 @@ class Reduction:
     net: a ParallelSequential. sharded: whether each rank updates only its shard of the parameters. float16_gradients: whether
     gradients are sent in float16.
     sharers: the number of ranks that use one copy of the parameters together, in shared memory.
+    further_buffers: how many arrays as large as `net.grads` it keeps, without the one for earlier micro-batches.
     accumulated: the sum of the gradients of earlier micro-batches of this step, shaped as `net.grads`; None before the first.
     """
 
     sharers = 1
+    further_buffers = 0
 
     def __init__(self, net, sharded=False, float16_gradients=False):
         self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
@@ -63,12 +66,20 @@ class Reduction:
     @cached_property
     def all_runs(self):
         """All runs, also those of which this rank holds nothing: there are as many on all ranks, in the same order."""
-        runs, start = [], 0
-        for axes, run in groupby(self.net.parameters, key=lambda pair: pair[1].layout.replicated):
-            stop = start + sum(p.size for _, p in run)
-            runs.append((self.net.grid.group(*axes), slice(start, stop)))
-            start = stop
+        runs = []
+        for axes, run in groupby(self.places, key=lambda place: place[1].layout.replicated):
+            slices = [where for *_, where in run]
+            runs.append((self.net.grid.group(*axes), slice(slices[0].start, slices[-1].stop)))
         return runs
+
+    @cached_property
+    def places(self):
+        """(layer, Parameter, slice of the flat buffers) of each parameter."""
+        places, start = [], 0
+        for leaf, p in self.net.parameters:
+            places.append((leaf, p, slice(start, start + p.size)))
+            start += p.size
+        return places
 
     @cached_property
     def buckets(self):
@@ -195,7 +206,7 @@ class OverlappedReduction(Reduction, Observer):
         buckets = []
         for group, run in self.runs:
             cuts, stop = [], run.stop
-            for _, where in reversed(self._places):
+            for *_, where in reversed(self.places):
                 if run.start <= where.start < stop and (stop - where.start >= most or where.start == run.start):
                     cuts = pieces(slice(where.start, stop), max(1, (stop - where.start) // most)) + cuts
                     stop = where.start
@@ -217,20 +228,11 @@ class OverlappedReduction(Reduction, Observer):
         return bisect_right(self._starts, where.start) - 1
 
     @cached_property
-    def _places(self):
-        """(layer, slice of the flat buffers) of each parameter."""
-        places, start = [], 0
-        for leaf, p in self.net.parameters:
-            places.append((leaf, slice(start, start + p.size)))
-            start += p.size
-        return places
-
-    @cached_property
     def _writers(self):
         """(layers that write into each bucket: a list of sets; {layer: numbers of its buckets, the last one first})."""
         layers, numbers = [set() for _ in self.buckets], defaultdict(list)
         for number in reversed(range(len(self.buckets))):
-            for leaf, where in self._places:
+            for leaf, _, where in self.places:
                 if slices_overlap(where, self.buckets[number].where) and leaf not in layers[number]:
                     layers[number].add(leaf)
                     numbers[leaf].append(number)

@@ -1,0 +1,233 @@
+"""PowerSGD: sums of gradients that are sent as products of two thin matrices (Vogels, Karimireddy and Jaggi, NeurIPS 2019).
+
+A parameter with two or more dimensions is seen as a matrix: its last dimension, the outputs of a layer, against all others.
+Where that is taller than wide it is transposed, so that it has m rows and n >= m columns. W ranks hold the parameter, and rank
+w has a partial sum G_w of its gradient. In each step (Algorithm 1 of the paper, with the error feedback of Algorithm 2; the
+paper averages where we sum) they compute
+
+    M_w = G_w + E_w                what this rank has to pass on, where E_w is left from earlier steps
+    P = orthonormal(sum_w M_w Q)   an all-reduce of m numbers for each column of P
+    Q = sum_w M_w^T P              an all-reduce of n numbers for each column of Q; the next step begins with this Q
+    D = P Q^T                      the gradient that the optimizers of all ranks use
+    E_w = M_w - D / W              what was not passed on
+
+so that nothing is lost: sum_w (G_w + E_w) before a step is D + sum_w E_w after it. This is one power iteration towards the
+largest singular vectors of sum_w M_w. With m columns D is the exact sum whatever Q was, since P is then square. Vectors, and
+matrices that have no more elements than P and Q together, are sent as they are.
+
+Each step has two messages for each set of axes along which parameters are replicated, however many layers there are: the P of
+all matrices, and the Q of all matrices with what is sent as it is.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from nn.device import empty, to_device, to_host, xp
+from nn.gemm import matmul
+from nn.observer import Observer
+from nn.random import uniform_block
+from parallel.sync.buckets import LAYER
+from parallel.sync.reduction import BlockingReduction
+
+UNCOMPRESSED_STEPS = 10  # the gradients change most in the first steps, and averages that an optimizer keeps begin with them
+NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lost
+
+
+class PowerSGDReduction(BlockingReduction, Observer):
+    """Sums gradients after backward; after UNCOMPRESSED_STEPS sums, matrices as products of two matrices of `rank` columns.
+
+    The gradient of a parameter that no other rank holds needs no sum and is not compressed. What is left out depends on how a
+    gradient is divided among ranks, so results differ from grid to grid.
+
+    error: what was not passed on yet, laid out as `net.grads`; None before anything was compressed. When the network gets other
+    shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew.
+    See `Reduction` for the other arguments. ValueError for sharded and for float16_gradients.
+    """
+
+    further_buffers = 1
+
+    def __init__(self, net, rank, sharded=False, float16_gradients=False):
+        super().__init__(net, sharded, float16_gradients)
+        if sharded:
+            raise ValueError("with --reduction powersgd every rank updates all its parameters: leave out --update sharded")
+        if float16_gradients:
+            raise ValueError("--reduction powersgd does not send gradients in float16: leave out --reduce-dtype float16")
+        self.rank, self.error, self._sums = rank, None, 0
+        net.observe(self)
+
+    def __str__(self):
+        return f"powersgd:{self.rank}"
+
+    def again(self):
+        new = type(self)(self.net, self.rank)
+        new.error, new._sums = self.error, self._sums  # `relocated` moves the error
+        return new
+
+    def relocated(self, relocation):
+        if self.error is not None:
+            self.error = relocation.flat(self.error)
+
+    def finish(self):
+        if self._sums < UNCOMPRESSED_STEPS:
+            super().finish()
+        else:
+            self.take_accumulated(slice(0, self.net.size))
+            if self.error is None:
+                self.error = xp.zeros_like(self.net.grads)
+            for one in self._compressed:
+                one.reduce()
+        self._sums += 1
+
+    def drain(self):
+        super().drain()
+        if self.error is not None:  # after gradients that are not finite, neither it nor Q is
+            self.error.fill(0)
+            vars(self).pop("_compressed", None)
+
+    @cached_property
+    def _compressed(self):
+        """A CompressedSum for each group with which this rank sums gradients, in the same order on all ranks."""
+        held = {}
+        for layer, p, where in self.places:
+            arrays = [flat[where].reshape(p.block_shape) for flat in (self.net.grads, self.error)]
+            held.setdefault(self.net.grid.group(*p.layout.replicated), []).append((f"{layer.name}.{p.name}", *arrays))
+        found = []
+        for group, parameters in held.items():
+            parameters = [(name, gradient, error) for name, gradient, error in parameters if gradient.size]
+            if group.size > 1 and parameters:
+                found.append(CompressedSum(group, self.rank, self.net.seed, parameters))
+        return found
+
+
+class CompressedSum:
+    """The sums over one group of the gradients of all parameters that it holds.
+
+    group: the Group. rank: the most columns of P and Q. seed: of the network. parameters: a list of (name, gradient, error),
+    one for each parameter, in which the arrays are this rank's blocks, row-major and not empty.
+    """
+
+    def __init__(self, group, rank, seed, parameters):
+        self.group, self.matrices, self.whole = group, [], []
+        for name, gradient, error in parameters:
+            rows, columns = math.prod(gradient.shape[:-1]), gradient.shape[-1]
+            few = min(rank, rows, columns)
+            if saves(rows, columns, few):
+                self.matrices.append(LowRankMatrix(name, *(a.reshape(rows, columns) for a in (gradient, error)), few))
+            else:
+                self.whole.append((gradient, error))
+        dtype = parameters[0][1].dtype
+        self._first, all_p = message([(matrix.rows, matrix.rank) for matrix in self.matrices], dtype)
+        all_q = [(matrix.columns, matrix.rank) for matrix in self.matrices]
+        self._second, parts = message(all_q + [gradient.shape for gradient, _ in self.whole], dtype)
+        for matrix, p, q in zip(self.matrices, all_p, parts):
+            matrix.begin(p, q, seed)
+        self._whole_sent = parts[len(self.matrices) :]
+
+    def reduce(self):
+        """Replace the gradients by their sums, or D, and each error by what that leaves out. Collective over the group."""
+        for matrix in self.matrices:
+            matrix.compute_p()
+        if self.matrices:
+            self.group.all_reduce(self._first, LAYER)
+            on_host = to_host(self._first)
+            for p in blocks(on_host, [matrix.p.shape for matrix in self.matrices]):
+                p[...] = orthonormal(p)
+            to_device(on_host, self._first)
+        for matrix in self.matrices:
+            matrix.compute_q()
+        for (gradient, error), sent in zip(self.whole, self._whole_sent, strict=True):
+            xp.add(gradient, error, out=sent)  # there is an error after a block has become too small to be compressed
+            error.fill(0)
+        self.group.all_reduce(self._second, LAYER)
+        for matrix in self.matrices:
+            matrix.multiply(self.group.size)
+        for (gradient, _), sent in zip(self.whole, self._whole_sent, strict=True):
+            gradient[...] = sent
+
+
+class LowRankMatrix:
+    """One matrix of a CompressedSum. The methods are the computations of a step, in their order.
+
+    name: of the parameter. gradient, error: row-major matrices. rank: the number of columns of P and Q.
+    rows, columns: m and n, those of the matrix that is compressed, which may be the transpose.
+    """
+
+    def __init__(self, name, gradient, error, rank):
+        self.name, self.gradient, self.error, self.rank = name, gradient, error, rank
+        self.is_transposed = gradient.shape[0] > gradient.shape[1]
+        self._matrix = gradient.T if self.is_transposed else gradient
+        self.rows, self.columns = self._matrix.shape
+
+    def begin(self, p, q, seed):
+        """Take the arrays for P, (rows, rank), and Q, (columns, rank), and draw Q, on all ranks the same."""
+        self.p, self.q = p, q
+        drawn = uniform_block(seed, f"{self.name}, Q of PowerSGD", self.rank, slice(0, self.columns), slice(None), 1.0)
+        q[...] = to_device(drawn.astype(q.dtype))
+
+    def compute_p(self):
+        """Add the error to the gradient; write this rank's term of P, which is not orthonormal yet."""
+        xp.add(self.gradient, self.error, out=self.gradient)
+        matmul(self._matrix, self.q, self.p)
+
+    def compute_q(self):
+        """Write this rank's term of Q."""
+        matmul(self._matrix.T, self.p, self.q)
+
+    def multiply(self, ranks):
+        """Write D and the error that it leaves. ranks: how many have a term of it."""
+        self.error[...] = self.gradient
+        left, right = (self.q, self.p) if self.is_transposed else (self.p, self.q)
+        matmul(left, right.T / ranks, self.gradient)
+        xp.subtract(self.error, self.gradient, out=self.error)
+        xp.multiply(self.gradient, ranks, out=self.gradient)
+
+
+def saves(rows, columns, rank):
+    """Whether P and Q with `rank` columns have fewer elements than a matrix."""
+    return rank * (rows + columns) < rows * columns
+
+
+def message(shapes, dtype):
+    """(a new flat array, views of it in these shapes): what is sent at once."""
+    flat = empty(sum(map(math.prod, shapes)), dtype)
+    return flat, blocks(flat, shapes)
+
+
+def blocks(flat, shapes):
+    """Views, in these shapes, of blocks of a flat array that follow one another from its beginning: a list."""
+    found, start = [], 0
+    for shape in shapes:
+        stop = start + math.prod(shape)
+        found.append(flat[start:stop].reshape(shape))
+        start = stop
+    return found
+
+
+def orthonormal(matrix):
+    """Orthonormal columns that span the columns of a matrix, (rows, columns) with columns <= rows, on the host.
+
+    They are those of Householder's QR factorization (Golub and Van Loan 2013, sections 5.1.6 and 5.2.2) in float64. Unlike the
+    paper's Gram-Schmidt process it finds orthonormal columns also where those of the matrix depend on one another or are zero.
+    The order of all additions is fixed, which a library's is not, so that ranks with different processors compute the same
+    bits: a column that is nothing but rounding could otherwise be another one on another rank.
+    """
+    vectors = np.array(matrix.T, np.float64, order="C")
+    reflections = []
+    for number, vector in enumerate(vectors):
+        normal = vector[number:].copy()
+        normal[0] += math.copysign(math.sqrt(np.square(normal).sum()), normal[0])
+        square = np.square(normal).sum()
+        normal *= 0 if square < NEGLIGIBLE else math.sqrt(2 / square)
+        reflect(vectors[number + 1 :, number:], normal)
+        reflections.append(normal)
+    found = np.eye(*vectors.shape)
+    for number in reversed(range(len(reflections))):
+        reflect(found[number:, number:], reflections[number])
+    return found.T
+
+
+def reflect(vectors, normal):
+    """Reflect vectors, the rows of an array, in place at the plane whose normal of length sqrt(2), or 0, is given."""
+    vectors -= (vectors * normal).sum(axis=1, keepdims=True) * normal
