@@ -9,10 +9,9 @@ import pytest
 from experiments.autoencoder import largest_width
 from experiments.autoencoder.largest_width import STEP, fits
 from parallel.grid.process_grid import parse_grid
-from parallel.job.launch import mpiexec
 from parallel.job.run import UserError
 from tests.datasets.test_mnist import idx
-from tests.experiments.programs import program
+from tests.experiments.programs import job, program
 
 SMALL = ["--widths", "31,7", "--pretrain-epochs", 2, "--epochs", 2, "--batch-size", 20, "--dtype", "float64"]
 SMALL += ["--corruption", 0.2, "--validation", 0.2]
@@ -75,8 +74,8 @@ def test_the_energy_is_measured_or_it_is_said_why_not(alone):
 )
 def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_path):
     expected, path = alone[0], tmp_path / "report.json"
-    arguments = ["-m", "experiments.autoencoder", "--data-dir", data, *SMALL, "--grid", grid, *options, "--report", path]
-    finished = mpiexec(prod(parse_grid(grid).values()), [*map(str, arguments)], 120)
+    arguments = ["--data-dir", data, *SMALL, "--grid", grid, *options, "--report", path]
+    finished = job(prod(parse_grid(grid).values()), "experiments.autoencoder", *arguments)
     assert finished.status == 0, finished.stderr
     found = json.loads(path.read_text())
     for layer, same in zip(found["layers"], expected["layers"], strict=True):

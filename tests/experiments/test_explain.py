@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from parallel.job.launch import mpiexec
 from parallel.performance import machine
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import program
+from tests.experiments.programs import assert_refused, job, program
 
 
 def explain(*arguments):
@@ -52,10 +51,6 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
 
 
-def job(ranks, *arguments):
-    return mpiexec(ranks, ["-m", *map(str, arguments)], 120)
-
-
 def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
     finished = job(2, "experiments.calibrate", "--quick", "--out", tmp_path / "m.json")
     assert finished.status == 0, finished.stderr
@@ -97,19 +92,15 @@ def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
     assert even["seconds_per_step"]["min"] == pytest.approx(even["seconds_per_step"]["max"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_what_can_not_be_simulated_is_refused():
+    bad = [
         (("--simulate", "cray-3"), "no such file"),
         (("--slow", "0=2"), "--slow needs --simulate"),
         (("--simulate", "cori-haswell", "--slow", "2=2"), "with a rank below 2 and a factor above 0"),
         (("--simulate", "cori-haswell", "--slow", "0=nan"), "is not RANK=FACTOR"),
         (("--simulate", "cori-haswell", "--reduction", "shared"), "can not be simulated"),
-    ],
-)
-def test_what_can_not_be_simulated_is_said_in_one_line(arguments, words):
-    finished = job(2, "experiments.train", "--quiet", "--steps", 2, *arguments)
-    assert finished.status == 2 and sum(words in line for line in finished.stderr.splitlines()) == 1, finished.stderr
+    ]
+    assert_refused(2, "experiments.train", bad, ["--quiet", "--steps", 2])
 
 
 # ----- pipelines

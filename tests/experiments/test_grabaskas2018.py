@@ -9,9 +9,8 @@ import datasets
 from experiments.papers import grabaskas2018, grabaskas2018_runs
 from experiments.papers.grabaskas2018_runs import Line, Run, lines, published, runs, single
 from nn import network_names
-from parallel.job.launch import mpiexec
 from parallel.performance.machine import read
-from tests.experiments.programs import program
+from tests.experiments.programs import job, program
 
 
 def test_what_was_published_agrees_with_itself():
@@ -117,5 +116,5 @@ def test_what_does_not_fit_is_refused():
         ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
         ["--dataset", "airfoil", "--net", "mlp2"],
     ):
-        finished = mpiexec(1, ["-m", "experiments.papers.grabaskas2018_job", *options], 60)
+        finished = job(1, "experiments.papers.grabaskas2018_job", *options)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

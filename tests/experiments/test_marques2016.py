@@ -8,10 +8,9 @@ from experiments.papers import marques2016, marques2016_scaling
 from experiments.papers.marques2016_claims import claims
 from experiments.papers.marques2016_runs import MASTERLESS, PARTS, WITH_MASTER, Run, measure, parts, ratios, runs
 from experiments.papers.marques2016_scaling import EQUATIONS, PRINTED, RATE, SUMMED, derived, like_measured, sent
-from parallel.job.launch import mpiexec
 from parallel.job.run import UserError
 from tests.experiments.figures import is_figure
-from tests.experiments.programs import program
+from tests.experiments.programs import job, program
 
 LARGEST = "CPUs, largest network"
 
@@ -145,5 +144,5 @@ def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_is_refused():
-    finished = mpiexec(1, ["-m", "experiments.papers.marques2016_job", "--net", "marques-1-2"], 60)
+    finished = job(1, "experiments.papers.marques2016_job", "--net", "marques-1-2")
     assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

@@ -8,10 +8,9 @@ import pytest
 
 from experiments.common.neuron_partitions import measures, partitions
 from nn import Sequential, SparseLinear, network_names
-from parallel.job.launch import mpiexec
 from parallel.partitioning.of_network import of_network
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
-from tests.experiments.programs import program
+from tests.experiments.programs import job, program
 
 needs_library = pytest.mark.skipif(find_spec("mtkahypar") is None, reason="Mt-KaHyPar is not installed")
 SMALL = "--dataset", "airfoil", "--net", "mlp:16,16,relu", "--steps", 30, "--further", 10, "--zeros", 0.5, "--ranks", "2,3"
@@ -29,9 +28,9 @@ def test_the_pruned_network_trains_on_ranks_as_alone(tmp_path):
     assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]
     for ranks, plan in ((1, ()), (3, ("--grid", "model=3", "--plan", "hypergraph"))):
         report = tmp_path / f"{ranks}.json"
-        job = mpiexec(ranks, ["-m", "experiments.train", "--net", f"pruned:{path}", *plan, "--steps", "6", "--dtype", "float64",
-                              "--report", str(report)], timeout=120)  # fmt: skip
-        assert job.status == 0, job.stderr
+        trained = job(ranks, "experiments.train", "--net", f"pruned:{path}", *plan, "--steps", 6, "--dtype", "float64",
+                      "--report", report)  # fmt: skip
+        assert trained.status == 0, trained.stderr
         losses.append(json.loads(report.read_text())["loss"])
     assert np.allclose(*losses, rtol=1e-10)
 

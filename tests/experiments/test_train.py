@@ -14,14 +14,14 @@ from datasets import mnist
 from experiments import overlap
 from experiments.train import options as options_of_train
 from parallel.grid.process_grid import parse_grid
-from parallel.job.launch import mpiexec
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
+from tests.experiments.programs import assert_refused, job
 
 SETTINGS = ["--net", "mlp:11,31,relu,dropout=0.1", "--batch-size", "97", "--epochs", "2", "--dtype", "float64"]
 
 
 def train(ranks, *arguments, timeout=120):
-    return mpiexec(ranks, ["-m", "experiments.train", *map(str, arguments)], timeout)
+    return job(ranks, "experiments.train", *arguments, timeout=timeout)
 
 
 @pytest.mark.parametrize("plan", ["fewest-bytes", "laugier"])
@@ -99,11 +99,11 @@ def test_every_reduction_trains_the_same(tmp_path):
 def test_overlap_is_measured(tmp_path):
     tiny = ["--net", "mlp:64,relu", "--shape", 16, "--batch-size", 8, "--rounds", 2, "--out", tmp_path / "overlap.json"]
     for _ in range(2):  # the second time in the place of the first
-        finished = mpiexec(2, ["-m", "experiments.overlap", *map(str, tiny), "--reduction", "overlap:1"], 60)
+        finished = job(2, "experiments.overlap", *tiny, "--reduction", "overlap:1")
         assert finished.status == 0 and "hidden" in finished.stdout, finished.stderr
     [found] = json.loads((tmp_path / "overlap.json").read_text())
     assert found["reduction"] == "overlap:1" and len(found["rounds"]) == 2 and 0 <= found["median"]["hidden"] <= 1
-    finished = mpiexec(1, ["-m", "experiments.overlap"], 60)
+    finished = job(1, "experiments.overlap")
     assert finished.status == 2 and finished.stderr == "overlap: error: there is nothing to hide on 1 rank: start at least 2\n"
 
 
@@ -243,7 +243,7 @@ TOGETHER = [  # what the ranks find out in different ways
     (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
     (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
 ]
-BAD = [  # what each of them finds out alone: the short tests ask one
+BAD = [  # what each of them finds out alone
     (["--grid", "rows=3"], "grid 'rows=3'"),
     (["--grid", "batch=-3"], "whole number of at least 1"),
     (["--dataset", "cifar"], "unknown data set 'cifar': use one of airfoil"),
@@ -299,17 +299,24 @@ BAD = [  # what each of them finds out alone: the short tests ask one
 @pytest.mark.parametrize(
     ("ranks", "arguments", "message"),
     [pytest.param(3, *case, id=" ".join(case[0])) for case in TOGETHER]
-    + [pytest.param(1, *case, id=" ".join(case[0])) for case in BAD]
-    + [pytest.param(3, *case, id=" ".join(case[0]) + " on 3", marks=pytest.mark.long) for case in BAD],
+    + [pytest.param(1, *case, id=" ".join(case[0])) for case in BAD],
 )
 def test_bad_input_ends_with_one_line_and_status_2(ranks, arguments, message):
-    default = [] if any(a in ("--steps", "--epochs") for a in arguments) else ["--steps", "9"]
-    default += [] if "--net" in arguments else ["--net", "mlp:8,8,relu"]
-    finished = train(ranks, *default, "--quiet", *arguments, timeout=60)
+    finished = train(ranks, *with_defaults(arguments), timeout=60)
     assert finished.status == 2, finished.stderr
     lines = [line for line in finished.stderr.splitlines() if line.startswith("train: error: ")]
     assert len(lines) == 1 and message in lines[0], finished.stderr
     assert "Traceback" not in finished.stderr and finished.stdout == ""
+
+
+def with_defaults(arguments):
+    default = [] if any(a in ("--steps", "--epochs") for a in arguments) else ["--steps", "9"]
+    default += [] if "--net" in arguments else ["--net", "mlp:8,8,relu"]
+    return [*default, "--quiet", *arguments]
+
+
+def test_bad_input_is_refused_alike_on_every_rank():
+    assert_refused(3, "experiments.train", [(with_defaults(arguments), message) for arguments, message in BAD])
 
 
 def test_divergence_names_step_and_layer():
