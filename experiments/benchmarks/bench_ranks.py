@@ -41,8 +41,9 @@ def two_rank_ratios(case, rounds, steps, end):
             except OutOfTime:
                 break
             best = max(pace(jobs) for jobs in found)
-            bar.update(sum(pace(jobs) >= CALM * best for jobs in found) - bar.n)
-            if bar.n >= rounds:
+            calm = sum(pace(jobs) >= CALM * best for jobs in found)
+            bar.update(calm - bar.n)
+            if calm >= rounds:
                 break
     kept = sorted(found, key=pace)[-rounds:]
     ratios = {

@@ -107,6 +107,7 @@ def swept(tmp_path_factory):
     arguments = ["--nets", "mlp:8,8,relu", "--ranks", "1,2,4", "--schemes", "model", "--steps", 8, "--repeats", 2]
     finished = program("experiments.sweep", *arguments, "--profile", "--out", path)
     assert finished.returncode == 0, finished.stderr
+    assert "6 runs" in finished.stdout  # 3 grids x 2 repeats
     return path
 
 
