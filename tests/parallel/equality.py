@@ -49,6 +49,14 @@ def serial(net, optimizer, loss, batches, micro_batches=1):
     return losses, net.state_dict()
 
 
+def on_first(comm, reference, *arguments):
+    """What `reference(*arguments)`, such as `serial`, returns: rank 0 computes it for all. Collective.
+
+    Where a reference serves few networks, many ranks on few cores would else spend as much time on it as on what they test.
+    """
+    return comm.bcast(reference(*arguments) if comm.rank == 0 else None)
+
+
 def micro_batches_of(samples, number):
     """The slices of a minibatch that are its micro-batches: `number` of them, or fewer where there are fewer samples."""
     return [part for part in Partition.even(samples, number).parts if size(part)]

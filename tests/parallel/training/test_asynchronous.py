@@ -11,7 +11,7 @@ from parallel.grid.process_grid import STAGE
 from parallel.pipeline.ready_list import stream
 from parallel.pipeline.route import Route
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, serial
+from tests.parallel.equality import assert_same, grids, on_first, serial
 from tests.parallel.pipelines import dense, images, minibatches, mlp, momentum, parts_of, piped, serial_net
 
 RATE, MOMENTUM = 0.05, 0.9
@@ -112,7 +112,7 @@ def test_gradients_are_of_the_weights_of_the_schedule(comm):
                 flushes, batches = FLUSHES[number % 2], minibatches(layers, SIZES)
                 with ProcessGrid(comm, stage=comm.size) as grid:
                     losses, state, seen, staleness, stage_of = trained(layers, grid, batches, flushes, name)
-                expected = emulated(layers, stage_of, batches, flushes, in_flight, bound, stash)
+                expected = on_first(comm, emulated, layers, stage_of, batches, flushes, in_flight, bound, stash)
                 assert_same((losses, state), expected[:2], 1e-10, name)
                 for step, gradients in enumerate(seen):
                     for key, value in gradients.items():
@@ -151,7 +151,7 @@ def test_other_axes_change_nothing(comm):
             name = "async:3" if stash else "async:3:nostash"
             with ProcessGrid(comm, **sizes) as grid:
                 losses, state, _, _, stage_of = trained(images, grid, batches, flushes, name)
-            expected = emulated(images, stage_of, batches, flushes, 3, None, stash)
+            expected = on_first(comm, emulated, images, stage_of, batches, flushes, 3, None, stash)
             assert_same((losses, state), expected[:2], 1e-10, (sizes, name))
 
 

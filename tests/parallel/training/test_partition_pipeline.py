@@ -25,7 +25,7 @@ from parallel import ProcessGrid, Trace, parallelize
 from parallel.placement.owners import Owners
 from parallel.training.steps import Diverged
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, parallel, serial
+from tests.parallel.equality import assert_same, on_first, parallel, serial
 
 SCHEDULES = "gpipe", "1f1b", "async:1", "async:3:bound=0"
 
@@ -62,7 +62,7 @@ def test_it_trains_the_serial_network(comm):
         for seed, fine in enumerate((False, True)):
             for name in SCHEDULES:
                 for micro_batches in (1,) if name.startswith("async") else ((1, 3), (2 * model + 1,))[fine]:
-                    expected = serial(net(), sgd, "cross-entropy", data, micro_batches)
+                    expected = on_first(comm, serial, net(), sgd, "cross-entropy", data, micro_batches)
                     with ProcessGrid(comm, model=model, batch=p // model) as grid:
                         options = {"pipeline": name, "owners": owners(model, seed, fine)}
                         found = parallel(net(), grid, "hypergraph", sgd, "cross-entropy", data, micro_batches, **options)

@@ -4,7 +4,7 @@ import numpy as np
 
 from parallel import ProcessGrid
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, serial
+from tests.parallel.equality import assert_same, grids, on_first, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, mlp, momentum, own_csv, piped, serial_net, single
 
 AXES = "stage", "batch", "height", "model"
@@ -22,7 +22,7 @@ def test_every_schedule_equals_serial(comm):
     for micro_batches in range(1, 2 * comm.size + 2):
         for number, layers in enumerate((mlp, dense, images, single)):
             batches = minibatches(layers, sizes_of(micro_batches))
-            expected = serial(serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
+            expected = on_first(comm, serial, serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
             for name in SYNCHRONOUS[(number + micro_batches) % every :: every]:
                 with ProcessGrid(comm, stage=comm.size) as grid:
                     found = piped(layers, grid, batches, micro_batches, pipeline=name)
@@ -34,7 +34,7 @@ def test_schedules_from_files_equal_serial(comm):
     for micro_batches in range(1, 2 * comm.size + 2):
         for layers in (mlp, dense, images, single):
             batches = minibatches(layers, (2 * micro_batches + 1, micro_batches, 3 * micro_batches))
-            expected = serial(serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
+            expected = on_first(comm, serial, serial_net(layers), momentum, "cross-entropy", batches, micro_batches)
             with ProcessGrid(comm, stage=comm.size) as grid, own_csv(comm.size, micro_batches) as name:
                 found = piped(layers, grid, batches, micro_batches, pipeline=name)
             assert_same(found, expected, 1e-10, (layers, micro_batches))
@@ -43,11 +43,11 @@ def test_schedules_from_files_equal_serial(comm):
 @mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_stages_go_with_all_other_axes(comm):
     for layers, dtype in ((images, np.float64), (dense, np.float64), (images, np.float32)):
+        batches = minibatches(layers, (9, 4, 2), dtype)
+        expected = serial(serial_net(layers, dtype), momentum, "cross-entropy", batches, micro_batches=3)
         for number, sizes in enumerate(grids(comm.size, AXES)):
             if sizes["stage"] == 1 or sizes["height"] > 1 and layers is dense:
                 continue
-            batches = minibatches(layers, (9, 4, 2), dtype)
-            expected = serial(serial_net(layers, dtype), momentum, "cross-entropy", batches, micro_batches=3)
             for name in ("1f1b", "zbv") if comm.size < 6 else (("1f1b", "zbv", "interleaved:2")[number % 3],):
                 runs = []
                 for _ in range(2 if layers is dense else 1):

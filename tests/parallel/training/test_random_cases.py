@@ -30,7 +30,7 @@ from nn.sequence import output_shape
 from parallel import Partition, ProcessGrid, parallelize
 from parallel.placement.plans import weighted
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
+from tests.parallel.equality import assert_same, grids, on_cpus, on_first, parallel, serial
 
 CASES = 204  # seeds 0 to 203; of every four, two networks are dense and two have images
 STEPS = 3
@@ -143,7 +143,7 @@ def test_random_cases_equal_serial(comm, monkeypatch):
     for seed in range(comm.size - 2, CASES, 7):
         case = Case(seed, comm.size, on_cpus(comm))
         training = case.optimizer, "cross-entropy", case.batches(), case.micro_batches
-        expected = serial(case.network(), *training)
+        expected = on_first(comm, serial, case.network(), *training)
         monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(case.ranks_per_node))
         with ProcessGrid(comm, **case.sizes) as grid:
             found = parallel(case.network(), grid, case.plan, *training, **case.options)
