@@ -1,0 +1,214 @@
+"""Trainings of one network with update protocols in virtual time, and what is recorded of each.
+
+The numbers are trained in earnest, by workers that a `Simulation` lets take turns. The time that they are said to need is made
+of a few measured seconds: see `Problem.measure`.
+"""
+
+from collections import Counter
+
+import numpy as np
+from mpi4py import MPI
+
+from datasets.views import Subset
+from experiments.common import train_setup
+from experiments.common.timing import times_in_turns
+from nn import LOSSES, SGD, schedules
+from nn.random import permutation
+from parallel import READERS, ProcessGrid, evaluate
+from parallel.placement.partition import size
+from parallel.protocols import names
+from parallel.protocols.protocol import Protocol
+from parallel.protocols.server import ParameterServer
+from parallel.protocols.simulated_training import train
+from parallel.protocols.simulated_workers import Simulation
+from parallel.training import steps_per_epoch
+from parallel.training.distribute import distribute
+from parallel.training.steps import Diverged
+
+ROUNDS = 15  # timings of a minibatch and of an update
+SCORES = {"cross-entropy": "accuracy", "mse": "mse"}  # which result of an evaluation, for each loss
+
+
+class AllReduced(Protocol):
+    """Synchronous SGD of simulated workers: the gradients are summed over them, and then all take the same step.
+
+    In a job all ranks are one worker instead, whose network sums its gradients itself; a simulated worker is one rank.
+    """
+
+    def step(self):
+        gradient = self.counted.pack(self.net.grads)
+        gradient *= gradient.dtype.type(self.turn.weight)
+        self.workers.all_reduce(gradient)
+        self.counted.unpack(gradient, self.net.grads)
+        super().step()
+
+    def without_samples(self):
+        self.net.grads.fill(0)
+        self.step()
+        super().without_samples()
+
+
+def maker(text):
+    """The function (net, workers, make_optimizer) -> Protocol that a text names. ValueError if there is none."""
+    return AllReduced if text == names.SYNC else names.parse(text)
+
+
+class Problem:
+    """What all protocols train. serial: the network. data: its Dataset. args: the options of the program `protocols`."""
+
+    def __init__(self, args, serial, data):
+        self.args, self.serial, self.data = args, serial, data
+        chosen = np.arange(args.samples)
+        if args.sorted:
+            labels = data.train.targets(chosen).reshape(args.samples, -1)[:, 0]
+            chosen = np.argsort(labels, kind="stable")
+        self.x = data.train.inputs(chosen, tuple(slice(0, length) for length in data.train.sample_shape))
+        self.y = data.train.targets(chosen)
+        seen = np.sort(permutation(args.seed, 0, len(data.test), "evaluated")[: args.evaluated])
+        self.seen, self.score = Subset(data.test, seen), SCORES[data.loss]
+        self.steps = args.epochs * steps_per_epoch(args.samples, args.batch_size)
+        self.share = -(-args.batch_size // args.workers)
+
+    def optimizer(self, updated):
+        """A new optimizer, of a network or of what a server keeps."""
+        args = self.args
+        return SGD(updated, schedules.parse(args.schedule, args.lr, self.steps), momentum=args.momentum)
+
+    def measure(self):
+        """{"compute": seconds of a worker's minibatch with its update, "update": of an update alone} on this machine.
+
+        A minibatch is forward and backward of an even share of the samples. Both are medians of several timings.
+        """
+        with ProcessGrid(MPI.COMM_SELF) as alone:
+            net = distribute(self.serial, alone)
+            net.allocate()
+            loss, optimizer, part = LOSSES[self.data.loss](), SGD(net, 1e-9, momentum=0.5), slice(0, self.share)
+            trainer = net.trainer(loss, optimizer)
+            micro_batches = [net.blocks(self.x[part], self.y[part])]
+            actions = {"compute": lambda: trainer.step(micro_batches, self.share), "update": optimizer.step}
+            return {name: float(np.median(seconds)) for name, seconds in times_in_turns(actions, ROUNDS).items()}
+
+    def simulation(self, seconds, straggler):
+        """The Simulation of the workers. seconds: what `measure` returned. straggler: the factor of the last worker, or 1."""
+        args = self.args
+        return Simulation(
+            args.workers, latency=1e-6 * args.delay, byte_seconds=8e-6 / args.rate, straggler={args.workers - 1: straggler},
+            serve_seconds=seconds["update"] / (self.serial.size * self.serial.dtype.itemsize), seed=args.seed,
+        )  # fmt: skip
+
+
+class Probe:
+    """A network of its own, with which the state of a training is evaluated. Use it as a context manager."""
+
+    def __init__(self, problem):
+        self.problem, self.grid = problem, ProcessGrid(MPI.COMM_SELF)
+        self.net = distribute(problem.serial, self.grid)
+        self.net.allocate()
+        self.batch = train_setup.evaluation_batch(problem.args, problem.serial)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.grid.free()
+
+    def score(self, part):
+        """The accuracy in percent, or the mean squared error, for the samples of a Part. Raises Diverged."""
+        reader = READERS["each"](self.net, part)
+        return evaluate(self.net, part, self.problem.data.loss, reader, self.batch)[self.problem.score]
+
+    def take(self, protocols, nets):
+        """Take the parameters that stand for all workers: those that servers serve, else the mean of the workers."""
+        if isinstance(protocols[0], ParameterServer):
+            first = protocols[0].counted
+            packed = first.pack(self.net.params)
+            for server, parts in protocols[0].parts.items():
+                start = 0
+                for where in parts:
+                    packed[where] = protocols[server].shard.params[start : start + size(where)]
+                    start += size(where)
+            first.unpack(packed, self.net.params)
+        else:
+            self.net.params[...] = sum(net.params for net in nets) / len(nets)
+        for buffer, *others in zip(*([b.value for _, b in net.buffers] for net in (self.net, *nets))):
+            buffer[...] = sum(others) / len(others)
+
+
+def trained(problem, text, seconds, straggler):
+    """Train with a protocol; returns what is recorded of it: a dict.
+
+    text: names the protocol. seconds, straggler: as in `Problem.simulation`.
+    history: rows of {"seconds": virtual, "samples" so far, "epoch", "score", "training_loss": the mean since the row before}.
+    The scores are of the subset of the test samples, but the last one, after the protocol's `finish`, is of all of them.
+    """
+    args, history, protocols = problem.args, [], [None] * problem.args.workers
+    simulation, make = problem.simulation(seconds, straggler), maker(text)
+
+    def noted(net, workers, make_optimizer):
+        np.seterr(all="ignore")  # of this worker's thread: a loss that is not finite is found and named
+        protocols[workers.rank] = protocol = make(net, workers, make_optimizer)
+        return protocol
+
+    def evaluated(now, samples, part):
+        score = probe.score(part)
+        history.append({"seconds": now, "samples": samples, "epoch": samples / args.samples, "score": score})
+
+    def watch(now, samples, nets):
+        probe.take(protocols, nets)
+        evaluated(now, samples, problem.seen)
+
+    every = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
+    run = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
+    with Probe(problem) as probe:
+        try:
+            training = train(
+                simulation, problem.serial, noted, problem.optimizer, LOSSES[problem.data.loss](), problem.x, problem.y,
+                args.batch_size, problem.steps, lambda samples: seconds["compute"] * samples / problem.share, args.seed,
+                watch, every,
+            )  # fmt: skip
+            probe.net.load_state_dict(training.states[0])
+            evaluated(training.seconds, sum(turn.samples for turn in training.history), problem.data.test)
+        except Diverged as error:
+            return run | {"diverged": f"after {simulation.time:.3g} s: {error}"}
+    add_losses(history, training.history)
+    return run | communication(simulation, problem.steps) | {
+        "score": history[-1]["score"], "seconds": training.seconds, "staleness": staleness(training.staleness),
+        "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
+        "effective_batch": protocols[0].effective_batch(args.batch_size),
+    }  # fmt: skip
+
+
+def add_losses(history, turns):
+    """Add to each row the mean loss of the samples since the row before. turns: each a Trained, in their order."""
+    turns = iter(turns)
+    samples = 0
+    for row in history:
+        loss = weight = 0.0
+        while samples < row["samples"]:
+            turn = next(turns)
+            samples += turn.samples
+            loss, weight = loss + turn.loss * turn.samples, weight + turn.samples
+        row["training_loss"] = loss / weight if weight else None
+
+
+def communication(simulation, steps):
+    """{"bytes": sent by all workers a step, "messages": the same}. An all-reduce of W workers is 2 (W - 1) messages of each."""
+    total = Counter()
+    for workers in simulation.workers:
+        for (_, kind), record in workers.tally.records.items():
+            total["bytes"] += record.bytes
+            total["messages"] += 2 * (workers.size - 1) * record.calls if kind == "all-reduce" else record.messages
+    return {name: total[name] / steps for name in ("bytes", "messages")}
+
+
+def staleness(counter):
+    """{"mean", "max"} of a Counter of gradients by staleness; None if it is empty."""
+    if not counter:
+        return None
+    return {"mean": sum(k * n for k, n in counter.items()) / sum(counter.values()), "max": max(counter)}
+
+
+def reached(history, target, score):
+    """The first row of a history whose score is as good as the target, or None. score: a value of SCORES."""
+    good = (lambda row: row["score"] <= target) if score == "mse" else (lambda row: row["score"] >= target)
+    return next(filter(good, history), None)
