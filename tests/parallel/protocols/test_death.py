@@ -7,6 +7,7 @@ from mpi4py import MPI
 
 from parallel.job.launch import find_mpiexec, mpiexec
 
+pytestmark = pytest.mark.mpi  # it starts jobs
 OPEN_MPI = MPI.get_vendor()[0] == "Open MPI"
 SURVIVING = {"MPIEXEC": " ".join([*find_mpiexec(), "--with-ft", "ulfm"])} if OPEN_MPI else {}
 
