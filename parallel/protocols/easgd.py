@@ -31,23 +31,26 @@ class EASGD(Protocol):
     def own_arrays(self):
         return {"centre": self.centre}
 
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self._pull = None
+        if self.workers.size > 1 and turn.step and turn.step % self.period == 0:  # now no rank of the worker is in its step
+            self._pull = self.alpha * (self.counted.pack(self.net.params) - self.centre)
+
     def step(self):
-        self._elastic(super().step)
+        super().step()
+        self._attract()
 
     def without_samples(self):
-        self._elastic(super().without_samples)
+        super().without_samples()
+        self._attract()
 
-    def _elastic(self, local_step):
-        """Take a local step and, if it is one of them, move towards the centre, and the centre towards the workers."""
-        step = self.turn.step
-        if self.workers.size == 1 or step == 0 or step % self.period:
-            local_step()
-            return
-        pull = self.alpha * (self.counted.pack(self.net.params) - self.centre)
-        local_step()
-        self.replace(self.counted.pack(self.net.params) - pull)
-        self.workers.all_reduce(pull)
-        self.centre += pull
+    def _attract(self):
+        """Move towards the centre, and the centre towards the workers, by what was found when the turn began."""
+        if self._pull is not None:
+            self.replace(self.counted.pack(self.net.params) - self._pull)
+            self.workers.all_reduce(self._pull)
+            self.centre += self._pull
 
     def finish(self):
         if self.workers.size > 1:

@@ -32,7 +32,7 @@ class SGP(Protocol):
         return {"x": self.x}
 
     def step(self):
-        before = self.counted.pack(self.net.params)
+        before = self.x / self.weight  # not read from the network, where other ranks of the worker may have begun the step
         super().step()
         self._gossip(self.counted.pack(self.net.params) - before)
 
