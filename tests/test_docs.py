@@ -26,7 +26,19 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BEGINNINGS = (".venv/", "MPIEXEC=", "make ", "python ", "mpiexec ", "srun ", "sudo ", "salloc ", "pip ", "export ", "PYTHONPATH=")
+BEGINNINGS = (
+    ".venv/",
+    "MPIEXEC=",
+    "make ",
+    "python ",
+    "mpiexec ",
+    "srun ",
+    "sudo ",
+    "salloc ",
+    "pip ",
+    "export ",
+    "PYTHONPATH=",
+)
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NO_OPTION = "--no-such-option"
 
