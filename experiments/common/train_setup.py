@@ -60,7 +60,7 @@ def complete(args):
 
 
 def check_protocol(args):
-    """ValueError for options that do not go together with workers that train apart."""
+    """ValueError for options that do not go together with workers that train apart. Their reductions are not measured."""
     if args.protocol == SYNC:
         return
     if "auto" in (args.grid, args.plan, args.shares) or args.rebalance:
@@ -75,6 +75,8 @@ def check_protocol(args):
         raise ValueError("--augment varies samples where they are read, but :shuffle moves them first: leave one of them out")
     if args.pipeline and args.pipeline.startswith("async"):
         raise ValueError("updates can not overlap within a worker and between workers: use a synchronous --pipeline")
+    if args.reduction == "auto":
+        args.reduction = "plain"
 
 
 def sorted_by_label(part):

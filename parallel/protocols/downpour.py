@@ -27,15 +27,20 @@ class Downpour(ParameterServer):
         return super().effective_batch(batch_size) * self.periods[1]
 
     def step(self):
-        gradient = self.counted.pack(self.net.grads)
-        self._sum += gradient * gradient.dtype.type(self.turn.weight)
+        gradient = self.weighted_gradient()
         self.local.step()
+        self.exchange(gradient)
+
+    def exchange(self, gradient):
+        self._sum += gradient
         self._summed, self._turns = self._summed + 1, self._turns + 1
-        fetch, push = self.periods
-        if self._turns % push == 0:
-            self._push_sum()
-        if self._turns % fetch == 0:
-            self.fetch()
+        fetches, pushes = (self._turns % period == 0 for period in self.periods)
+        if pushes:
+            self._push_sum(fetches)
+        elif fetches:
+            self.ask()
+        if fetches:
+            self.receive()
         else:
             self.end_turn()
 
@@ -44,8 +49,8 @@ class Downpour(ParameterServer):
             self._push_sum()
         super().finish()
 
-    def _push_sum(self):
-        self.push(self._sum, self._summed)
+    def _push_sum(self, fetch=False):
+        self.push(self._sum, self._summed, fetch)
         self._sum.fill(0)
         self._summed = 0
 

@@ -27,7 +27,8 @@ class ParameterServer(Protocol):
 
     make_policy: makes a BSP, ASP or SSP, see `shard.py`. owners: a function of `ownership.py`, which says which worker serves
     which parameter. The other arguments are those of Protocol; the optimizer is that of the server. lost: how many workers had
-    died at the end; then buffers, such as running statistics, are not averaged.
+    died at the end; then buffers, such as running statistics, are not averaged. ValueError if the ranks of a worker share the
+    sums of their gradients among them.
 
     A gradient is pushed with the weight of its share, so that the shares of one global minibatch add up to its gradient. With
     BSP this equals synchronous training. Where a worker need not wait for others, it takes the next share that is free, of
@@ -35,13 +36,16 @@ class ParameterServer(Protocol):
     """
 
     def __init__(self, net, workers, make_optimizer, make_policy, owners=ownership.greedy):
+        if net.reduction.sharded or net.reduction.sharers > 1:
+            raise ValueError("a worker needs its whole gradient to push it to a server: use --reduction plain or overlap, and "
+                             "leave out --update sharded")  # fmt: skip
         self._policy, self._owners = make_policy(), owners
         super().__init__(net, workers, make_optimizer)
         self.shard.optimizer = self.optimizer
         self.asynchronous = self._policy.dynamic
         self.staleness = self.shard.staleness
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
-        self._asking, self._finals = [], []  # (worker, clock) that wait for parameters; workers that wait for the last ones
+        self._asking, self._finals = [], []  # workers that wait for parameters, and for the last ones
         self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see Shard
         self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
@@ -86,25 +90,45 @@ class ParameterServer(Protocol):
             number = self._drawn
 
     def step(self):
-        gradient = self.counted.pack(self.net.grads)
-        gradient *= gradient.dtype.type(self.turn.weight)
-        self.push(gradient)
-        self.fetch()
+        self.exchange(self.weighted_gradient())
+        self.net.updated()
 
     def without_samples(self):
-        self.net.grads.fill(0)
-        self.step()
+        self.exchange(xp.zeros_like(self._packed))
         super().without_samples()
 
-    def push(self, gradient, turns=1):
-        """Send a gradient, shaped as `counted.pack` returns it, to the servers. turns: how many turns it sums."""
-        self.clock += 1
-        for server in self.parts:
-            self.workers.send(server, "push", (self._of_others[server], turns), self._of(server, gradient))
+    def weighted_gradient(self):
+        """This turn's part of the gradient of the global minibatch, shaped as `counted.pack` returns it."""
+        for where in self.net.owned:
+            self.net.complete(where)  # sums within the worker may still be under way
+        gradient = self.counted.pack(self.net.grads)
+        gradient *= gradient.dtype.type(self.turn.weight)
+        return gradient
 
-    def fetch(self):
-        """Replace the parameters of this worker by those of the servers. Collective over the worker."""
-        self._ask("fetch")
+    def exchange(self, gradient):
+        """Push the gradient of a turn, shaped as `counted.pack` returns it, and fetch the parameters for the next one."""
+        self.push(gradient, fetch=True)
+        self.receive()
+
+    def push(self, gradient, turns=1, fetch=False):
+        """Send a gradient to the servers.
+
+        turns: how many turns it sums. fetch: whether to ask for the parameters too. That must not be a message of its own where
+        workers are in step: it could come when others have pushed the gradient of the next step already.
+        """
+        self.clock += 1
+        self._missing = set(self.parts if fetch else ())
+        for server in self.parts:
+            self.workers.send(server, "push", (self._of_others[server], turns, fetch), self._of(server, gradient))
+
+    def ask(self, kind="fetch"):
+        """Ask for the parameters."""
+        self._missing = set(self.parts)
+        for server in self.parts:
+            self.workers.send(server, kind)
+
+    def receive(self):
+        """Replace the parameters of this worker by those that were asked for. Collective over the worker."""
         self.end_turn()
         self.replace(self._packed)
 
@@ -117,11 +141,6 @@ class ParameterServer(Protocol):
             self.net.grid.world.broadcast(number, LAYER)
             self._drawn = int(number[0])
 
-    def _ask(self, kind):
-        self._missing = set(self.parts)
-        for server in self.parts:
-            self.workers.send(server, kind, (self.clock,))
-
     def _draw(self):
         """Ask for the number of the next share, which comes while the turn is computed. The first rank of a worker asks."""
         if self.net.grid.rank == 0:
@@ -131,7 +150,7 @@ class ParameterServer(Protocol):
     def finish(self):
         for worker in range(self.workers.size):
             self.workers.send(worker, "done", (self.clock if self.parts else 0,))
-        self._ask("final")
+        self.ask("final")
         self.workers.wait_until(lambda: not self._missing and self._all_served and self.workers.all_sent)
         self.workers.meet_inside()
         self.replace(self._packed)
@@ -158,12 +177,13 @@ class ParameterServer(Protocol):
     # ----- the server
 
     def _on_push(self, worker, numbers, content):
-        of_others, turns, *_ = numbers
+        of_others, turns, fetch, *_ = numbers
         self.shard.pushed(worker, to_device(content.view(self.net.dtype)), of_others, turns)
+        self._asking += [worker] if fetch else []
         self._answer()
 
     def _on_fetch(self, worker, numbers, content):
-        self._asking.append((worker, numbers[0]))
+        self._asking.append(worker)
         self._answer()
 
     def _on_draw(self, worker, numbers, content):
@@ -184,11 +204,11 @@ class ParameterServer(Protocol):
     def _answer(self):
         """Send the parameters to all workers that ask for them and may have them."""
         asking, self._asking = self._asking, []
-        for worker, clock in asking:
-            if self.shard.may_answer(clock):
+        for worker in asking:
+            if self.shard.may_answer(worker):
                 self._send_parameters(worker)
             else:
-                self._asking.append((worker, clock))
+                self._asking.append(worker)
         if len(self.done) == self.workers.size:
             for worker in self._finals:
                 self._send_parameters(worker)
@@ -204,7 +224,7 @@ class ParameterServer(Protocol):
         if worker == 0:
             raise RuntimeError(ADVICE)
         self.done.add(worker)
-        self._asking = [asking for asking in self._asking if asking[0] != worker]
-        self._finals = [final for final in self._finals if final != worker]
+        self._asking = [other for other in self._asking if other != worker]
+        self._finals = [other for other in self._finals if other != worker]
         self.shard.left(worker)
         self._answer()

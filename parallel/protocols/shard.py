@@ -70,8 +70,9 @@ class Shard:
         self.training.discard(worker)
         self.policy.left(self)
 
-    def may_answer(self, clock):
-        """Whether a worker with this clock may have the parameters now."""
+    def may_answer(self, worker):
+        """Whether a worker may have the parameters now."""
+        clock = self.clocks[worker]
         if not self.policy.may_answer(self, clock):
             return False
         self.leads[clock - self.slowest()] += 1

@@ -14,12 +14,15 @@ from parallel.protocols.division import divide
 from parallel.protocols.protocol import Shares
 from parallel.protocols.simulated_workers import Simulation
 from parallel.protocols.workers import Workers
+from parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from parallel.sync.shared_memory import SharedMemoryReduction
 from parallel.training import minibatch_indices
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, grids
 from tests.parallel.protocols.training import BATCH, dense, images, samples, simulated, spread, train
 
 COUNT, STEPS = 29, 9  # the last of the four minibatches of an epoch has 5 samples: on 7 workers some shares are empty
+MACHINE = {"latency": 0.01, "byte_seconds": 1e-5, "jitter": 7.0, "delayed": (0.1, 3.0), "serve_seconds": 1e-5}
 TEXTS = "server:bsp", "server:asp", "server:ssp:0", "server:ssp:2", "downpour:1:1", "downpour:2:3"
 WAYS = "", ":single", ":round-robin"
 
@@ -56,6 +59,16 @@ def test_in_step_they_equal_serial_training_on_every_grid(comm):
     for sizes in grids(comm.size, ("batch", "height")):
         for way in WAYS:
             assert error(on_grid(comm, sizes, images, f"server:bsp{way}")[0], expected[images]) < 1e-10, (sizes, way)
+
+
+@mpi(4)
+def test_sums_within_a_worker_may_overlap_but_not_be_shared(comm):
+    sizes = {"batch": 2, "height": 2}
+    overlapped = {"reduction": lambda net: OverlappedReduction(net, False, False, 1)}
+    assert error(on_grid(comm, sizes, images, "server:bsp", **overlapped)[0], serial(images)) < 1e-10
+    for refused in (SharedMemoryReduction, lambda net: BlockingReduction(net, sharded=True)):
+        with pytest.raises(ValueError, match="needs its whole gradient"):
+            on_grid(comm, sizes, images, "server:asp", reduction=refused)
 
 
 @mpi(2, 3, 4, 6, 8, long=(6, 8))
@@ -97,6 +110,14 @@ def test_the_optimizer_of_a_server_may_be_any():
         assert error(state, expected.state_dict()) < 1e-10
 
 
+def test_in_step_they_are_so_however_late_messages_come():
+    """A request for parameters that comes late must not find the gradient of a worker's next step in them."""
+    (expected,) = simulated(1, dense, "sync", samples(dense(), COUNT), STEPS, lr=falling)[1]
+    for text in ("server:bsp", "server:ssp:0"):
+        _, states = simulated(3, dense, text, samples(dense(), COUNT), STEPS, machine=MACHINE, lr=falling, seconds=1.0)
+        assert all(error(state, expected) < 1e-10 for state in states), text
+
+
 # ----- counting: the gradients are chosen so that the parameters say which of them were applied
 
 
@@ -130,9 +151,6 @@ def alone(text, turns, workers, machine):
             return count(distribute(dense(), grid), own, text, turns)
 
     return Simulation(workers, **machine).run(work)
-
-
-MACHINE = {"latency": 0.01, "byte_seconds": 1e-5, "jitter": 7.0, "delayed": (0.1, 3.0), "serve_seconds": 1e-5}
 
 
 @pytest.mark.parametrize("text", ["server:ssp:3:single", "server:ssp:0", "server:asp", "server:bsp", "downpour:3:2"])
