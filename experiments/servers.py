@@ -1,6 +1,6 @@
 """How fast parameter servers are.
 
-    python -m experiments.launch 4 experiments.servers
+    python -m experiments.launch 4 experiments.servers --parts steps,access
     python -m experiments.launch 8 experiments.servers --parts limit --figure results/servers.png
 
 Three parts are measured on the ranks of the job:
@@ -54,7 +54,8 @@ def options():
     add("--sizes", type=parameter_list, default=[10_000, 100_000, 1_000_000, 4_000_000], metavar="N,N,..",
         help="numbers of parameters that are accessed")  # fmt: skip
     add("--served", type=whole(FEWEST), default=1_000_000, metavar="N", help="parameters of the server of the part limit")
-    add("--compute", type=number(above=0), default=0.03, metavar="T", help="seconds that a worker computes in the part limit")
+    add("--ratio", type=number(above=0), default=2.0, metavar="T/TAU", help="how many updates the server could do while a "
+        "worker computes, in the part limit")  # fmt: skip
     add("--out", default="results/servers.json", metavar="FILE.json", help="file of the results, to which these are added")
     add("--figure", metavar="FILE.png", help="draw the limit")
     return parser
@@ -86,8 +87,8 @@ def measure(part, args, comm):
     if part == "access":
         problem = f"beside {server_access.COMPUTED}, batch {server_access.SAMPLES}"
         return {"problem": problem, "rows": server_access.measure(comm, args.sizes, args.rounds, args.seconds)}
-    found = server_limit.measure(comm, args.served, args.compute, args.rounds, args.seconds)
-    return {"problem": f"{args.served:,} parameters, T = {1e3 * args.compute:g} ms"} | (found or {})
+    found = server_limit.measure(comm, args.served, args.ratio, args.rounds, args.seconds)
+    return {"problem": f"{args.served:,} parameters, T set to {args.ratio:g} tau"} | (found or {})
 
 
 # ----- what is written
@@ -107,7 +108,6 @@ def steps_cells(result):
     """The rows of the part steps as dicts of what is in the cells of the table."""
     for row in result["rows"]:
         yield {
-            "ranks": result["ranks"],
             "way": f"all-reduce ({result['reduction']})" if row["way"] == "sync" else row["way"],
             "ms a step": spread(row["seconds"], row["fastest"], row["slowest"], 1e-3),
             "times the all-reduce": spread(row["ratio"], *row["ratio_range"]),
@@ -135,6 +135,7 @@ def limit_cells(result):
         yield {
             "workers": row["workers"],
             "updates a second, measured": spread(row["measured"], row["least"], row["most"]),
+            "server's share of a core": row["server"],
             "simulated": row["simulated"],
             "predicted": row["predicted"],
         }
@@ -146,8 +147,8 @@ def limit_words(result):
     shared = result["cores"] / (tau + own)
     waits = f"{100 * min(idle):.1f} to {100 * max(idle):.1f} % of a core"
     return (
-        f"T = {1e3 * compute:g} ms, R = {1e3 * alone:.3g} ms, tau = {1e3 * tau:.3g} ms: T / tau = {compute / tau:.1f}, and no "
-        f"more than {1 / tau:.0f} updates a second. A worker is busy with an update for {1e3 * own:.3g} ms, so "
+        f"T = {1e3 * compute:.3g} ms, R = {1e3 * alone:.3g} ms, tau = {1e3 * tau:.3g} ms: T / tau = {compute / tau:.1f}, "
+        f"and no more than {1 / tau:.0f} updates a second. A worker is busy with an update for {1e3 * own:.3g} ms, so "
         f"{result['cores']} cores can do {shared:.0f} a second. A rank that only waits for messages takes {waits}."
     )
 
@@ -161,7 +162,8 @@ velocities, get them, update them and put them back. The server's own steps are 
 accesses its memory."""
 LIMIT = """\
 The first rank serves, and up to all others are workers that sleep for T instead of computing. R is how long an update takes
-when nobody else wants one, tau how long the server is busy with it. Predicted is min(W / (T + R), 1 / tau)."""
+when nobody else wants one, tau how long the server is busy with it. Predicted is min(W / (T + R), 1 / tau). Where the server
+does not have a core to itself, it is slower than that."""
 SECTIONS = {
     "steps": ("Training steps", STEPS, steps_cells),
     "access": ("Push and fetch while the server computes", ACCESS, access_cells),

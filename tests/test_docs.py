@@ -146,6 +146,9 @@ SMALL = {
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.pipelined --batch-size 64": Small(
         "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
     ),
+    ".venv/bin/python -m experiments.launch 8 experiments.servers --parts limit --figure results/servers.png": Small(
+        "--served 10 --rounds 1 --seconds 0.01", ranks=2
+    ),
     ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
     ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 "
     "--pipeline 1f1b": Small(),

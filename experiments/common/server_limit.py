@@ -94,30 +94,31 @@ class Server:
     def costs(self, idle, seconds):
         """(R, tau, seconds for which the worker's processor is busy with an update). idle: see `measure`."""
         (_, served), (times, taken) = self._together(1, lambda: None, seconds)[:2]
-        alone, count = (times[-1] - times[0]) / (len(times) - 1), len(times)
-        wall = count * alone
-        busy = [(cpu - idle * wall) / (1 - idle) / count for cpu in (served, taken)]  # as cpu = busy + idle * (wall - busy)
+        alone = (times[-1] - times[0]) / (len(times) - 1)
+        busy = [(share - idle) / (1 - idle) * alone for share in (served, taken)]  # as share = busy + idle (1 - busy)
         return alone, *busy
 
-    def updates_a_second(self, workers, compute, seconds):
-        """Measured with so many workers that compute for T seconds."""
-        ran = self._together(workers, partial(time.sleep, compute), seconds)
-        return rate(times for times, _ in ran[1 : workers + 1])
+    def turn(self, workers, compute, seconds):
+        """(updates a second, share of a core that the server takes), measured with workers that compute for T seconds."""
+        (_, served), *others = self._together(workers, partial(time.sleep, compute), seconds)
+        return rate(times for times, _ in others[:workers]), served
 
     def _together(self, workers, compute, seconds):
-        """Let the first rank serve while so many others take updates: [(times of the updates, CPU seconds) of each rank]."""
+        """Let so many workers take updates: [(the times of its updates, the share of a core that it takes) of each rank].
+
+        The ranks that are neither the server nor a worker sleep.
+        """
         comm, found = self.comm, []
         comm.Barrier()
-        cpu = time.process_time()
-        if 1 <= comm.rank <= workers:
-            found = updates(self.protocol, compute, seconds)
-        if comm.rank:
-            cpu = time.process_time() - cpu
-            sleep_until_all_are_here(comm)
-        else:
+        wall, cpu = time.perf_counter(), time.process_time()
+        if comm.rank == 0:
             self.workers.wait_until(comm.Ibarrier().Test)
-            cpu = time.process_time() - cpu
-        return comm.allgather((found, cpu))
+        elif comm.rank <= workers:
+            found = updates(self.protocol, compute, seconds)
+        share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+        if comm.rank:
+            sleep_until_all_are_here(comm)
+        return comm.allgather((found, share))
 
     def free(self):
         """End the training: RuntimeError if an update was lost."""
@@ -126,27 +127,32 @@ class Server:
         self.grid.free()
 
 
-def measure(comm, parameters, compute, rounds, seconds):
+def measure(comm, parameters, ratio, rounds, seconds):
     """What the results have of the limit, a dict on the first rank, None elsewhere. Collective.
 
-    parameters: how many are served. compute: T in seconds. rounds: in each of which every number of workers has its turn.
-    seconds: of a turn.
+    parameters: how many are served. ratio: T / tau. rounds: in each of which every number of workers has its turn. seconds: of
+    a turn.
     """
     server, counts = Server(comm, parameters), range(1, comm.size)
     server.costs(0.0, seconds)  # warms up
-    idle, costs, rates = server.idle(seconds), [], {workers: [] for workers in counts}
+    idle = server.idle(seconds)
+    costs = [server.costs(idle[0], seconds)]
+    compute, turns = ratio * costs[0][1], {workers: [] for workers in counts}
     for _ in range(rounds):
         costs.append(server.costs(idle[0], seconds))
         for workers in counts:
-            rates[workers].append(server.updates_a_second(workers, compute, seconds))
+            turns[workers].append(server.turn(workers, compute, seconds))
     server.free()
     if comm.rank:
         return None
     alone, tau, own = (median(values) for values in zip(*costs))
-    rows = [
-        {"workers": workers, "measured": median(found), "least": min(found), "most": max(found), "rounds": found,
-         "simulated": simulated(workers, compute, alone, tau, seconds), "predicted": predicted(workers, compute, alone, tau)}
-        for workers, found in rates.items()
-    ]  # fmt: skip
+    rows = []
+    for workers, found in turns.items():
+        rates, shares = zip(*found)
+        rows.append({
+            "workers": workers, "measured": median(rates), "least": min(rates), "most": max(rates), "rounds": rates,
+            "server": median(shares), "simulated": simulated(workers, compute, alone, tau, seconds),
+            "predicted": predicted(workers, compute, alone, tau),
+        })  # fmt: skip
     return {"parameters": parameters, "compute": compute, "alone": alone, "tau": tau, "own": own, "costs": costs,
             "idle": idle, "rows": rows}  # fmt: skip

@@ -7,7 +7,7 @@ COLOURS = {"measured": "#31688e", "simulated": "#e08214", "predicted": "black"}
 
 def draw(result, out):
     """result: what `servers` measured of the limit. out: the figure, a file that matplotlib can write."""
-    figure, panel = plt.subplots(figsize=(7.5, 5), layout="constrained")
+    figure, panel = plt.subplots(figsize=(8, 5.5), layout="constrained")
     rows, tau, cycle = result["rows"], result["tau"], result["compute"] + result["alone"]
     workers, most = [row["workers"] for row in rows], max(row["workers"] for row in rows)
     knee, limit = min(cycle / tau, most), min(most / cycle, 1 / tau)
@@ -23,7 +23,7 @@ def draw(result, out):
                 label="measured: median, min to max of rounds")  # fmt: skip
     panel.set(xlabel="workers W, beside the server", ylabel="updates a second", xlim=(0, None), ylim=(0, None))
     panel.grid(alpha=0.3)
-    panel.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=2)
     times = {"T": result["compute"], "R": result["alone"], r"$\tau$": tau}
     milliseconds = ", ".join(f"{name} = {1e3 * seconds:.3g} ms" for name, seconds in times.items())
     ranks = f"{result['ranks']} ranks on {result['cores']} cores, where the workers sleep for T"

@@ -16,7 +16,7 @@ from tests.mpi import mpi
 
 SMALL = (
     "--rounds", "1", "--steps", "1", "--seconds", "0.03", "--net", "mlp:5,relu", "--shape", "4", "--outputs", "3",
-    "--batch-size", "7", "--sizes", "20", "--served", "30", "--compute", "0.002",
+    "--batch-size", "7", "--sizes", "20", "--served", "30",
 )  # fmt: skip
 
 
