@@ -53,8 +53,7 @@ class Served:
 
     def access(self):
         """Push a gradient and fetch the parameters."""
-        self.protocol.push(self.gradient)
-        self.protocol.fetch()
+        self.protocol.exchange(self.gradient)
 
     def free(self):
         self.protocol.finish()

@@ -42,8 +42,7 @@ def updates(protocol, compute, seconds):
     end = now() + seconds
     while len(found) < FEWEST or now() < end:
         compute()
-        protocol.push(gradient)
-        protocol.fetch()
+        protocol.exchange(gradient)
         found.append(now())
     return found
 

@@ -19,7 +19,8 @@ from parallel.job.deaths import dead, is_death
 from parallel.protocols.protocol import LAYER
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
-NAP = 0.00005  # seconds that a rank sleeps, while it waits, when no message has come
+NAPS = 0.00005, 0.001  # seconds that a waiting rank sleeps when no message has come: at first, and at most
+LONGER = 1.1  # by this factor than the nap before
 NUMBERS = 6  # whole numbers in front of each message: its kind, and up to five more
 TAG = 1
 
@@ -141,10 +142,14 @@ class Workers(Observer):
     def wait_until(self, condition):
         """Handle messages until condition() is true; those that are here already in any case."""
         with self.tally.measure(self.group, LAYER, "wait", 0, blocks=False):
+            nap, most = NAPS
             self.serve()
             while not condition():
-                if not self.serve():
-                    time.sleep(NAP)
+                if self.serve():
+                    nap = NAPS[0]
+                else:
+                    time.sleep(nap)
+                    nap = min(LONGER * nap, most)
 
     def meet_inside(self):
         """Return when all ranks of this worker are here, and handle messages meanwhile. Collective over the worker."""
