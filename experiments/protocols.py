@@ -15,21 +15,24 @@ Adds the results to those in a JSON file, with tables beside it.
 
 import os
 
+import numpy as np
+
 import datasets
 from experiments.common import report
 from experiments.common.kept_results import earlier_results, write_results
 from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole
 from experiments.common.protocol_jobs import timed
-from experiments.common.protocol_runs import SCORES, Problem, maker, trained
+from experiments.common.protocol_runs import SCORES, Problem, trained
 from experiments.common.protocol_tables import document
+from experiments.common.synchronous_workers import maker
 from experiments.plots.protocols import draw
 from nn import network_names, schedules
 from parallel.job.run import run, run_launcher
 from parallel.protocols import names
 
 PROTOCOLS = (
-    "sync", "local:8", "post-local:100:8", "slowmo:8:0.5", "diloco:50:lr=0.7:momentum=0.5", "easgd:4:0.2", "admm:8:rho=0.1",
-    "parallel-sgd:epoch", "sgp", "server:bsp", "server:ssp:4", "server:asp", "downpour:4:4",
+    "sync", "powersgd:4", "local:8", "post-local:100:8", "slowmo:8:0.5", "diloco:50:lr=0.7:momentum=0.5", "easgd:4:0.2",
+    "admm:8:rho=0.1", "parallel-sgd:epoch", "sgp", "server:bsp", "server:ssp:4", "server:asp", "downpour:4:4",
 )  # fmt: skip
 PROBLEM = (  # what names a problem in the results
     "time", "dataset", "net", "workers", "batch_size", "samples", "epochs", "lr", "momentum", "schedule", "sorted", "straggler",
@@ -42,20 +45,25 @@ def options():
     add("--dataset", default="mnist", metavar="NAME", help="a data set, see train --help")
     add("--data-dir", metavar="DIR", help="see train --help")
     add("--net", default="mnist-cnn", help=network_names.HELP)
-    add("--protocols", default=",".join(PROTOCOLS), metavar="NAME,NAME,..", help=names.HELP)
+    add(
+        "--protocols",
+        default=",".join(PROTOCOLS),
+        metavar="NAME,NAME,..",
+        help=f"{names.HELP}; or powersgd:R, which is {names.SYNC} with the reduction of that name",
+    )
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
     add("--lr", type=number(above=0), default=0.02, help="learning rate of all protocols")
     add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of all protocols")
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
+    add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
     add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
     add("--figure", metavar="FILE.png", help="draw the results in the file that are in virtual time")
     add = parser.add_argument_group("virtual time").add_argument
     add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")
     add("--samples", type=whole(1), metavar="S", help="use only so many training samples, the first ones (default: all)")
-    add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
     add("--epochs", type=whole(1), default=3, help="passes over the training samples")
     add("--target", type=number(above=0), metavar="SCORE", help="accuracy on the test samples in percent, or mean squared "
         "error of a regression, to which time and epochs are counted")  # fmt: skip
@@ -81,8 +89,6 @@ def prepared(args):
         schedules.parse(args.schedule, args.lr, 1)
         if args.seconds is not None and len(args.seconds) != 2:
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
-        if args.measure and args.sorted:
-            raise ValueError("--sorted is for virtual time: jobs of train take the samples as they are stored")
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols")
         if args.figure:
             check_writable(args.figure)
@@ -92,6 +98,7 @@ def prepared(args):
 
 def simulate(args):
     """Train with all protocols in virtual time; returns what the result has beside the settings."""
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
     with user_input():
         data = datasets.load(args.dataset, args.data_dir)
         args.samples = args.samples or len(data.train)

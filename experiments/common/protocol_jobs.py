@@ -8,10 +8,12 @@ from statistics import median
 
 from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
-from experiments.common.protocol_runs import staleness
+from experiments.common.protocol_runs import optimizer_of, rose, staleness
+from experiments.common.synchronous_workers import POWER_SGD
 from parallel.job.launch import mpiexec
 
 TIMEOUT = 1800  # seconds that a job may take
+SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too
 NOT_FINITE = "finite"  # a word of every message that a training has diverged
 
 
@@ -41,10 +43,15 @@ def job(args, text, factor):
     """The report of a job with a protocol, or the message with which it says that the training has diverged."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        arguments = ["-m", "experiments.train", "--quiet", "--protocol", text, "--report", str(path)]
-        for name in ("dataset", "data_dir", "net", "batch_size", "steps", "lr", "momentum", "schedule", "seed"):
-            if (value := getattr(args, name)) is not None:
+        optimizer, keywords = optimizer_of(args, text)
+        chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
+        arguments = ["-m", "experiments.train", "--quiet", "--report", str(path), *chosen, "--optimizer", optimizer]
+        settings = {name: getattr(args, name) for name in SETTINGS} | keywords
+        for name, value in settings.items():
+            if value is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(value)]
+        if args.sorted:
+            arguments.append("--sorted")
         if factor > 1:
             arguments += ["--handicap", f"{args.measure - 1}={factor:g}"]
         with user_input():
@@ -52,7 +59,8 @@ def job(args, text, factor):
         if finished.status == 2 and (said := [line for line in finished.stderr.splitlines() if NOT_FINITE in line]):
             return said[0].partition("error: ")[2]
         check_ended(finished, f"the job with {text}")
-        return json.loads(path.read_text())
+        report = json.loads(path.read_text())
+        return rose(report["loss"]) or report
 
 
 def recorded(reports):

@@ -5,19 +5,19 @@ of a few measured seconds: see `Problem.measure`.
 """
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from datasets.views import Subset
 from experiments.common import train_setup
+from experiments.common.synchronous_workers import maker
 from experiments.common.timing import times_in_turns
-from nn import LOSSES, SGD, schedules
+from nn import LOSSES, OPTIMIZERS, SGD, schedules
 from nn.random import permutation
 from parallel import READERS, ProcessGrid, evaluate
 from parallel.placement.partition import size
-from parallel.protocols import names
-from parallel.protocols.protocol import Protocol
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.simulated_training import train
 from parallel.protocols.simulated_workers import Simulation
@@ -26,31 +26,20 @@ from parallel.training.distribute import distribute
 from parallel.training.steps import Diverged
 
 ROUNDS = 15  # timings of a minibatch and of an update
+LAST, ROSE = 10, 2  # a training has diverged if the mean loss of so many last steps is so many times the first one
 SCORES = {"cross-entropy": "accuracy", "mse": "mse"}  # which result of an evaluation, for each loss
 
 
-class AllReduced(Protocol):
-    """Synchronous SGD of simulated workers: the gradients are summed over them, and then all take the same step.
+def optimizer_of(args, text):
+    """(the name of the optimizer of a protocol, its keywords with the learning rate `lr`).
 
-    In a job all ranks are one worker instead, whose network sums its gradients itself; a simulated worker is one rank.
+    Each has SGD with the learning rate and the momentum of the options. But the servers of Downpour have Adagrad, as in Dean et
+    al. (2012), section 4.1, with the default rate of `train`: gradients that each sum several steps and come late, with a
+    momentum on top, would soon diverge.
     """
-
-    def step(self):
-        gradient = self.counted.pack(self.net.grads)
-        gradient *= gradient.dtype.type(self.turn.weight)
-        self.workers.all_reduce(gradient)
-        self.counted.unpack(gradient, self.net.grads)
-        super().step()
-
-    def without_samples(self):
-        self.net.grads.fill(0)
-        self.step()
-        super().without_samples()
-
-
-def maker(text):
-    """The function (net, workers, make_optimizer) -> Protocol that a text names. ValueError if there is none."""
-    return AllReduced if text == names.SYNC else names.parse(text)
+    if text.startswith("downpour"):
+        return "adagrad", train_setup.DEFAULTS["adagrad"]
+    return "sgd", {"lr": args.lr, "momentum": args.momentum}
 
 
 class Problem:
@@ -58,21 +47,20 @@ class Problem:
 
     def __init__(self, args, serial, data):
         self.args, self.serial, self.data = args, serial, data
-        chosen = np.arange(args.samples)
-        if args.sorted:
-            labels = data.train.targets(chosen).reshape(args.samples, -1)[:, 0]
-            chosen = np.argsort(labels, kind="stable")
-        self.x = data.train.inputs(chosen, tuple(slice(0, length) for length in data.train.sample_shape))
-        self.y = data.train.targets(chosen)
+        part, everything = Subset(data.train, np.arange(args.samples)), np.arange(args.samples)
+        part = train_setup.sorted_by_label(part) if args.sorted else part
+        self.x = part.inputs(everything, tuple(slice(0, length) for length in part.sample_shape))
+        self.y = part.targets(everything)
         seen = np.sort(permutation(args.seed, 0, len(data.test), "evaluated")[: args.evaluated])
         self.seen, self.score = Subset(data.test, seen), SCORES[data.loss]
         self.steps = args.epochs * steps_per_epoch(args.samples, args.batch_size)
         self.share = -(-args.batch_size // args.workers)
 
-    def optimizer(self, updated):
-        """A new optimizer, of a network or of what a server keeps."""
-        args = self.args
-        return SGD(updated, schedules.parse(args.schedule, args.lr, self.steps), momentum=args.momentum)
+    def optimizer(self, text, updated):
+        """A new optimizer for a protocol, of a network or of what a server keeps."""
+        name, keywords = optimizer_of(self.args, text)
+        schedule = schedules.parse(self.args.schedule, keywords["lr"], self.steps)
+        return OPTIMIZERS[name](updated, **keywords | {"lr": schedule})
 
     def measure(self):
         """{"compute": seconds of a worker's minibatch with its update, "update": of an update alone} on this machine.
@@ -141,11 +129,10 @@ def trained(problem, text, seconds, straggler):
     history: rows of {"seconds": virtual, "samples" so far, "epoch", "score", "training_loss": the mean since the row before}.
     The scores are of the subset of the test samples, but the last one, after the protocol's `finish`, is of all of them.
     """
-    args, history, protocols = problem.args, [], [None] * problem.args.workers
+    args, history, protocols, optimizer = problem.args, [], [None] * problem.args.workers, partial(problem.optimizer, text)
     simulation, make = problem.simulation(seconds, straggler), maker(text)
 
     def noted(net, workers, make_optimizer):
-        np.seterr(all="ignore")  # of this worker's thread: a loss that is not finite is found and named
         protocols[workers.rank] = protocol = make(net, workers, make_optimizer)
         return protocol
 
@@ -162,7 +149,7 @@ def trained(problem, text, seconds, straggler):
     with Probe(problem) as probe:
         try:
             training = train(
-                simulation, problem.serial, noted, problem.optimizer, LOSSES[problem.data.loss](), problem.x, problem.y,
+                simulation, problem.serial, noted, optimizer, LOSSES[problem.data.loss](), problem.x, problem.y,
                 args.batch_size, problem.steps, lambda samples: seconds["compute"] * samples / problem.share, args.seed,
                 watch, every,
             )  # fmt: skip
@@ -171,6 +158,8 @@ def trained(problem, text, seconds, straggler):
         except Diverged as error:
             return run | {"diverged": f"after {simulation.time:.3g} s: {error}"}
     add_losses(history, training.history)
+    if message := rose([turn.loss for turn in training.history]):
+        return run | {"diverged": message}
     return run | communication(simulation, problem.steps) | {
         "score": history[-1]["score"], "seconds": training.seconds, "staleness": staleness(training.staleness),
         "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
@@ -189,6 +178,12 @@ def add_losses(history, turns):
             samples += turn.samples
             loss, weight = loss + turn.loss * turn.samples, weight + turn.samples
         row["training_loss"] = loss / weight if weight else None
+
+
+def rose(losses):
+    """Why a training has diverged although all its losses are finite: a message; None if it has not."""
+    first, last = losses[0], float(np.mean(losses[-LAST:]))
+    return f"the loss rose from {first:.3g} to {last:.3g}" if last > ROSE * first else None
 
 
 def communication(simulation, steps):

@@ -8,7 +8,8 @@ UNITS = {"accuracy": " %", "mse": ""}
 
 TEXT = """# Update protocols
 
-Written by `experiments.protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step. Bytes and
+Written by `experiments.protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and
+`powersgd:R` too, but it compresses them. The servers of Downpour have Adagrad with a learning rate of 0.01. Bytes and
 messages are those of all workers; an all-reduce of W workers is 2 (W - 1) messages of each. Staleness is the number of
 gradients of other workers that were applied between the parameters of which a gradient was computed and itself, and the
 effective batch the samples whose gradients make one update of the parameters that workers agree on.

@@ -4,9 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from mpi4py import MPI
 
 from parallel.grid.process_grid import ProcessGrid
+from parallel.placement.partition import Partition
+from parallel.protocols.shuffle_sgd import shuffle
+from parallel.protocols.simulated_group import SimulatedGroup
 from parallel.training.distribute import distribute
 
 
@@ -63,6 +67,8 @@ def train(
         net = nets[workers.rank]
         protocol = make_protocol(net, workers, make_optimizer)
         trainer = net.trainer(loss, AfterComputing(protocol, seconds))
+        if protocol.shuffles:
+            protocol.hold(dealt(workers, x, y, seed))
         for turn in protocol.turns(protocol.shares(len(x), batch_size, seed), steps):
             (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
             note(turn, workers, value)
@@ -73,6 +79,13 @@ def train(
         nets[:] = (distribute(serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
     return Training(history, list(protocols), list(states), simulation.time)
+
+
+def dealt(workers, x, y, seed):
+    """The indices of the samples that a worker has after ShuffleSGD. Stripes of x and y travel, although all have x and y."""
+    stripe = np.arange(len(x))[Partition.even(len(x), workers.size).part(workers.rank)]
+    *_, indices = shuffle(SimulatedGroup(workers), x[stripe], y[stripe], stripe, seed)
+    return indices
 
 
 class AfterComputing:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import datasets
-from experiments.common.protocol_runs import AllReduced, Problem, add_losses, communication, maker, reached, staleness
+from experiments.common.protocol_runs import Problem, add_losses, communication, reached, staleness
+from experiments.common.synchronous_workers import AllReduced, maker
 from experiments.protocols import PROTOCOLS, options, prepared, simulate
 from nn import LOSSES, SGD
 from nn.network_names import build
@@ -125,7 +126,7 @@ def test_every_default_is_a_protocol():
         (("--samples", "21"), "--samples 21: there are only 20 training samples"),
         (("--samples", "3"), "--batch-size 4: there are only 3 training samples"),
         (("--seconds", "1"), "--seconds takes two numbers"),
-        (("--measure", "2", "--sorted"), "--sorted is for virtual time"),
+        (("--protocols", "powersgd:0"), "write powersgd:R with a whole number of at least 1"),
         (("--schedule", "up"), "unknown schedule"),
         (("--figure", "/proc/no/figure.png"), "can not write"),
     ],

@@ -1,5 +1,7 @@
 """ShuffleSGD: every sample ends at one worker, as many at each, with equal shares of each class or range of the target."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from parallel.grid.tally import Tally
 from parallel.placement.partition import Partition
 from parallel.protocols import shuffle_sgd
 from parallel.protocols.shuffle_sgd import shuffle
+from parallel.protocols.simulated_group import SimulatedGroup
+from parallel.protocols.simulated_workers import Simulation
 from tests.mpi import mpi
 
 CLASSES = 5
@@ -50,6 +54,24 @@ def test_classes_are_spread(comm):
             assert (np.ptp(counts, axis=0) <= comm.size).all()  # whatever was drawn
             if draws == 256 and comm.size > 1:  # all labels were drawn, so each class is a stratum
                 assert (np.ptp(counts, axis=0) <= 1).all()
+
+
+def simulated_shuffle(inputs, targets, workers):
+    mine = np.arange(len(inputs))[Partition.even(len(inputs), workers.size).part(workers.rank)]
+    return shuffle(SimulatedGroup(workers), inputs[mine], targets[mine], mine, seed=3)
+
+
+@mpi(1, 2, 3, 4)
+def test_simulated_workers_deal_the_same_samples(comm):
+    for count, kind in ((0, "classes"), (3, "values"), (61, "classes")):
+        (inputs, targets), (found, *_) = samples(count, kind), shuffled(comm, count, kind)
+        deal = partial(simulated_shuffle, inputs, targets)
+        for machine in ({}, {"latency": 1e-3, "byte_seconds": 1e-6, "serve_seconds": 1e-5, "delayed": (0.3, 0.1)}):
+            simulation = Simulation(comm.size, **machine)
+            for (x, y, indices), expected in zip(simulation.run(deal), found, strict=True):
+                assert np.array_equal(indices, expected)
+                assert np.array_equal(x, inputs[indices]) and np.array_equal(y, targets[indices])
+            assert simulation.time > 0 or comm.size == 1 or not machine
 
 
 def check_all_are_there(comm, found, count):
