@@ -49,7 +49,7 @@ def on_grid(comm, sizes, build, text, momentum=0.5, **options):
         return net.state_dict(everywhere=True), protocol
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_in_step_they_equal_serial_training_on_every_grid(comm):
     expected, plain = {build: serial(build) for build in (dense, images)}, serial(dense, 0.0)
     for sizes in grids(comm.size, ("batch", "model", "stage")):
