@@ -55,4 +55,4 @@ class Downpour(ParameterServer):
         self._summed = 0
 
     def own_arrays(self):
-        return {"gradients to push": self._sum}
+        return super().own_arrays() | {"gradients to push": self._sum}

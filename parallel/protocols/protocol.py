@@ -148,7 +148,7 @@ class Protocol:
         return self.optimizer.state_arrays()
 
     def own_arrays(self):
-        """{name: array} of what the protocol itself keeps, each as long as the parameters of this rank that it sends."""
+        """{name: array} of what the protocol itself keeps of this rank's parameters, beside those of the network."""
         return {}
 
     # ----- what protocols are made of

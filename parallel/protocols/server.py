@@ -73,6 +73,9 @@ class ParameterServer(Protocol):
         parts = [packed[where] for where in self.parts.get(server, ())]
         return xp.concatenate(parts) if parts else packed[:0].copy()
 
+    def own_arrays(self):
+        return {"served": self.shard.params, "gradients": self.shard.grads, "fetched": self._packed}
+
     # ----- the worker
 
     def turns(self, shares, steps):

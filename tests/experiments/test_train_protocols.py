@@ -31,6 +31,7 @@ def test_workers_in_step_report_what_synchronous_training_reports(tmp_path, grid
     assert np.allclose(found["loss"], plain["loss"], rtol=1e-9)
     assert found["test_mse"] == pytest.approx(plain["test_mse"], rel=1e-9)
     assert found["effective_batch"] == 97 and found["interval"] == 1
+    assert (found["protocol_memory"] > 0) == protocol.startswith("server")
     assert found["turns"] == [len(plain["loss"])] * found["workers"] and set(found["staleness"]) <= {"0"}
     assert sum(row["bytes"] for row in found["communication"] if row["layer"] == "protocol") > 0
     assert "effective batch 97, exchange in every turn" in printed
