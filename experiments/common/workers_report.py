@@ -27,9 +27,8 @@ def of_protocol(grid, net, protocol, batch_size):
 
     effective_batch: samples whose gradients make one update. interval: steps between two exchanges, None if there is one at the
     end alone. staleness: {updates by others in between: gradients that were applied}; where parameters are spread over several
-    servers, each counts a gradient. turns: minibatches of each worker. protocol_memory: bytes that the protocol itself keeps, on
-    the rank with the most. What was sent is among the communication of a report,
-    under the layer "protocol".
+    servers, each counts a gradient. turns: minibatches of each worker. protocol_memory: bytes that the protocol itself keeps,
+    on the rank with the most. What was sent is among the communication of a report, under the layer "protocol".
     """
     if protocol.workers.size == 1:
         return {}
