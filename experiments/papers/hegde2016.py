@@ -88,7 +88,7 @@ def joined(rows):
 def tables(measured=None):
     """{name: rows} of all tables, and the measurement itself, where there is one."""
     counted = (measured or {}).get("counted", [])
-    protocols = {"costs": costs.rows(counted), "limits": costs.limits()}
+    protocols = {"costs": costs.rows(counted), "computations": costs.computations(counted), "limits": costs.limits()}
     if not measured:
         return {"convolution_slopes": published_slopes()} | protocols
     measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")} | {"counted": counted}
@@ -186,6 +186,7 @@ TITLES = {
     "convolution_times": "Figure 1: times of forward passes of the convolution",
     "dense_times": "Figure 3: times of forward passes of fully connected layers of n inputs and n outputs",
     "costs": costs.TITLE,
+    "computations": costs.COMPUTATION_TITLE,
     "limits": costs.LIMIT_TITLE,
 }
 

@@ -2,20 +2,24 @@
 
 The paper has orders of magnitude. Beside them stands what they are for one epoch of a network on k workers: its terms without
 their constants; what the protocols here send and compute, *predicted* by `parallel/performance/protocol_cost.py`; and what jobs
-counted. The paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
+of `hegde2016_count_job.py` counted. The paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are
+those of all workers.
 """
 
 import json
+from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from experiments.common.jobs import check_ended
 from experiments.papers.eserol2019_times import nodes
 from nn import network_names
+from parallel.grid.collectives import rounded_up_log2
 from parallel.job.launch import mpiexec
 from parallel.performance import machine as machines
 from parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
 from parallel.protocols.ownership import greedy, single
 from parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA
+from parallel.protocols.workers import NUMBERS
 
 WORKERS = 2, 4, 8
 SAMPLES, CLASSES, IMAGE = 60_000, 10, (28, 28, 1)  # those of MNIST
@@ -25,7 +29,7 @@ LIMITS = (NET, IMAGE), ("cifar-cnn", (32, 32, 3))
 SCALES = 2, 4, 8, 16, 32, 64  # workers beside a server
 SPREAD = 8  # workers for which tau is given
 MIB, MILLION = 2**20, 10**6
-TIMEOUT = 120  # seconds of a job
+TIMEOUT = 600  # seconds of a job
 SHUFFLE = "ShuffleSGD"
 PAPER = {  # communication and computation, as in the paper
     SHUFFLE: ("O(Lk) + O(dk/B log k) + O(D)", "O(kd)"),
@@ -34,61 +38,109 @@ PAPER = {  # communication and computation, as in the paper
     "Downpour SGD": ("O(theta p)", "as ADMM SGD"),
 }
 TITLE = (
-    f"Section 5: an epoch of {SAMPLES:,} images of MNIST, sorted by label, on k workers with {NET} and minibatches of {BATCH} "
-    "each. The paper's terms for communication without constants and latencies; beside them what all workers send, and the one "
-    "that sends the most. ParallelSGD has one average at the end, ADMM SGD one after every step, and the single server of "
-    "Downpour SGD gets gradients and sends parameters in every step. Operations: sums and updates of the rank with the most"
+    f"Section 5: what is sent in an epoch of {SAMPLES:,} images of MNIST, sorted by label, on k workers with {NET} and "
+    f"minibatches of {BATCH} each. The paper's terms for communication without constants and latencies; beside them what all "
+    "workers send, and the most that one does. ParallelSGD has one average at the end, ADMM SGD one after every step, and the "
+    "single server of Downpour SGD gets gradients and sends parameters in every step. A collective counts as the messages that "
+    f"follow one another in it. Not predicted, but counted: the {8 * NUMBERS} bytes in front of each message of Downpour SGD; "
+    "that at its end each worker tells all others that it is done, and gets the parameters once more; and at the end of all "
+    "but ShuffleSGD one sum of the workers' numbers of samples, of 8 bytes, with which running statistics would be weighted. "
+    "In ShuffleSGD all samples but one in k of each worker are predicted to move, which may be no whole number"
+)
+COMPUTATION_TITLE = (
+    "Section 5: what the rank with the most computes in this epoch besides gradients: the updates of parameters, and sums. "
+    "Counted are the operations of NumPy's functions, and for an all-reduce half as many additions as a rank sends numbers. "
+    "The gradients were zeros, and the workers met after each step, as if all computed equally fast. What ShuffleSGD computes, "
+    "which is a merge of sorted lists, is not counted"
 )
 LIMIT_TITLE = (
     f"Section 5.2.1, *predicted*: with P = T/tau workers an asynchronous server is busy. Updates a second over those of one "
     f"worker, minibatches of {BATCH}; tau is that of the busiest server, for {SPREAD} workers. The server's own worker sends "
-    "nothing, and so is not among those P. The machines have a rank a node"
+    "nothing, and so is not among those P. The machines have a rank a node. `experiments.servers` measures and simulates how "
+    "updates a second end at 1/tau on the ranks of a job"
 )
 
 
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm of the paper that is an update protocol here.
+
+    text: names the protocol, as for `--protocol`. name, options: its function in `PROTOCOLS`, and what that is called with.
+    steps: of an epoch. times: how often the parameters travel by the paper's term.
+    """
+
+    text: str
+    name: str
+    options: dict
+    steps: int
+    times: int
+
+
+def algorithms(samples, k):
+    """{name: Algorithm} on k workers."""
+    steps = ceil(samples / (BATCH * k))
+    return {
+        "ParallelSGD": Algorithm("parallel-sgd", "parallel-sgd", {"every": steps}, steps, k),
+        "ADMM SGD": Algorithm("admm:1", "admm", {}, steps, k * steps),
+        "Downpour SGD": Algorithm("downpour:1:1:single", "downpour", {}, steps, k * steps),
+    }
+
+
 def rows(counted):
-    """The table of costs: a row for each algorithm and number of workers. counted: rows of `count`."""
-    known = {(row["algorithm"], row["k"]): row for row in counted}
+    """The table of what is sent: a row for each algorithm and number of workers. counted: what `count` returned."""
     found = []
-    for algorithm, (communication, computation) in PAPER.items():
-        for k in WORKERS:
-            terms, total, most, messages, operations = predicted(algorithm, k)
-            here = known.get((algorithm, k))
-            found.append({
-                "algorithm": algorithm, "k": k, "communication, paper": communication, "its terms, MiB": terms / MIB,
-                "all workers, *predicted* MiB": total / MIB, "counted MiB": here and here["bytes"] / MIB,
-                "busiest, *predicted* MiB": most / MIB, "busiest, counted MiB": here and here["most"] / MIB,
-                "messages of the busiest, *predicted*": messages, "computation, paper": computation,
-                "operations, *predicted* millions": operations / MILLION,
-            })  # fmt: skip
+    for algorithm, k, (terms, total, most, messages, _), here in predicted_and_counted(counted):
+        found.append({
+            "algorithm": algorithm, "k": k, "communication, paper": PAPER[algorithm][0], "its terms, MiB": terms / MIB,
+            "all workers, *predicted* MiB": total / MIB, "counted MiB": here and here["bytes"] / MIB,
+            "counted/*predicted*": here and here["bytes"] / total,
+            "busiest, *predicted* MiB": most / MIB, "busiest, counted MiB": here and here["most_bytes"] / MIB,
+            "busiest, counted/*predicted*": here and here["most_bytes"] / most,
+            "its messages, *predicted*": messages, "its messages, counted": here and here["most_messages"],
+        })  # fmt: skip
     return found
 
 
+def computations(counted):
+    """The table of what is computed beside the gradients: a row for each algorithm and number of workers."""
+    found = []
+    for algorithm, k, (*_, operations), here in predicted_and_counted(counted):
+        done = here and here.get("most_operations")
+        found.append({
+            "algorithm": algorithm, "k": k, "computation, paper": PAPER[algorithm][1],
+            "operations, *predicted* millions": operations / MILLION, "counted millions": done and done / MILLION,
+            "counted/*predicted*": done and done / operations,
+        })  # fmt: skip
+    return found
+
+
+def predicted_and_counted(counted):
+    """(algorithm, k, what `predicted` returns, the row that was counted or None) of all rows of a table."""
+    known = {(row["algorithm"], row["k"]): row for row in counted}
+    return [(name, k, predicted(name, k), known.get((name, k))) for name in PAPER for k in WORKERS]
+
+
 def predicted(algorithm, k):
-    """(the paper's terms in bytes, bytes of all workers, of the busiest, its messages, its operations) in an epoch."""
+    """(the paper's terms in bytes, bytes of all workers, of the busiest, the most messages, operations) in an epoch."""
     if algorithm == SHUFFLE:
         return shuffle(k)
-    steps = ceil(SAMPLES / (BATCH * k))
-    name, options, times = {
-        "ParallelSGD": ("parallel-sgd", {"every": steps}, k),
-        "ADMM SGD": ("admm", {}, k * steps),
-        "Downpour SGD": ("downpour", {}, k * steps),
-    }[algorithm]
+    ours = algorithms(SAMPLES, k)[algorithm]
     case = case_of(network_names.build(NET, IMAGE, CLASSES), k, nodes(), BATCH)
-    cost = PROTOCOLS[name](case, **options)
-    terms = times * case.elements * case.itemsize
+    cost, steps = PROTOCOLS[ours.name](case, **ours.options), ours.steps
+    terms = ours.times * case.elements * case.itemsize
     return terms, k * steps * cost.bytes, steps * cost.most_bytes, steps * cost.most_messages, steps * cost.operations
 
 
 def shuffle(k):
-    """The same of ShuffleSGD, all samples of which move but one in k. Its messages are those of an all-to-all."""
+    """The same of ShuffleSGD, all samples of which move but one in k. Its messages are those of eight collectives."""
     sample = prod(IMAGE) + 1
     terms = 2 * DRAWN.itemsize * DRAWS * k * log2(k) + SAMPLES * sample
     shared = 8 * (k - 1) * (1 + CLASSES + 1 + k)  # a rank's part in sizes, counts of the strata, and numbers of messages
     moved = SAMPLES / k * (k - 1) / k * (sample + 8)
     cuts = 8 * (k - 1) * (STRATA - 1)
     drawn = DRAWN.itemsize * DRAWS
-    return terms, k * (shared + moved) + cuts + (k - 1) * drawn, shared + moved + max(cuts, drawn), k - 1, k * DRAWS
+    messages = 8 * rounded_up_log2(k)
+    return terms, k * (shared + moved) + cuts + (k - 1) * drawn, shared + moved + max(cuts, drawn), messages, k * DRAWS
 
 
 def limits():
@@ -110,11 +162,10 @@ def limits():
 
 
 def count():
-    """Run ShuffleSGD on each number of workers: rows with the bytes of all, and of the one that sends the most."""
+    """Run all algorithms on each number of workers: rows as `hegde2016_count_job` prints them."""
     found = []
     for k in WORKERS:
-        arguments = ["--samples", str(SAMPLES), "--classes", str(CLASSES), "--numbers", str(prod(IMAGE))]
-        job = mpiexec(k, ["-m", "experiments.papers.hegde2016_shuffle_job", *arguments], TIMEOUT)
-        check_ended(job, f"ShuffleSGD on {k} ranks")
-        found.append({"algorithm": SHUFFLE, "k": k} | json.loads(job.stdout.splitlines()[-1]))
+        job = mpiexec(k, ["-m", "experiments.papers.hegde2016_count_job", "--samples", str(SAMPLES)], TIMEOUT)
+        check_ended(job, f"hegde2016_count_job on {k} ranks")
+        found += json.loads(job.stdout.splitlines()[-1])
     return found

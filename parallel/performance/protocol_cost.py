@@ -3,7 +3,8 @@
 A step is one minibatch of each of W workers, who all compute its gradients in T seconds. Bytes are those that a rank sends,
 without headers; an all-reduce counts as in `parallel/grid/collectives.py`, in bytes and in messages that follow one another.
 A worker sends a server one message with all gradients that go there, and a request, which is taken to need no time of its own,
-and gets one with parameters. A rank sends, and receives, one message after another, but does both at once.
+and gets one with parameters. Where workers do not wait for others, each also asks the first one in each step which share is
+next; that takes no time either. A rank sends, and receives, one message after another, but does both at once.
 
 A parameter server lives on the ranks of workers: all on the first, or each parameter at its owner. If it waits for all (bsp),
 the gradients arrive after T, are summed and applied, and the parameters are sent. If it does not, a server receives a gradient,
@@ -27,8 +28,8 @@ from parallel.performance.machine import Machine
 
 # operations for each parameter
 SGD = 4  # of an update with momentum
-MEAN, OUTER, ELASTIC = 1, 6, 5  # of an agreement: a scaling; an outer step with momentum; that of EASGD
-MIXING = 3  # of SGP: scale, add what arrives, divide by the weight
+MEAN, SLOW, NESTEROV, ELASTIC = 1, 7, 8, 4  # of an agreement: a scaling; with the outer step of SlowMo, of DiLoCo; of EASGD
+MIXING = 5  # of SGP: find and add what the step has changed, halve, add what arrives, divide by the weight
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ def power_sgd(case, rank=1):
             work += ProtocolCost(operations=(6 * few + 2) * rows * columns + 2 * rows * few**2, seconds=seconds)
         else:
             right += prod(shape)
-    return alone(case) + work + all_reduce(case, left) + all_reduce(case, right)
+    factors = all_reduce(case, left) if left else ProtocolCost()  # nothing is sent where no matrix is larger
+    return alone(case) + work + factors + all_reduce(case, right)
 
 
 def gossip(case):
@@ -210,7 +212,7 @@ def asynchronous_server(case, fetch=1, push=1, local=0):
     busy = [others * often * case.link(own, bool(own)) + case.workers * time for own, time in zip(served, applied)]
     seconds = max(case.workers / rate, *busy)
     operations = case.workers * max(served) * SGD / push + own_step.operations
-    return sent_with_servers(case, fetch, push) + ProtocolCost(operations=operations, seconds=seconds)
+    return sent_with_servers(case, fetch, push, draws=1) + ProtocolCost(operations=operations, seconds=seconds)
 
 
 def foreign(case):
@@ -220,10 +222,14 @@ def foreign(case):
     return [(servers - bool(own), case.elements - own) for own in served]
 
 
-def sent_with_servers(case, fetch=1, push=1):
-    """What ranks send in a step as workers, gradients and requests, and as servers, parameters."""
+def sent_with_servers(case, fetch=1, push=1, draws=0):
+    """What ranks send in a step as workers, gradients and requests, and as servers, parameters.
+
+    draws: how often a worker asks the first one which share is next.
+    """
     others, served = case.workers - 1, case.served
     messages = [count * (1 / push + 1 / fetch) + others * bool(own) / fetch for own, (count, _) in zip(served, foreign(case))]
+    messages = [sent + draws * (1 if rank else others) for rank, sent in enumerate(messages)]
     sent = [(elements / push + others * own / fetch) * case.itemsize for own, (_, elements) in zip(served, foreign(case))]
     return ProtocolCost(sum(messages) / case.workers, sum(sent) / case.workers, max(messages), max(sent))
 
@@ -242,8 +248,8 @@ PROTOCOLS = {
     "sync": partial(averaged, agreement=0),
     "local": averaged,
     "post-local": averaged,
-    "slowmo": partial(averaged, agreement=OUTER),
-    "diloco": partial(averaged, agreement=OUTER),
+    "slowmo": partial(averaged, agreement=SLOW),
+    "diloco": partial(averaged, agreement=NESTEROV),
     "easgd": partial(averaged, agreement=ELASTIC),
     "parallel-sgd": averaged,
     "admm": averaged,

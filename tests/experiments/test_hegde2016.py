@@ -144,6 +144,7 @@ def small(monkeypatch):
     monkeypatch.setattr(hegde2016, "cores", lambda: {0})
     monkeypatch.setattr(hegde2016.device, "gpus", list)
     monkeypatch.setattr(costs, "WORKERS", (2,))
+    monkeypatch.setattr(costs, "SAMPLES", 10 * costs.BATCH)  # five steps
 
 
 def test_a_small_measurement(small, tmp_path):
@@ -152,10 +153,15 @@ def test_a_small_measurement(small, tmp_path):
     assert [(row["batch"], row["n"], len(row["seconds"])) for row in measured["dense"]] == [(1, 16, 4), (1, 32, 4)]
     assert measured["versions"]["1 CPU thread"]["threads"] == 1
     tables = json.loads(json.dumps(hegde2016.tables(measured), allow_nan=False))
-    shuffle, *others = tables["costs"]
-    assert shuffle["counted MiB"] == pytest.approx(shuffle["all workers, *predicted* MiB"], rel=1e-3)
-    assert shuffle["busiest, counted MiB"] == pytest.approx(shuffle["busiest, *predicted* MiB"], rel=0.01)
-    assert all(row["counted MiB"] is None for row in others)
+    rows = {row["algorithm"]: row for row in tables["costs"]}
+    ratios = {name: (row["counted/*predicted*"], row["busiest, counted/*predicted*"]) for name, row in rows.items()}
+    assert ratios["ShuffleSGD"] == pytest.approx((1, 1), rel=0.01)
+    assert all(ratios[name] == pytest.approx((1, 1), rel=1e-4) for name in ("ParallelSGD", "ADMM SGD"))
+    assert ratios["Downpour SGD"] == pytest.approx((1.1, 1.2), rel=1e-3)  # the parameters are fetched once more at the end
+    assert rows["ParallelSGD"]["its messages, counted"] == rows["ParallelSGD"]["its messages, *predicted*"] + 2
+    shuffle, *others = tables["computations"]
+    assert shuffle["counted millions"] is None
+    assert [row["counted/*predicted*"] for row in others] == pytest.approx([1, 1, 1], rel=1e-5)
     hegde2016.draw(tables, tmp_path)
     assert is_figure(tmp_path / "figure1.png")
 

@@ -1,0 +1,106 @@
+"""Predicted bytes, messages and operations of all update protocols are those that jobs count, but for `extras`."""
+
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+
+from experiments.common.protocol_counts import CountedReduction, counted
+from nn import Linear, Sequential, Tanh
+from parallel.grid.collectives import all_reduce_elements
+from parallel.performance import machine
+from parallel.performance.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
+from parallel.protocols.ownership import greedy, single
+from parallel.protocols.workers import NUMBERS
+from parallel.sync.power_sgd import UNCOMPRESSED_STEPS, PowerSGDReduction
+from tests.mpi import mpi
+
+STEPS, PERIOD, EPOCH = 12, 4, 3
+ITEM, HEADER = 8, 8 * NUMBERS  # bytes of a number of the network, and of what is in front of a message
+ROUNDS = 4  # messages of an all-reduce on three ranks
+FRAGMENTS = 24, 21  # elements: each layer is one
+WAYS = "", ":single"
+PREDICTED = {  # text: (name, its steps, options) of what is predicted
+    "sync": [("sync", STEPS, {})],
+    "powersgd:1": [("sync", UNCOMPRESSED_STEPS, {}), ("powersgd", STEPS - UNCOMPRESSED_STEPS, {"rank": 1})],
+    "local:4": [("local", STEPS, {"every": PERIOD})],
+    "post-local:4:2": [("post-local", 4, {}), ("post-local", STEPS - 4, {"every": 2})],
+    "slowmo:4:0.5": [("slowmo", STEPS, {"every": PERIOD})],
+    "diloco:4": [("diloco", STEPS, {"every": PERIOD})],
+    "diloco:4:fragments=2": [("diloco", STEPS, {"every": PERIOD})],
+    "easgd:4:0.1": [("easgd", STEPS, {"every": PERIOD})],
+    "admm:4": [("admm", STEPS, {"every": PERIOD})],
+    "admm:4:rho=0.1": [("admm", STEPS, {"every": PERIOD})],
+    "sgp": [("sgp", STEPS, {})],
+    "parallel-sgd": [("parallel-sgd", STEPS, {"every": STEPS})],
+    "parallel-sgd:epoch": [("parallel-sgd", STEPS, {"every": EPOCH})],
+    **{f"server:bsp{way}": [("server:bsp", STEPS, {})] for way in WAYS},
+    **{f"server:asp{way}": [("server:asp", STEPS, {})] for way in WAYS},
+    **{f"server:ssp:1{way}": [("server:ssp", STEPS, {})] for way in WAYS},
+    **{f"downpour:2:3{way}": [("downpour", STEPS, {"fetch": 2, "push": 3})] for way in WAYS},
+}
+REDUCED = {"powersgd:1": ("sync", partial(PowerSGDReduction, rank=1))}  # all ranks are one worker
+NOT_PREDICTED = "powersgd:1", "admm:4:rho=0.1"  # operations of these: products of matrices; another algorithm than `admm`
+
+
+def build():
+    """A network whose elements three ranks divide evenly."""
+    return Sequential([Linear(3, 6), Tanh(), Linear(6, 3)], dtype=np.float64)
+
+
+def extras(text, case, rank, messages):
+    """What a rank sends and computes that is not predicted. messages: all that it sends."""
+    name, found = text.partition(":")[0], Counter()
+
+    def add_sum_of(elements, times=1):
+        numbers = times * all_reduce_elements(elements, case.workers, rank)
+        found.update(bytes=ITEM * numbers, messages=times * ROUNDS, operations=numbers / 2)
+
+    if name not in ("sync", "powersgd"):  # where all ranks are one worker
+        add_sum_of(1)  # at the end: the samples of each worker, with which running statistics would be weighted
+    if name == "easgd":
+        add_sum_of(case.elements, -1)  # workers and centre are equal in the first step
+        found.update(operations=-ELASTIC * case.elements)
+    elif name == "sgp":
+        add_sum_of(case.elements + 1)  # the mean at the end
+        found.update(operations=2 * case.elements + 1)  # which is scaled, and divided by its weight
+        found.update(bytes=STEPS * (ITEM + HEADER), operations=STEPS * 2)  # the weight
+    elif text.endswith("fragments=2"):  # two sums instead of one, and the first fragment again at the end
+        add_sum_of(FRAGMENTS[0], STEPS // PERIOD + 1)
+        add_sum_of(FRAGMENTS[1], STEPS // PERIOD)
+        add_sum_of(case.elements, -STEPS // PERIOD)
+        again, whole = FRAGMENTS[0], STEPS // PERIOD * case.elements
+        found.update(operations=again * NESTEROV + 2 * (again + whole))  # and each keeps the progress made meanwhile
+    elif name in ("server", "downpour"):
+        found.update(bytes=HEADER * (messages - ROUNDS))
+        found.update(operations=STEPS * case.elements if name == "server" else 0)  # a gradient times the weight of its share
+        others, own = case.workers - 1, case.served[rank]
+        asked = sum(map(bool, case.served)) - bool(own)
+        # at the end: that a worker is done, the requests for the last parameters, and those that it serves
+        found.update(bytes=others * own * ITEM, messages=others + asked + others * bool(own))
+    return found
+
+
+def test_all_protocols_are_counted():
+    assert {name for parts in PREDICTED.values() for name, *_ in parts} == PROTOCOLS.keys()
+
+
+@mpi(3)
+def test_predicted_bytes_and_messages_are_those_of_the_tally(comm):
+    batch = 2 * comm.size
+    for text, parts in PREDICTED.items():
+        case = case_of(build(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
+        costs = [(PROTOCOLS[name](case, **options), steps) for name, steps, options in parts]
+        protocol, reduction = REDUCED.get(text, (text, CountedReduction))
+        found = counted(comm, build(), protocol, EPOCH * batch, batch, STEPS, reduction)
+        found.subtract(extras(text, case, comm.rank, found["messages"]))
+        ranks = comm.allgather(found)
+        for what in ("bytes", "messages"):
+            mean = sum(steps * getattr(cost, what) for cost, steps in costs)
+            most = sum(steps * getattr(cost, f"most_{what}") for cost, steps in costs)
+            assert sum(rank[what] for rank in ranks) == pytest.approx(comm.size * mean, rel=1e-12), (text, what)
+            assert max(rank[what] for rank in ranks) == pytest.approx(most, rel=1e-12), (text, what)
+        if text not in NOT_PREDICTED:
+            operations = sum(steps * cost.operations for cost, steps in costs)
+            assert max(rank["operations"] for rank in ranks) == pytest.approx(operations, rel=1e-12), text
