@@ -56,8 +56,8 @@ COMPUTATION_TITLE = (
 LIMIT_TITLE = (
     f"Section 5.2.1, *predicted*: with P = T/tau workers an asynchronous server is busy. Updates a second over those of one "
     f"worker, minibatches of {BATCH}; tau is that of the busiest server, for {SPREAD} workers. The server's own worker sends "
-    "nothing, and so is not among those P. The machines have a rank a node. `experiments.servers` measures and simulates how "
-    "updates a second end at 1/tau on the ranks of a job"
+    "nothing, and so is not among those P. The machines have a rank a node. On the ranks of a job the limit is "
+    "measured and simulated by `experiments.servers`: [results](../servers.md)"
 )
 
 

@@ -2,9 +2,10 @@
 
 A step is one minibatch of each of W workers, who all compute its gradients in T seconds. Bytes are those that a rank sends,
 without headers; an all-reduce counts as in `parallel/grid/collectives.py`, in bytes and in messages that follow one another.
-A worker sends a server one message with all gradients that go there, and a request, which is taken to need no time of its own,
-and gets one with parameters. Where workers do not wait for others, each also asks the first one in each step which share is
-next; that takes no time either. A rank sends, and receives, one message after another, but does both at once.
+A worker sends a server one message with all gradients that go there, which also asks for the parameters, and gets one with
+them. Where it fetches parameters without a push, it asks by a message of its own. Where workers do not wait for others, each
+also asks the first one in each step which share is next. Such messages are taken to need no time. A rank sends, and receives,
+one message after another, but does both at once.
 
 A parameter server lives on the ranks of workers: all on the first, or each parameter at its owner. If it waits for all (bsp),
 the gradients arrive after T, are summed and applied, and the parameters are sent. If it does not, a server receives a gradient,
@@ -19,7 +20,7 @@ One worker trains serially, whatever the protocol. `PROTOCOLS` has them all, by 
 
 from dataclasses import astuple, dataclass
 from functools import partial
-from math import prod
+from math import lcm, prod
 
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.grid_description import GridDescription, GroupDescription
@@ -29,7 +30,7 @@ from parallel.performance.machine import Machine
 # operations for each parameter
 SGD = 4  # of an update with momentum
 MEAN, SLOW, NESTEROV, ELASTIC = 1, 7, 8, 4  # of an agreement: a scaling; with the outer step of SlowMo, of DiLoCo; of EASGD
-MIXING = 5  # of SGP: find and add what the step has changed, halve, add what arrives, divide by the weight
+MIXING = 6  # of SGP: find and add what the step has changed, halve, add what arrives, divide by the weight
 
 
 @dataclass(frozen=True)
@@ -223,12 +224,13 @@ def foreign(case):
 
 
 def sent_with_servers(case, fetch=1, push=1, draws=0):
-    """What ranks send in a step as workers, gradients and requests, and as servers, parameters.
+    """What ranks send in a step as workers, gradients and requests without gradients, and as servers, parameters.
 
     draws: how often a worker asks the first one which share is next.
     """
     others, served = case.workers - 1, case.served
-    messages = [count * (1 / push + 1 / fetch) + others * bool(own) / fetch for own, (count, _) in zip(served, foreign(case))]
+    asked = 1 / push + 1 / fetch - 1 / lcm(fetch, push)  # the share of the steps in which a worker pushes or fetches
+    messages = [count * asked + others * bool(own) / fetch for own, (count, _) in zip(served, foreign(case))]
     messages = [sent + draws * (1 if rank else others) for rank, sent in enumerate(messages)]
     sent = [(elements / push + others * own / fetch) * case.itemsize for own, (_, elements) in zip(served, foreign(case))]
     return ProtocolCost(sum(messages) / case.workers, sum(sent) / case.workers, max(messages), max(sent))
