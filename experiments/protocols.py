@@ -54,13 +54,13 @@ def options():
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip
     add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
-    add("--lr", type=number(above=0), default=0.02, help="learning rate of all protocols")
-    add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of all protocols")
+    add("--lr", type=number(above=0), default=0.02, help="learning rate; of Downpour LR / (1 - MOMENTUM)")
+    add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum; Downpour has none")
     add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
     add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
     add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
-    add("--figure", metavar="FILE.png", help="draw the results in the file that are in virtual time")
+    add("--figure", metavar="FILE.png", help="draw all results in virtual time in the file, but those of sorted samples")
     add = parser.add_argument_group("virtual time").add_argument
     add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")
     add("--samples", type=whole(1), metavar="S", help="use only so many training samples, the first ones (default: all)")
@@ -89,6 +89,8 @@ def prepared(args):
         schedules.parse(args.schedule, args.lr, 1)
         if args.seconds is not None and len(args.seconds) != 2:
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
+        if args.figure and (args.measure or args.sorted):
+            raise ValueError("--figure draws virtual time, with samples that are not sorted: leave it out")
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols")
         if args.figure:
             check_writable(args.figure)

@@ -63,6 +63,7 @@ TARGET = Small(how="print", why="it sets up an environment, or takes minutes")
 STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
 PROTOCOLS = Small("--dataset mnist --net mlp:8,relu --samples 32 --epochs 1 --batch-size 8 --protocols sync,server:asp")
+PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --protocols sync", why="jobs take seconds each")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `hosts` are parsed, and the job runs without them"
 SMALL = {
@@ -228,13 +229,18 @@ SMALL = {
     ),
     ".venv/bin/python -m experiments.reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     ".venv/bin/python -m experiments.reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
-    # ----- update protocols
+    # ----- comparison of update protocols
     ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 "
     "--target 95": PROTOCOLS,
     ".venv/bin/python -m experiments.protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 8000 --epochs 3 "
-    "--target 45": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset airfoil --net mlp:64,64,tanh --epochs 25 --every 2.5 --target 0.2 "
+    "--target 40": PROTOCOLS,
+    ".venv/bin/python -m experiments.protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25 "
     "--figure results/protocols.png": PROTOCOLS,
+    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
+    "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
+    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --measure 2": PROTOCOL_JOBS,
+    'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 2" .venv/bin/python -m experiments.protocols '
+    "--dataset mnist --net mnist-cnn --measure 2": PROTOCOL_JOBS,
     # ----- emulated hosts
     "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
     "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(

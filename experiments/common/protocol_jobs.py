@@ -8,7 +8,7 @@ from statistics import median
 
 from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
-from experiments.common.protocol_runs import optimizer_of, rose, staleness
+from experiments.common.protocol_runs import rates, rose, staleness
 from experiments.common.synchronous_workers import POWER_SGD
 from parallel.job.launch import mpiexec
 
@@ -43,10 +43,9 @@ def job(args, text, factor):
     """The report of a job with a protocol, or the message with which it says that the training has diverged."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        optimizer, keywords = optimizer_of(args, text)
         chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
-        arguments = ["-m", "experiments.train", "--quiet", "--report", str(path), *chosen, "--optimizer", optimizer]
-        settings = {name: getattr(args, name) for name in SETTINGS} | keywords
+        arguments = ["-m", "experiments.train", "--quiet", "--report", str(path), *chosen]
+        settings = {name: getattr(args, name) for name in SETTINGS} | rates(args, text)
         for name, value in settings.items():
             if value is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(value)]

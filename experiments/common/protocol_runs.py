@@ -14,7 +14,7 @@ from datasets.views import Subset
 from experiments.common import train_setup
 from experiments.common.synchronous_workers import maker
 from experiments.common.timing import times_in_turns
-from nn import LOSSES, OPTIMIZERS, SGD, schedules
+from nn import LOSSES, SGD, schedules
 from nn.random import permutation
 from parallel import READERS, ProcessGrid, evaluate
 from parallel.placement.partition import size
@@ -30,16 +30,15 @@ LAST, ROSE = 10, 2  # a training has diverged if the mean loss of so many last s
 SCORES = {"cross-entropy": "accuracy", "mse": "mse"}  # which result of an evaluation, for each loss
 
 
-def optimizer_of(args, text):
-    """(the name of the optimizer of a protocol, its keywords with the learning rate `lr`).
+def rates(args, text):
+    """{"lr", "momentum"} of the SGD of a protocol: those of the options, but for Downpour.
 
-    Each has SGD with the learning rate and the momentum of the options. But the servers of Downpour have Adagrad, as in Dean et
-    al. (2012), section 4.1, with the default rate of `train`: gradients that each sum several steps and come late, with a
-    momentum on top, would soon diverge.
+    Its workers take plain steps between two fetches. So its servers have no momentum either, and both have the learning rate
+    lr / (1 - momentum), with which steps are as long on average.
     """
     if text.startswith("downpour"):
-        return "adagrad", train_setup.DEFAULTS["adagrad"]
-    return "sgd", {"lr": args.lr, "momentum": args.momentum}
+        return {"lr": args.lr / (1 - args.momentum), "momentum": 0.0}
+    return {"lr": args.lr, "momentum": args.momentum}
 
 
 class Problem:
@@ -58,9 +57,8 @@ class Problem:
 
     def optimizer(self, text, updated):
         """A new optimizer for a protocol, of a network or of what a server keeps."""
-        name, keywords = optimizer_of(self.args, text)
-        schedule = schedules.parse(self.args.schedule, keywords["lr"], self.steps)
-        return OPTIMIZERS[name](updated, **keywords | {"lr": schedule})
+        chosen = rates(self.args, text)
+        return SGD(updated, schedules.parse(self.args.schedule, chosen["lr"], self.steps), chosen["momentum"])
 
     def measure(self):
         """{"compute": seconds of a worker's minibatch with its update, "update": of an update alone} on this machine.
@@ -127,7 +125,8 @@ def trained(problem, text, seconds, straggler):
 
     text: names the protocol. seconds, straggler: as in `Problem.simulation`.
     history: rows of {"seconds": virtual, "samples" so far, "epoch", "score", "training_loss": the mean since the row before}.
-    The scores are of the subset of the test samples, but the last one, after the protocol's `finish`, is of all of them.
+    The scores are of the subset of the test samples; the last one is after the protocol's `finish`.
+    score: of all test samples, then.
     """
     args, history, protocols, optimizer = problem.args, [], [None] * problem.args.workers, partial(problem.optimizer, text)
     simulation, make = problem.simulation(seconds, straggler), maker(text)
@@ -136,13 +135,13 @@ def trained(problem, text, seconds, straggler):
         protocols[workers.rank] = protocol = make(net, workers, make_optimizer)
         return protocol
 
-    def evaluated(now, samples, part):
-        score = probe.score(part)
+    def evaluate_at(now, samples):
+        score = probe.score(problem.seen)
         history.append({"seconds": now, "samples": samples, "epoch": samples / args.samples, "score": score})
 
     def watch(now, samples, nets):
         probe.take(protocols, nets)
-        evaluated(now, samples, problem.seen)
+        evaluate_at(now, samples)
 
     every = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
     run = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
@@ -154,14 +153,15 @@ def trained(problem, text, seconds, straggler):
                 watch, every,
             )  # fmt: skip
             probe.net.load_state_dict(training.states[0])
-            evaluated(training.seconds, sum(turn.samples for turn in training.history), problem.data.test)
+            evaluate_at(training.seconds, sum(turn.samples for turn in training.history))
+            score = probe.score(problem.data.test)
         except Diverged as error:
             return run | {"diverged": f"after {simulation.time:.3g} s: {error}"}
     add_losses(history, training.history)
     if message := rose([turn.loss for turn in training.history]):
         return run | {"diverged": message}
     return run | communication(simulation, problem.steps) | {
-        "score": history[-1]["score"], "seconds": training.seconds, "staleness": staleness(training.staleness),
+        "score": score, "seconds": training.seconds, "staleness": staleness(training.staleness),
         "turns": [len(protocol.taken) for protocol in protocols], "interval": protocols[0].interval,
         "effective_batch": protocols[0].effective_batch(args.batch_size),
     }  # fmt: skip

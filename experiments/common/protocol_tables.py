@@ -8,17 +8,18 @@ UNITS = {"accuracy": " %", "mse": ""}
 
 TEXT = """# Update protocols
 
-Written by `experiments.protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and
-`powersgd:R` too, but it compresses them. The servers of Downpour have Adagrad with a learning rate of 0.01. Bytes and
-messages are those of all workers; an all-reduce of W workers is 2 (W - 1) messages of each. Staleness is the number of
-gradients of other workers that were applied between the parameters of which a gradient was computed and itself, and the
-effective batch the samples whose gradients make one update of the parameters that workers agree on.
+Written by `experiments.protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and so does
+`powersgd:R`, which compresses them. As Downpour's workers take plain steps, it has no momentum, and a learning rate of
+lr / (1 - momentum), with which steps are as long on average. Bytes and messages are those of all workers; an all-reduce of W
+workers is 2 (W - 1) messages of each. Staleness is the number of gradients of other workers that were applied between the
+parameters of which a gradient was computed and itself, and the effective batch the samples whose gradients make one update of
+the parameters that workers agree on.
 
 In *virtual time* the network is trained in earnest, but how long that takes follows from the seconds of a worker's minibatch
 and of an update, both measured on one core with one BLAS thread, and from the rate and the delay of the links between workers.
-There the all-reduce of `sync` goes around a ring when backward is complete. Before the end, the network that is tested has the
-mean of the workers' parameters or, with servers, those that they serve, and it is tested on some of the test samples; at the
-end on all of them.
+There the all-reduce of `sync` goes around a ring when backward is complete, and the small products of PowerSGD take no time.
+The network that is tested on the way to a target has the mean of the workers' parameters or, with servers, those that they
+serve, and is tested on some of the test samples; the test at the end is on all of them.
 """
 
 
@@ -53,12 +54,13 @@ def conditions(result):
         f"{result['momentum']:g}; {measured_on(result['versions'])}."
     )
     if result["time"] != "virtual":
-        return f"{how} Jobs ({result['time']}) in {settings['rounds']} rounds: the median, and the range."
+        rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
+        return f"{how} Jobs ({result['time']}) in {rounds}: the median, and the range."
     seconds = result["seconds"]
     return (
         f"{how} Virtual time: {1e3 * seconds['compute']:.3g} ms for a minibatch of {result['share']} samples, "
         f"{1e6 * seconds['update']:.3g} us for an update of {result['parameters']} parameters, {settings['rate']:g} Mbit/s and "
-        f"{settings['delay']:g} us. {settings['evaluated']} samples are tested before the end."
+        f"{settings['delay']:g} us. {settings['evaluated']} samples are tested on the way."
     )
 
 
@@ -71,7 +73,9 @@ def row(run, result):
         if target is not None:
             at, goal = reached(run["history"], target, score), f"{target:g}{UNITS[score]}"
             cells |= {f"epochs to {goal}": at and f"{at['epoch']:.2f}", f"seconds to {goal}": at and f"{at['seconds']:.3g}"}
+        sync = next((one for one in result["runs"] if (one["protocol"], one["straggler"]) == ("sync", run["straggler"])), {})
         cells |= {"seconds": done and f"{run['seconds']:.3g}", f"test {score}": done and scored(run["score"], score)}
+        cells |= {"sync by it": done and sync.get("seconds") and f"{sync['seconds'] / run['seconds']:.2f}"}
         cells |= {"messages a step": done and f"{run['messages']:.3g}"}
         cells |= {"effective batch": done and f"{run['effective_batch']:g}"}
     else:

@@ -7,18 +7,21 @@ import numpy as np
 import pytest
 
 import datasets
-from experiments.common.protocol_runs import Problem, add_losses, communication, reached, staleness
+from experiments.common.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
 from experiments.common.synchronous_workers import AllReduced, maker
 from experiments.protocols import PROTOCOLS, options, prepared, simulate
 from nn import LOSSES, SGD
 from nn.network_names import build
+from parallel import ProcessGrid, parallelize
 from parallel.job.run import UserError
 from parallel.protocols.simulated_training import Trained, train
 from parallel.protocols.simulated_workers import Simulation
+from parallel.sync.power_sgd import UNCOMPRESSED_STEPS
 from parallel.training import minibatch_indices
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
+from tests.mpi import mpi
 
 SMALL = "--dataset", "mnist", "--net", "mlp:6,relu", "--batch-size", "4", "--epochs", "2", "--every", "1", "--evaluated", "6"
 SECONDS = "--seconds", "0.01,0.00001"
@@ -106,11 +109,31 @@ def test_summed_gradients_are_synchronous_training():
     assert sent["bytes"] == pytest.approx(ring * 8 * (7 * nets[1].size + 1) / 7, rel=0.02)  # thirds may be uneven
 
 
+@mpi(2)
+def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
+    """PowerSGD on two ranks, some steps before it compresses and some after it."""
+    random, serial = np.random.default_rng(0), build("mlp:6,tanh", (5,), 4, 0, "float64")
+    x, y, steps = random.normal(size=(12, 5)), random.integers(0, 4, 12), UNCOMPRESSED_STEPS + 5
+    loss, momentum = LOSSES["cross-entropy"](), lambda net: SGD(net, 0.1, momentum=0.9)
+    simulated = train(Simulation(2), serial, maker("powersgd:1"), momentum, loss, x, y, 6, steps, lambda samples: 1.0)
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(serial, grid, reduction="powersgd:1")
+        optimizer = momentum(net)
+        for step in range(steps):
+            chosen, _ = minibatch_indices(12, 6, 0, step)
+            net.learn(x[chosen], y[chosen], loss, optimizer)
+        state = net.state_dict()
+    assert all(np.allclose(simulated.states[0][name], value, rtol=0, atol=1e-10) for name, value in (state or {}).items())
+    plain = train(Simulation(2), serial, AllReduced, momentum, loss, x, y, 6, steps, lambda samples: 1.0)
+    assert any(abs(simulated.states[0][name] - value).max() > 1e-3 for name, value in plain.states[0].items())
+
+
 def test_losses_are_means_since_the_row_before():
     history = [{"samples": 3}, {"samples": 8}, {"samples": 8}]
     add_losses(history, [Trained(0.0, 0, 0, samples, loss) for samples, loss in ((1, 6.0), (2, 3.0), (5, 1.0))])
     assert [row["training_loss"] for row in history] == [4.0, 1.0, None]
     assert staleness(Counter({0: 1, 3: 3})) == {"mean": 2.25, "max": 3} and staleness(Counter()) is None
+    assert rose([1.0, *[9.0] * 5, *[2.1] * 10]) == "the loss rose from 1 to 2.1" and rose([1.0, 9.0, *[1.9] * 10]) is None
     rows = [{"score": 1.0}, {"score": 3.0}, {"score": 2.0}]
     assert reached(rows, 2, "accuracy") is rows[1] and reached(rows, 0.5, "mse") is None and reached(rows, 1, "mse") is rows[0]
 
