@@ -232,15 +232,15 @@ SMALL = {
     # ----- comparison of update protocols
     ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 "
     "--target 95": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 8000 --epochs 3 "
-    "--target 40": PROTOCOLS,
+    ".venv/bin/python -m experiments.protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 "
+    "--target 34": PROTOCOLS,
     ".venv/bin/python -m experiments.protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25 "
     "--figure results/protocols.png": PROTOCOLS,
     ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --measure 2": PROTOCOL_JOBS,
+    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 2" .venv/bin/python -m experiments.protocols '
-    "--dataset mnist --net mnist-cnn --measure 2": PROTOCOL_JOBS,
+    "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
     "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
     "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(

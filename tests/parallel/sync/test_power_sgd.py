@@ -252,3 +252,23 @@ def test_what_does_not_go_together_is_refused(comm):
                 parallelize(mlp(), grid, **options)
         with pytest.raises(ValueError, match="reduction powersgd:2 can not be simulated: use plain"):
             VirtualTime(parallelize(mlp(), grid, reduction="powersgd:2"), None)
+
+
+STORED = [  # some parameters after each of the steps of three ranks, so that a change of meaning is seen
+    [-0.1793476772818, 0.1183749741351, 0.1730567480381, 0.2269494007281],
+    [-0.1794141161867, 0.1183651335934, 0.1739293822091, 0.226661440046],
+    [-0.1780794975019, 0.1181874099887, 0.1749256601505, 0.2252746794608],
+    [-0.1768397371262, 0.1190839049455, 0.1761266320968, 0.2229552821489],
+]
+
+
+@mpi(3)
+def test_it_computes_what_it_did(comm, monkeypatch):
+    compress_from(monkeypatch, 1)
+    with ProcessGrid(comm, batch=3) as grid:
+        net = parallelize(mlp(), grid, reduction="powersgd:1")
+        optimizer, loss, found = sgd(net), LOSSES["mse"](), []
+        for x, y in batches((7,)):
+            net.learn(x, y, loss, optimizer)
+            found.append(to_host(net.params)[::300].tolist())
+    assert abs(np.array(found) - STORED).max() < 1e-10, np.round(found, 13).tolist()
