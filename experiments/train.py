@@ -31,6 +31,7 @@ from nn import LOSSES, OPTIMIZERS, network_names, schedules
 from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
 from parallel.auto.parallelize import grid_and_plan
 from parallel.balance.rebalance import Rebalancer
+from parallel.job.deaths import end_after_death
 from parallel.job.run import UserError, on_root, run
 from parallel.observe.handicap import Handicap
 from parallel.observe.step_timer import StepTimer
@@ -250,7 +251,7 @@ def main():
     protocol.finish()
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
-            return
+            end_after_death(0)
         say(f"{protocol.lost} of {workers.size} workers died; the others went on")
         grid, comm = net.grid, net.grid.comm
     check_finite(net)
@@ -292,6 +293,8 @@ def main():
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
     if followed:
         say(workers_report.in_words(followed, measured))
+    if protocol.lost:
+        end_after_death(0)
     grid.free()
 
 

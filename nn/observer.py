@@ -12,9 +12,9 @@ class Observer:
     """The events of a run. Every method here does nothing; an observer overrides those that it needs.
 
     A *pass* is the work of one object in one phase.
-    thing: the object: a layer, a loss, an optimizer or a reader. Each has a `name`.
+    thing: the object: a layer, a loss, an optimizer, an update protocol or a reader. Each has a `name`.
     phase: "forward", "gradients", "input_gradient" or "backward" (both halves at once) for a layer; "forward" or "backward"
-    for a loss; "step" for an optimizer; "load" for a reader.
+    for a loss; "step" for an optimizer or a protocol; "load" for a reader.
     context: the Context of the pass; None for an optimizer and a reader.
     """
 

@@ -16,12 +16,11 @@ from mpi4py import MPI
 
 from nn.kernels import named
 from parallel.job.deaths import ADVICE as AFTER_DEATH
-from parallel.job.deaths import is_death
+from parallel.job.deaths import DRAIN, end_after_death, is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
 ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
-DRAIN = 0.2  # seconds that the launcher gets to pass on what was printed before the job is aborted
 
 
 class UserError(Exception):
@@ -137,7 +136,10 @@ def run(main, check=check_size):
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
     except BaseException as error:
-        print_of_rank(comm.rank, f"error: {AFTER_DEATH}\n" if is_death(error) else traceback.format_exc())
+        if is_death(error):
+            print_of_rank(comm.rank, f"error: {AFTER_DEATH}\n")
+            end_after_death(1)
+        print_of_rank(comm.rank, traceback.format_exc())
         _abort(comm, 1)
     _finalize(comm)
 

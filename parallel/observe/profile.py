@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from parallel.observe.span_observer import METHODS, SpanObserver
 
-OTHERS = "loss", "optimizer", "reader"  # the names of those whose passes are not a layer's
+OTHERS = "loss", "optimizer", "protocol", "reader"  # the names of those whose passes are not a layer's
 
 
 class Profile(SpanObserver):

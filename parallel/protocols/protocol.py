@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nn.device import xp
+from nn.observer import observed
 from parallel.placement.partition import Partition, size
 from parallel.training.steps import minibatch_indices
 
@@ -79,7 +80,7 @@ class Protocol:
     With one worker a protocol is serial training: there is nobody to agree with.
     """
 
-    name = "optimizer"  # the name under which observers report it
+    name = "protocol"  # the name under which observers report it
     asynchronous = False  # whether workers may be at different steps
     lost = 0  # workers that have died
     shuffles = False  # whether samples move between workers before training
@@ -128,7 +129,7 @@ class Protocol:
 
     def step(self):
         """Called when the gradients of the turn are final: updates the parameters of this worker."""
-        self.optimizer.step()
+        observed(self.net.observer, self.optimizer, "step")
 
     def without_samples(self):
         """Called instead of all else for a turn without samples."""

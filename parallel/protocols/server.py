@@ -15,7 +15,7 @@ compute. `experiments.servers` measures both.
 import numpy as np
 
 from nn.device import to_device, xp
-from parallel.job.deaths import ADVICE
+from parallel.job.deaths import Death
 from parallel.placement.partition import size
 from parallel.protocols import ownership
 from parallel.protocols.protocol import LAYER, Protocol
@@ -223,9 +223,9 @@ class ParameterServer(Protocol):
         self.workers.send(worker, "parameters", numbers, self.shard.params)
 
     def _on_death(self, worker):
-        """Go on without a worker that has died. RuntimeError if it was the server."""
+        """Go on without a worker that has died. Raises Death if it was the server."""
         if worker == 0:
-            raise RuntimeError(ADVICE)
+            raise Death
         self.done.add(worker)
         self._asking = [other for other in self._asking if other != worker]
         self._finals = [other for other in self._finals if other != worker]

@@ -90,12 +90,12 @@ class Watcher:
 )
 def test_some_steps_are_watched(steps, stop, seen):
     log = []
-    for step in watched(steps, 2, Watcher("profile", log), Watcher("trace", log)):
+    for step in watched(iter(range(steps)), 2, Watcher("profile", log), Watcher("trace", log)):
         log.append(step)
         if step == stop:
             break
     assert log == seen
-    assert list(watched(steps, 2)) == list(range(steps))
+    assert list(watched(iter(range(steps)), 2)) == list(range(steps))
 
 
 # ----- the figure

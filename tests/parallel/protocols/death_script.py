@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from nn import LOSSES, SGD
 from parallel import ProcessGrid, distribute
+from parallel.job.deaths import end_after_death
 from parallel.job.run import run
 from parallel.protocols import names
 from parallel.protocols.division import divide
@@ -28,6 +29,8 @@ def main():
         trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
     protocol.finish()
     print(f"worker {workers.rank} ends, lost {protocol.lost}, sum {net.params.sum()!r}", flush=True)
+    if protocol.lost:
+        end_after_death(0)
 
 
 if __name__ == "__main__":

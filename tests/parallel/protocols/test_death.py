@@ -24,6 +24,7 @@ def job(monkeypatch, text, victim, launcher):
 @pytest.mark.parametrize("text", ["server:asp:single", "server:bsp:single", "downpour:2:2:single"])
 def test_the_others_finish(monkeypatch, text):
     finished = job(monkeypatch, text, 2, SURVIVING)
+    assert finished.status == 0, finished.stderr
     ends = re.findall(r"worker (\d) ends, lost 1, sum (\S+)", finished.stdout)
     assert sorted(worker for worker, _ in ends) == ["0", "1"], finished.stdout + finished.stderr
     assert len({total for _, total in ends}) == 1
