@@ -189,7 +189,7 @@ def main():
             shares, owners = balance.placement()
         chosen = reduction_of(args) | train_setup.pipeline_of(args) | pipelining
         net = parallelize_unallocated(serial, own_grid, plan, shares=shares, owners=owners, **chosen)
-        train_setup.check_memory(args, serial, net)
+        train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
         if model:
             VirtualTime(net, model, *slow[comm.rank])
@@ -222,6 +222,7 @@ def main():
         say(f"protocol {args.protocol}, {workers.size} workers")
 
     # ----- training
+    job = {"P": grid.size, "grid": str(grid)}
     losses, first, trainer = [], min(WARM_UP, steps - 1), net.trainer(loss, protocol)
     profile = Profile(net) if args.profile else None
     trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
@@ -234,7 +235,7 @@ def main():
                 train.epoch = turn.step // per_epoch
             ended = -(-steps // per_epoch) if turn.step + 1 == steps else (turn.step + 1) // per_epoch
             epoch_ends = ended > epochs
-            with timer.step(turn.samples):
+            with timer.step(turn.whole):
                 losses += trainer.step(reader.parts(turn.indices, net.micro_batches), turn.samples)
                 if epoch_ends or trace and number + 1 in (first, first + trace.steps):  # a trace begins and ends in step
                     losses += trainer.flush()
@@ -253,7 +254,7 @@ def main():
         if workers.rank:
             end_after_death(0)
         say(f"{protocol.lost} of {workers.size} workers died; the others went on")
-        grid, comm = net.grid, net.grid.comm
+        grid, comm = net.grid, net.grid.comm  # of all that is gathered below
     check_finite(net)
     if args.patience:
         validation.restore()
@@ -285,7 +286,7 @@ def main():
         digest = report.digest(net.global_parameters())
         pipeline = net.pipeline_report()
         seen = losses, validation, rebalancer, tested, measured, timer.samples_per_step, digest
-        summary = lambda: summarise(args, data, grid, net, pipeline, followed, *seen)  # noqa: E731
+        summary = lambda: summarise(args, data, job, net, pipeline, followed, *seen)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
@@ -299,7 +300,7 @@ def main():
 
 
 def summarise(
-    args, data, grid, net, pipeline, followed, losses, validation, rebalancer, tested, measured, samples_per_step, digest
+    args, data, job, net, pipeline, followed, losses, validation, rebalancer, tested, measured, samples_per_step, digest
 ):
     """The report of a run."""
     return {
@@ -311,8 +312,7 @@ def summarise(
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,
-        "P": grid.size,
-        "grid": str(grid),
+        **job,
         "plan": net.plan,
         **pipeline,
         "protocol": args.protocol,

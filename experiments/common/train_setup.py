@@ -191,7 +191,7 @@ def load(args, comm):
     return data or outline
 
 
-def check_memory(args, serial, net):
+def check_memory(args, serial, net, workers=1):
     """Raise ValueError if the arrays that this rank needs in a step do not fit into the memory of the machine."""
     sharing = net.grid.size // net.grid.sizes["model"] if net.reduction.sharded else 1
     state = len(OPTIMIZERS[args.optimizer].state_names) / sharing
@@ -200,7 +200,7 @@ def check_memory(args, serial, net):
     under_way, versions = net.kept_at_most()
     kept = 1 + versions + state + bool(args.patience) + (net.micro_batches > 1) + net.reduction.further_buffers
     parameters = kept * net.size * net.dtype.itemsize
-    outputs = sample_bytes(serial) * args.batch_size * under_way // (net.grid.size * net.micro_batches)
+    outputs = sample_bytes(serial) * args.batch_size * under_way // (workers * net.grid.size * net.micro_batches)
     if parameters + outputs > memory_of_machine():
         raise ValueError(
             f"{net.size} parameters on one rank need {parameters / 2**30:.0f} GiB with what belongs to them, the outputs of "

@@ -28,7 +28,8 @@ def of_protocol(grid, net, protocol, batch_size):
     effective_batch: samples whose gradients make one update. interval: steps between two exchanges, None if there is one at the
     end alone. staleness: {updates by others in between: gradients that were applied}; where parameters are spread over several
     servers, each counts a gradient. turns: minibatches of each worker. protocol_memory: bytes that the protocol itself keeps,
-    on the rank with the most. What was sent is among the communication of a report, under the layer "protocol".
+    on the rank with the most. After a death the lists are those of the first worker alone. What was sent is among the
+    communication of a report, under the layer "protocol".
     """
     if protocol.workers.size == 1:
         return {}
@@ -42,6 +43,7 @@ def of_protocol(grid, net, protocol, batch_size):
         "interval": protocol.interval,
         "staleness": dict(sorted(sum((stale for _, _, stale, _ in ranks), Counter()).items())),
         "turns": [turns for rank, turns, *_ in ranks if rank == 0],
+        "lost_workers": protocol.lost,
         "protocol_memory": max(kept for *_, kept in ranks),
     }
 

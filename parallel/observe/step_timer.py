@@ -32,5 +32,5 @@ class StepTimer:
 
     @property
     def samples_per_step(self):
-        """The mean number of samples in a global minibatch."""
-        return self.samples / len(self.seconds)
+        """The mean number of samples in a global minibatch; 0 if there was no step."""
+        return self.samples / max(len(self.seconds), 1)

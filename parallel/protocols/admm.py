@@ -40,7 +40,7 @@ class ConsensusADMM(LocalSGD):
         return _Penalised(self.net, self.rho, self.target) if self.workers.size > 1 else self.net
 
     def own_arrays(self):
-        return {"consensus": self.consensus, "dual": self.dual}
+        return {"consensus": self.consensus, "dual": self.dual, "target": self.target}
 
     def exchange(self):
         own = self.counted.pack(self.net.params)

@@ -124,6 +124,7 @@ class StreamingDiLoCo(DiLoCo):
             params = self.counted.pack(self.net.params)
             params[fragment.where] += self.agreed[fragment.where] - fragment.sent
             self.replace(params)
+            fragment.sent = fragment.mean = fragment.transfer = None
 
 
 def fragments_of(net, counted, number):

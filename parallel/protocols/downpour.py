@@ -32,6 +32,8 @@ class Downpour(ParameterServer):
         self.exchange(gradient)
 
     def exchange(self, gradient):
+        if not self._summed:
+            self._since = dict(self._of_others)  # the oldest gradient of the sum says how stale it is
         self._sum += gradient
         self._summed, self._turns = self._summed + 1, self._turns + 1
         fetches, pushes = (self._turns % period == 0 for period in self.periods)
@@ -50,7 +52,7 @@ class Downpour(ParameterServer):
         super().finish()
 
     def _push_sum(self, fetch=False):
-        self.push(self._sum, self._summed, fetch)
+        self.push(self._sum, self._summed, fetch, self._since)
         self._sum.fill(0)
         self._summed = 0
 

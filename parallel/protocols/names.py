@@ -57,7 +57,7 @@ def stale_synchronous(*arguments, bound, **keywords):
 
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
-SERVERS = "; where the parameters are: :single, with the first worker, or :round-robin or :greedy (default), with all of them"
+SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
 POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
 FORMS = {
     "local": Form(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
@@ -88,14 +88,14 @@ FORMS = {
     ),
     "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
     "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
-    "server:ssp": Form(stale_synchronous, "server:ssp:S, stale synchronous: no worker waits before it is S steps ahead",
+    "server:ssp": Form(stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
                        {"bound": at_least(0)}, OWNERS),
     "downpour": Form(Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push "
-                     f"gradients every PUSH steps{SERVERS}", {"fetch": at_least(1), "push": at_least(1)}, OWNERS),
+                     "gradients every PUSH steps", {"fetch": at_least(1), "push": at_least(1)}, OWNERS),
 }  # fmt: skip
 ALL_TOGETHER = f"{SYNC} (default), all ranks are one worker and sum their gradients in every step"
 HELP = "when gradients or parameters travel between workers, which are the coordinates along the axis batch: "
-HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())])
+HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())]) + SERVERS
 
 
 def parse(text):

@@ -48,11 +48,13 @@ class ParallelSGD(LocalSGD):
 class Stripes:
     """Shares of samples that stay with their workers: stands where Shares stands, and has the same arguments.
 
-    The stripe of a worker is an even part of the samples in the order in which they are stored. held: the samples that this
-    worker has instead, as many as its stripe. In each epoch it passes through
-    them in a random order. It does so in as many steps as an epoch of all samples has, whatever the length of its stripe: after
-    each step it has had the part of its stripe that has been had of all samples, rounded down. So all workers take equally
-    many steps, and in some of them some may have no samples. For one worker the minibatches are those of Shares.
+    held: the samples that this worker has instead of its stripe, as many as that has.
+
+    The stripe of a worker is an even part of the samples in the order in which they are stored. In each epoch it passes
+    through its samples in a random order. It does so in as many steps as an epoch of all samples has, whatever the length of
+    its stripe: after each step it has had the part of its stripe that has been had of all samples, rounded down. So all
+    workers take equally many steps, and in some of them some may have no samples. For one worker the minibatches are those of
+    Shares.
     """
 
     def __init__(self, count, batch_size, seed, workers, held=None):

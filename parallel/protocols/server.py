@@ -113,16 +113,20 @@ class ParameterServer(Protocol):
         self.push(gradient, fetch=True)
         self.receive()
 
-    def push(self, gradient, turns=1, fetch=False):
+    def push(self, gradient, turns=1, fetch=False, of_others=None):
         """Send a gradient to the servers.
 
-        turns: how many turns it sums. fetch: whether to ask for the parameters too. That must not be a message of its own where
-        workers are in step: it could come when others have pushed the gradient of the next step already.
+        turns: how many turns it sums. fetch: whether to ask for the parameters too. That must not be a message of its own
+        where workers are in step: it could come when others have pushed the gradient of the next step already. of_others:
+        {server: what it said of the parameters of which the gradient was computed}, see Shard; by default of those that were
+        fetched last.
         """
         self.clock += 1
         self._missing = set(self.parts if fetch else ())
         for server in self.parts:
-            self.workers.send(server, "push", (self._of_others[server], turns, fetch), self._of(server, gradient))
+            self.workers.send(
+                server, "push", ((of_others or self._of_others)[server], turns, fetch), self._of(server, gradient)
+            )
 
     def ask(self, kind="fetch"):
         """Ask for the parameters."""

@@ -136,6 +136,7 @@ class BSP:
     def left(self, shard):
         if self._waiting and self._waiting.keys() >= shard.training:
             shard.apply([self._waiting[worker] for worker in sorted(self._waiting)])
+            shard.turns += shard.workers - len(self._waiting)  # those of workers that have left count as steps too
             self._waiting.clear()
             self._rounds += 1
 

@@ -9,12 +9,14 @@ import pytest
 from parallel import parse_grid
 from tests.experiments.programs import job
 
-SETTINGS = ["--net", "mlp:11,7,tanh", "--batch-size", "97", "--epochs", "2", "--dtype", "float64"]
+SETTINGS = ["--net", "mlp:11,7,tanh", "--batch-size", "97", "--dtype", "float64"]
+EPOCHS = ["--epochs", "2"]
 
 
 def report_of(tmp_path, ranks, *arguments):
     path = tmp_path / "report.json"
-    finished = job(ranks, "experiments.train", *SETTINGS, *arguments, "--report", path)
+    length = [] if "--steps" in arguments else EPOCHS
+    finished = job(ranks, "experiments.train", *SETTINGS, *length, *arguments, "--report", path)
     assert finished.status == 0, finished.stderr
     return json.loads(path.read_text()), finished.stdout
 
@@ -55,8 +57,15 @@ def test_samples_move_between_workers_that_have_sorted_ones(tmp_path):
     assert mixed["test_mse"] < 0.9 * apart["test_mse"] and mixed["test_mse"] < 1.5 * alone["test_mse"]
 
 
+def test_a_worker_may_have_no_samples_at_all(tmp_path):
+    found, _ = report_of(tmp_path, 2, "--grid", "batch=2", "--protocol", "local:2", "--batch-size", "1", "--steps", "7")
+    assert found["turns"] == [7, 0] and len(found["loss"]) == 7
+
+
 @pytest.mark.parametrize("protocol", ["server:asp", "local:4"])
 def test_a_worker_that_diverges_ends_the_job_in_words(protocol):
-    finished = job(2, "experiments.train", *SETTINGS, "--lr", "1e30", "--grid", "batch=2", "--protocol", protocol, "--quiet")
+    finished = job(
+        2, "experiments.train", *SETTINGS, *EPOCHS, "--lr", "1e30", "--grid", "batch=2", "--protocol", protocol, "--quiet"
+    )
     assert finished.status == 2, finished.stderr
     assert "error: step " in finished.stderr and "Traceback" not in finished.stderr
