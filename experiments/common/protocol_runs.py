@@ -17,7 +17,6 @@ from experiments.common.timing import times_in_turns
 from nn import LOSSES, SGD, schedules
 from nn.random import permutation
 from parallel import READERS, ProcessGrid, evaluate
-from parallel.placement.partition import size
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.simulated_training import train
 from parallel.protocols.simulated_workers import Simulation
@@ -108,11 +107,8 @@ class Probe:
         if isinstance(protocols[0], ParameterServer):
             first = protocols[0].counted
             packed = first.pack(self.net.params)
-            for server, parts in protocols[0].parts.items():
-                start = 0
-                for where in parts:
-                    packed[where] = protocols[server].shard.params[start : start + size(where)]
-                    start += size(where)
+            for server in protocols[0].parts:
+                protocols[0].put(server, protocols[server].shard.params, packed)
             first.unpack(packed, self.net.params)
         else:
             self.net.params[...] = sum(net.params for net in nets) / len(nets)

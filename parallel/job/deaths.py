@@ -14,14 +14,14 @@ from mpi4py import MPI
 # Libraries without it have no such classes of errors, and mpi4py then gives the names the number of another one.
 CLASSES = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING) if MPI.get_vendor()[0] == "Open MPI" else ()
 DRAIN = 0.2  # seconds that the launcher gets to pass on what was printed
-ADVICE = "a rank of this job has died, and what it computes needs all ranks: start it again"
+NEEDED = "a rank of this job has died, and what it computes needs all ranks: start it again"
 
 
 class Death(RuntimeError):
     """A rank has died without which this one can not go on."""
 
     def __init__(self):
-        super().__init__(ADVICE)
+        super().__init__(NEEDED)
 
 
 def is_death(error):

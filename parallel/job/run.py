@@ -15,8 +15,7 @@ import warnings
 from mpi4py import MPI
 
 from nn.kernels import named
-from parallel.job.deaths import ADVICE as AFTER_DEATH
-from parallel.job.deaths import DRAIN, end_after_death, is_death
+from parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
 
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
@@ -137,7 +136,7 @@ def run(main, check=check_size):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
     except BaseException as error:
         if is_death(error):
-            print_of_rank(comm.rank, f"error: {AFTER_DEATH}\n")
+            print_of_rank(comm.rank, f"error: {NEEDED}\n")
             end_after_death(1)
         print_of_rank(comm.rank, traceback.format_exc())
         _abort(comm, 1)

@@ -81,7 +81,6 @@ class Protocol:
     """
 
     name = "protocol"  # the name under which observers report it
-    asynchronous = False  # whether workers may be at different steps
     lost = 0  # workers that have died
     shuffles = False  # whether samples move between workers before training
     interval = 1  # steps between two exchanges; None if there is one at the end alone
@@ -113,12 +112,17 @@ class Protocol:
         shares: a result of `shares`. A worker computes the gradients of each turn before it asks for the next one. Shares
         without samples are dealt with here.
         """
-        for step in range(self.net.step, steps):
-            self.begin(shares.turn(step, self.workers.rank), shares)
+        for place in self.places(steps):
+            self.begin(shares.turn(*place), shares)
             if self.turn.samples:
                 yield self.turn
             else:
                 self.without_samples()
+
+    def places(self, steps):
+        """(step, share) of each turn of this worker until all `steps` global minibatches are trained on: a generator."""
+        for step in range(self.net.step, steps):
+            yield step, self.workers.rank
 
     def begin(self, turn, shares):
         """Note that a turn begins."""

@@ -76,20 +76,23 @@ class ParameterServer(Protocol):
     def own_arrays(self):
         return {"served": self.shard.params, "gradients": self.shard.grads, "fetched": self._packed}
 
+    def put(self, server, array, packed):
+        """Write what a server owns to its places in an array shaped as `counted.pack` returns it."""
+        start = 0
+        for where in self.parts[server]:
+            packed[where] = array[start : start + size(where)]
+            start += size(where)
+
     # ----- the worker
 
-    def turns(self, shares, steps):
+    def places(self, steps):
         if not self.asynchronous:
-            yield from super().turns(shares, steps)
+            yield from super().places(steps)
             return
         number, end = self.net.step * self.workers.size + self.workers.rank, steps * self.workers.size
         while number < end:
-            self.begin(shares.turn(*divmod(number, self.workers.size)), shares)
             self._draw()
-            if self.turn.samples:
-                yield self.turn
-            else:
-                self.without_samples()
+            yield divmod(number, self.workers.size)
             number = self._drawn
 
     def step(self):
@@ -172,10 +175,7 @@ class ParameterServer(Protocol):
 
     def _on_parameters(self, server, numbers, content):
         self._of_others[server], self.lost, *_ = numbers
-        array, start = to_device(content.view(self.net.dtype)), 0
-        for where in self.parts[server]:
-            self._packed[where] = array[start : start + size(where)]
-            start += size(where)
+        self.put(server, to_device(content.view(self.net.dtype)), self._packed)
         self._missing.discard(server)
 
     def _on_drawn(self, server, numbers, content):
