@@ -8,7 +8,6 @@ its archive have recorded.
 `ethylene-synthetic` is made up, has the same shape, and is called synthetic wherever it appears.
 """
 
-import shutil
 import zipfile
 import zlib
 
@@ -21,6 +20,7 @@ from datasets.text import read_table
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
 SENSORS, GASES = 16, 2
+BLOCK = 1 << 20  # bytes of the text that are unpacked at a time
 URL = "https://archive.ics.uci.edu/static/public/322/gas+sensor+array+under+dynamic+gas+mixtures.zip"
 CHECKSUM = "sha1:12dd9c43e621d56b53f2f8894dddd6e410283d47"
 
@@ -51,17 +51,21 @@ def locate(directory):
 
 def extract(archive):
     """Write the one text that is wanted beside the archive, whatever else it holds; ValueError if it is not there."""
-    try:
-        with (
-            zipfile.ZipFile(archive) as file,
-            file.open(NAME) as source,
-            written_whole(archive.parent / NAME) as beside,
-            open(beside, "wb") as target,
-        ):
-            shutil.copyfileobj(source, target)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-        raise ValueError(f"{archive}: damaged, or without {NAME} ({error}); delete it, and it is fetched anew") from None
+    with written_whole(archive.parent / NAME) as beside, open(beside, "wb") as target:
+        for block in unpacked(archive):
+            target.write(block)
     return archive.parent / NAME
+
+
+def unpacked(archive):
+    """Yields the text in an archive, block by block; ValueError if it is not there or can not be read."""
+    try:
+        with zipfile.ZipFile(archive) as file, file.open(NAME) as source:
+            while block := source.read(BLOCK):
+                yield block
+    except (zipfile.BadZipFile, zlib.error, EOFError, LookupError, OSError, RuntimeError, ValueError) as error:
+        # OSError of a seek to a negative place, RuntimeError of an encrypted file, ValueError of a name that is no text
+        raise ValueError(f"{archive}: damaged, or without {NAME} ({error}); delete it, and it is fetched anew") from None
 
 
 def prepare_synthetic(directory):

@@ -13,6 +13,7 @@ from datasets.part import Dataset, Part
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CLASSES = 10
+LARGEST = 64 << 20  # bytes of a file, unpacked; those published have 47 million
 # name: (MD5 of the published .gz, SHA-256 of its content, shape of its content)
 FILES = {
     "train-images-idx3-ubyte": (
@@ -86,16 +87,25 @@ def load(directory, dtype, name="mnist"):
 
 
 def read_bytes(path):
-    """The content of a file, unzipped if its name ends in .gz; ValueError if it is empty or the archive is damaged."""
+    """The content of a file, unzipped if its name ends in .gz; ValueError if it is empty, damaged or too large."""
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; fetch it anew")
     if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        with gzip.open(path) as file:
-            return file.read()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: truncated or damaged gzip file ({error}); fetch it anew") from None
+        content = limited(path, open)
+    else:
+        try:
+            content = limited(path, gzip.open)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: truncated or damaged gzip file ({error}); fetch it anew") from None
+    if len(content) > LARGEST:
+        raise ValueError(f"{path}: more than {LARGEST} bytes, larger than any published file; fetch it anew")
+    return content
+
+
+def limited(path, opened):
+    """The content of a file, but at most one byte more than LARGEST. opened: `open` or `gzip.open`."""
+    with opened(path, "rb") as file:
+        return file.read(LARGEST + 1)
 
 
 def parse_idx(path, content):

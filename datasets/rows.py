@@ -4,11 +4,14 @@ Random rows of a mapped data set are read at the speed of memory, ten times as f
 """
 
 import contextlib
+import os
 
 import h5py
 import numpy as np
 
 from datasets.files import written_whole
+
+DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
 
 
 @contextlib.contextmanager
@@ -37,7 +40,7 @@ def attributes(path):
     try:
         with h5py.File(path, "r") as file:
             return dict(file.attrs)
-    except OSError as error:
+    except DAMAGED as error:
         raise ValueError(f"{path}: damaged or not HDF5 ({error}); delete it, and it is made anew") from None
 
 
@@ -65,11 +68,14 @@ def map_rows(path, name, shape, dtype=np.float32):
         with h5py.File(path, "r") as file:
             data = file[name]
             found, kind, offset = data.shape, data.dtype, data.id.get_offset()
-    except (OSError, KeyError, AttributeError) as error:
+            end = offset is not None and offset + data.nbytes
+    except (AttributeError, *DAMAGED) as error:  # the first is of a group
         raise ValueError(f"{path}: no data set {name} ({error}); delete the file, and it is made anew") from None
     if len(found) < 1 or found[0] < 1 or found[1:] != shape or kind != dtype or offset is None:
         wanted = f"{'x'.join(map(str, shape)) or 1} {np.dtype(dtype)}"
         raise ValueError(f"{path}: {name} is {found} {kind}, not contiguous rows of {wanted}; delete the file")
+    if end > os.path.getsize(path):
+        raise ValueError(f"{path}: {name} ends beyond the end of the file: truncated; delete it, and it is made anew")
     return np.memmap(path, dtype, "r", offset, found)
 
 

@@ -127,6 +127,7 @@ class Context(dict):
         self.observer.begin(observed, phase, self)
         result = getattr(layer, phase)(array, self)
         self.observer.end(observed, phase, self)
+        self.observer.computed(observed, phase, array, result, self)
         return result
 
     def begin_pass(self, layer, phase):

@@ -7,6 +7,8 @@ bit where their tables are equal.
 import json
 from dataclasses import asdict, dataclass, fields
 
+from nn.json_text import content_of
+
 NO_LIMIT = 1 << 40
 FEW_ROWS = 256  # a product with at most so many rows is one of a fully connected layer and a small batch
 TILE_SIDES = range(1, 1025)  # the rows or columns of a tile
@@ -129,11 +131,7 @@ def to_json(table):
 
 def from_json(text):
     """The table in a JSON text that `to_json` returned. Raises ValueError, with one line, for any other text."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("it is not JSON") from None
-    entries = _entries(Kernels, content)
+    entries = _entries(Kernels, content_of(text))
     for name in ORIENTATIONS:
         tiles = _entries(Tiles, entries[name], f"{name}: ")
         try:

@@ -61,7 +61,7 @@ def named():
     if name == "plain":
         return PLAIN
     try:
-        return replace(from_json(Path(name).read_text()), name=name)
+        return replace(from_json(Path(name).read_bytes()), name=name)
     except OSError as error:
         raise ValueError(f"{VARIABLE}: can not read {name} ({error.strerror}): set it to plain or to a file") from None
     except ValueError as error:
@@ -85,7 +85,7 @@ def table_file():
 def stored():
     """The table that was measured here before; None if there is none or its file is damaged."""
     try:
-        return from_json(table_file().read_text())
+        return from_json(table_file().read_bytes())
     except (OSError, ValueError):
         return None
 

@@ -107,7 +107,11 @@ def _unpruned(spec, features, outputs, seed, dtype):
 
 def _dropout(word, spec):
     """The probability in a word such as "dropout=0.2"."""
-    return Dropout(_number(float, word.removeprefix("dropout="), spec)).p  # Dropout checks that it is a probability
+    p = _number(float, word.removeprefix("dropout="), spec)
+    try:
+        return Dropout(p).p  # which checks that it is a probability
+    except ValueError as error:
+        raise ValueError(f"net '{spec}': {error}") from None
 
 
 def _number(kind, word, spec):

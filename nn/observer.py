@@ -27,6 +27,9 @@ class Observer:
     def end(self, thing, phase, context, share=1.0):
         """The innermost open pass ends. share: its part of the phase's work, if the layer does that in several passes."""
 
+    def computed(self, layer, phase, taken, result, context):
+        """A pass of a layer has taken one array and returned another, or None. Called after `end`, not for nested passes."""
+
     def worked(self, thing, phase, context, share):
         """This share of the work of the innermost open pass is done; called before a layer waits for communication."""
 
@@ -84,6 +87,10 @@ class ObserverGroup(Observer):
     def end(self, thing, phase, context, share=1.0):
         for observer in self.observers:
             observer.end(thing, phase, context, share)
+
+    def computed(self, layer, phase, taken, result, context):
+        for observer in self.observers:
+            observer.computed(layer, phase, taken, result, context)
 
     def worked(self, thing, phase, context, share):
         for observer in self.observers:

@@ -5,6 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from nn.hdf5_arrays import DAMAGED, read_array
 from nn.linear import Linear
 from nn.pruning import with_patterns
 
@@ -24,7 +25,7 @@ def read(path, make):
     describes. Raises ValueError, which names the file, if anything in it is not as `write` makes it.
     """
     if not Path(path).is_file():
-        raise ValueError(f"no file {path}: write it by python -m experiments.pruned --out {path}")
+        raise ValueError(f"no file {path}: the program pruned writes it, with --out {path}")
     try:
         with h5py.File(path, "r") as file:
             spec, sizes = file.attrs.get("net"), [file.attrs.get(name) for name in ("features", "outputs")]
@@ -34,17 +35,14 @@ def read(path, make):
             state = {f"{layer.name}.{p.name}": _values(file, layer, p) for layer in net.leaves() for p in layer.parameters}
         patterns = {layer.name: state[f"{layer.name}.weight"].T != 0 for layer in net.layers if isinstance(layer, Linear)}
         return with_patterns(net, patterns, state)
-    except (OSError, RuntimeError, ValueError) as error:  # h5py raises the first two where a file is damaged
-        raise ValueError(f"{path}: no pruned network ({error}); write it anew by python -m experiments.pruned") from None
+    except DAMAGED as error:
+        raise ValueError(f"{path}: no pruned network ({error}); write it anew by the program pruned") from None
 
 
 def _values(file, layer, p):
     """The array of a Parameter, in PyTorch's layout. ValueError for anything but finite numbers of the right shape."""
     name, shape = f"{layer.name}.{p.name}", tuple(p.shape[axis] for axis in p.torch_axes)
-    data = file.get(name)
-    if not isinstance(data, h5py.Dataset) or data.shape != shape or data.dtype.kind != "f":
-        raise ValueError(f"{name} is not {'x'.join(map(str, shape))} floating-point numbers")
-    values = data[...]
+    values = read_array(file, name, shape, "f", name)
     if not np.isfinite(values).all():
         raise ValueError(f"{name} has numbers that are not finite")
     return values

@@ -20,7 +20,14 @@ def stepwise(lr, every, factor):
     _check(lr)
     if every < 1 or not 0 < factor < math.inf:
         raise ValueError(f"schedule: step:{every}:{factor} needs at least 1 step and a finite factor above 0")
-    return lambda step: lr * factor ** (step // every)
+
+    def rate(step):
+        try:
+            return lr * factor ** (step // every)
+        except OverflowError:  # the loss is not finite either by then, and that is said with the reason
+            return math.inf
+
+    return rate
 
 
 def cosine(lr, steps):

@@ -51,18 +51,18 @@ def change(name, value):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda path: path.unlink(), "no file .*pruned.h5: write it by"),
+        (lambda path: path.unlink(), "no file .*pruned.h5: the program pruned writes it"),
         (lambda path: path.write_bytes(b"no HDF5"), "pruned.h5: no pruned network"),
         (lambda path: path.write_bytes(path.read_bytes()[:3000]), "pruned.h5: no pruned network"),
         (change("net", 5), "the name of the network, its features or its outputs are missing"),
         (change("features", "six"), "are missing"),
         (change("outputs", -4), "are missing"),
-        (change("features", 1 << 50), "0.weight is not 9x1125899906842624 floating-point numbers"),
+        (change("features", 1 << 50), "0.weight must be 9x1125899906842624 floating-point numbers"),
         (change("net", "mlp:9,gelu"), "no pruned network .*gelu"),
         (change("net", "pruned:again.h5"), "names another file"),
-        (change("net", "mlp:9,9,relu"), "2.weight is not 9x9 floating-point numbers"),
-        (change("0.weight", None), "0.weight is not 9x6 floating-point numbers"),
-        (change("0.weight", np.ones((9, 6), int)), "0.weight is not 9x6 floating-point numbers"),
+        (change("net", "mlp:9,9,relu"), "2.weight must be 9x9 floating-point numbers"),
+        (change("0.weight", None), "0.weight"),
+        (change("0.weight", np.ones((9, 6), int)), "0.weight"),
         (change("2.bias", np.full(4, np.nan)), "2.bias has numbers that are not finite"),
     ],
 )

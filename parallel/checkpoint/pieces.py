@@ -1,0 +1,159 @@
+"""Which elements of the global arrays each rank writes, and how they are put together again for other ranks.
+
+A *piece* is a range of the elements, in C order, of one block of a global array. What a rank writes of an array that is laid
+out as the flat buffers follows from three things: the slices of the flat buffers that the rank has, the runs of parameters that
+the same ranks hold, and the layouts of the parameters. Each element is written once in a worker:
+
+- where all ranks of a run have the same elements, each writes an even part of them, so that all write about equally much;
+- where they have different ones, such as the states of a sharded optimizer, each writes those that no lower rank has.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from nn.window import put, take
+from parallel.placement.partition import Partition, common, positions, size, within
+
+
+@dataclass(frozen=True)
+class Piece:
+    """array: its name. shape: of the global array. block: for each dimension the part that the block holds, a slice or an
+    increasing index array. start, stop: the elements of the block, counted in C order."""
+
+    array: str
+    shape: tuple
+    block: tuple
+    start: int
+    stop: int
+
+    @property
+    def block_shape(self):
+        return tuple(map(size, self.block))
+
+    def blocks(self):
+        """The piece as blocks of the global array: yields (a part for each dimension, first element counted from `start`)."""
+        first = 0
+        for box in boxes(self.start, self.stop, self.block_shape):
+            yield tuple(map(within, self.block, box)), first
+            first += prod(map(size, box))
+
+
+def boxes(start, stop, shape):
+    """The elements from `start` to `stop`, in C order, of an array of a shape as boxes, in that order: tuples of slices."""
+    if start >= stop:
+        return
+    if not shape:
+        yield ()
+        return
+    row = prod(shape[1:])
+    first, last = -(-start // row), stop // row  # the rows that are whole
+    if first > last:  # within one row
+        inside = boxes(start - last * row, stop - last * row, shape[1:])
+        yield from ((slice(last, last + 1), *box) for box in inside)
+        return
+    if start < first * row:
+        inside = boxes(start - (first - 1) * row, row, shape[1:])
+        yield from ((slice(first - 1, first), *box) for box in inside)
+    if first < last:
+        yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
+    if last * row < stop:
+        inside = boxes(0, stop - last * row, shape[1:])
+        yield from ((slice(last, last + 1), *box) for box in inside)
+
+
+def written_slices(net, slices):
+    """Which parts of the flat buffers this rank writes, of those that it has: {path: list of slices}. Collective.
+
+    net: a ParallelSequential. slices: {path of an array: the slices of the flat buffers that this rank has of it}; all ranks
+    have the same paths.
+    """
+    found = {path: [] for path in slices}
+    for group, run in net.reduction.all_runs:
+        mine = {path: intervals_in(run, some) for path, some in slices.items()}
+        everyone = group.comm.allgather(mine)
+        for path, written in found.items():
+            shared = share([theirs[path] for theirs in everyone], group.rank)
+            written += [slice(run.start + start, run.start + stop) for start, stop in shared]
+    return found
+
+
+def intervals_in(run, slices):
+    """The intervals (start, stop), counted from the start of a run, that slices of the flat buffers have of it."""
+    return [(part.start - run.start, part.stop - run.start) for where in slices if size(part := common(where, run))]
+
+
+def share(everyone, rank):
+    """The intervals (start, stop) that a rank writes of those that each rank has. everyone: a list of them for each rank."""
+    mine = everyone[rank]
+    if all(theirs == mine for theirs in everyone):
+        return even_share(mine, len(everyone), rank)
+    for theirs in everyone[:rank]:
+        for start, stop in theirs:
+            mine = [rest for interval in mine for rest in without(interval, start, stop)]
+    return mine
+
+
+def even_share(intervals, ranks, rank):
+    """The part of some intervals that a rank has if all elements are divided evenly."""
+    part = Partition.even(sum(stop - start for start, stop in intervals), ranks).part(rank)
+    found, before = [], 0
+    for start, stop in intervals:
+        first, last = max(part.start - before, 0), min(part.stop - before, stop - start)
+        if first < last:
+            found.append((start + first, start + last))
+        before += stop - start
+    return found
+
+
+def without(interval, start, stop):
+    """What remains of an interval without the elements from `start` to `stop`: up to two intervals."""
+    return [(a, b) for a, b in ((interval[0], min(interval[1], start)), (max(interval[0], stop), interval[1])) if a < b]
+
+
+def pieces_of(net, slices):
+    """The pieces of the parameters that lie in some slices of the flat buffers, in the order of the slices: a list."""
+    found = []
+    for where in slices:
+        for layer, p, place in net.reduction.places:
+            part = common(where, place)
+            if size(part):
+                name = f"{layer.name}.{p.name}"
+                found.append(Piece(name, p.shape, p.index, part.start - place.start, part.stop - place.start))
+    return found
+
+
+def pieces_of_buffers(net):
+    """[(number in net.buffers, Piece)] of the buffers that this rank writes: whole blocks."""
+    found = []
+    for number, (layer, buffer) in enumerate(net.buffers):
+        if buffer.layout.is_counted(net.grid.coordinates) and buffer.size:
+            found.append((number, Piece(f"{layer.name}.{buffer.name}", buffer.shape, buffer.index, 0, buffer.size)))
+    return found
+
+
+def assemble(shape, block, dtype, pieces):
+    """A block of a global array, put together from pieces; elements that no piece has are 0, as in sparse weights.
+
+    shape: of the global array. block: for each dimension a slice or an index array. pieces: an iterable of (Piece, function
+    that returns its elements). Their arrays may have another shape than `shape`, if that combines dimensions.
+    """
+    pieces = list(pieces)
+    if any(piece.shape != tuple(shape) for piece, _ in pieces):
+        return reshaped(shape, block, dtype, pieces)
+    out = np.zeros(tuple(map(size, block)), dtype)
+    for piece, read in pieces:
+        for theirs, first in piece.blocks():
+            shared = tuple(map(common, theirs, block))
+            if all(map(size, shared)):
+                elements = read()[first : first + prod(map(size, theirs))].reshape(tuple(map(size, theirs)))
+                put(out, tuple(map(positions, shared, block)), take(elements, tuple(map(positions, shared, theirs))))
+    return out
+
+
+def reshaped(shape, block, dtype, pieces):
+    """As `assemble`, where the pieces are of an array of another shape with the same elements in the same order."""
+    stored = pieces[0][0].shape
+    whole = assemble(stored, tuple(slice(0, length) for length in stored), dtype, pieces).reshape(shape)
+    return take(whole, block)

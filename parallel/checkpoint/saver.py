@@ -1,0 +1,298 @@
+"""Writing checkpoints while training goes on.
+
+At a *boundary*, between two steps, the ranks decide together whether to make a checkpoint. If so, each rank copies what it
+writes, and a thread brings the copy to the disk while training goes on. When all threads are done, which the ranks find out at
+a later boundary, the first rank writes the manifest: now the checkpoint is whole, and older ones may go.
+
+The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. A
+signal, or a clock that only the first rank looks at, therefore takes effect one boundary later.
+"""
+
+import os
+import re
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from nn.device import to_host, xp
+from parallel.checkpoint import manifest
+from parallel.checkpoint.manifest import Manifest
+from parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices
+from parallel.checkpoint.shard_file import file_of, table_of, write_shard
+from parallel.checkpoint.signals import Signals
+from parallel.checkpoint.state import taken
+from parallel.checkpoint.view import view_of, write_view
+from parallel.job.run import EndedEarly, UserError, one_line
+
+MINUTES = 15.0  # between two checkpoints where nothing else was said
+LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
+
+
+class Saver:
+    """Makes checkpoints of a training, at the boundaries between its steps. Making one is collective over all ranks.
+
+    comm: the communicator of all ranks. net: the ParallelSequential of this rank's worker. participants: {name: an object with
+    the methods `state` and `load` of `parallel/checkpoint/state.py`}. directory: in which each checkpoint gets a folder, on a
+    file system that all ranks see. worker, workers: the number of this rank's worker, and how many there are.
+    steps, minutes: make a checkpoint every so many steps or minutes, if given. keep: how many of the last ones to keep, beside
+    the best one. every: the ranks decide together after every so many steps; so none is ahead of another by much more.
+    signals: the Signals that ask for a checkpoint and an end; by default none do.
+    settings: what a later run wants to know, for JSON; a function without arguments, called on the first rank. value: what is
+    compared to find the best checkpoint, such as a validation loss, or None; likewise. flush: called before a state is read.
+    say: called with a line of text about what happens.
+
+    saved, written: how many checkpoints were begun, and how many are whole. seconds: how long training stood still for them.
+    """
+
+    def __init__(self, comm, net, participants, directory, worker=0, workers=1, steps=None, minutes=None, keep=3, every=1,
+                 signals=None, settings=dict, value=lambda: None, flush=lambda: None, say=lambda line: None):  # fmt: skip
+        self.comm, self.net, self.participants, self.directory = comm.Dup(), net, participants, Path(directory)
+        self.worker, self.workers, self.keep, self.every = worker, workers, keep, every
+        self.steps, self.minutes = steps, minutes
+        self.settings, self.value, self.flush, self.say = settings, value, flush, say
+        self.signals = signals or Signals()
+        self.saved, self.written, self.seconds = 0, 0, 0.0
+        self._agreement = Agreement(self.comm)
+        self._last, self._saved_step = time.monotonic(), None
+        self._plan, self._writing = None, None
+
+    def has(self, step):
+        """Note that there is a checkpoint of this step already."""
+        self._saved_step = step
+
+    def boundary(self, step):
+        """Called between two steps, when `step` steps are complete: makes a checkpoint if it is time to. Collective.
+
+        Raises EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written.
+        """
+        start = time.monotonic()
+        due = bool(self.steps and step and step % self.steps == 0)
+        if step % self.every == 0:
+            signalled, late, unfinished = self._agreement.next([self.signals.heard, self._is_late(), self._is_unfinished()])
+            if self._writing and not unfinished:
+                self._complete()
+            if signalled:
+                self._save(step)
+                self.complete()
+                raise EndedEarly(LEFT_AT_SIGNAL.format(step=step, directory=self.directory))
+            due = due or late
+        if due:
+            self._save(step)
+        self.seconds += time.monotonic() - start
+
+    def _is_late(self):
+        """Whether the first rank's clock says so."""
+        return bool(self.minutes and self.comm.rank == 0 and time.monotonic() - self._last >= 60 * self.minutes)
+
+    def _is_unfinished(self):
+        return self._writing is not None and self._writing.is_under_way()
+
+    def save(self, step):
+        """Begin a checkpoint, when `step` steps are complete; that of an earlier step is completed first. Collective."""
+        start = time.monotonic()
+        self._save(step)
+        self.seconds += time.monotonic() - start
+
+    def _save(self, step):
+        if self._writing:
+            self._complete()
+        self._last = time.monotonic()
+        if step == self._saved_step:
+            return
+        self.flush()
+        self._saved_step, self.saved = step, self.saved + 1
+        states = {name: participant.state() for name, participant in self.participants.items()}
+        if self._plan is None or not self._plan.fits(states):
+            self._plan = Plan(self.comm, self.net, states, self.worker)
+        arrays = self._plan.copies(states)
+        numbers = {name: state.numbers for name, state in states.items()}
+        folder, error = None, None
+        if self.comm.rank == 0:
+            try:
+                folder = manifest.new_folder(self.directory, step)
+            except OSError as caught:
+                error = one_line(caught)
+        folder, error = self.comm.bcast((folder, error))
+        content = self.settings() if self.comm.rank == 0 else {}, self.value() if self.comm.rank == 0 else None
+        self._writing = Writing(folder, error, step, *content)
+        if folder:
+            table = table_of(self._plan.pieces, numbers, self.worker)
+            self._writing.begin(folder / file_of(self.comm.rank), arrays, table)
+
+    def complete(self):
+        """Wait until the checkpoint that was begun last is whole. Collective. Raises UserError, on all ranks, if that fails."""
+        if self._writing and (error := self._complete()):
+            raise UserError(error)
+
+    def _complete(self):
+        """Complete the checkpoint under way; returns a line about what went wrong, or None. Collective."""
+        writing, self._writing = self._writing, None
+        writing.wait()
+        entries = self.comm.gather((writing.entry, writing.error))
+        error = None
+        if entries:
+            error = next((error for _, error in entries if error), None) or self._commit(
+                writing, [entry for entry, _ in entries]
+            )
+            if error:
+                error = f"the checkpoint after step {writing.step} can not be written: {error}"
+                self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
+                if writing.folder:
+                    manifest.remove(writing.folder)
+        error = self.comm.bcast(error)
+        self.written += not error
+        if error:
+            self._saved_step = None  # so that there may be another one of this step
+        return error
+
+    def _commit(self, writing, files):
+        """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
+        try:
+            write_view(writing.folder, self._plan.view)
+            one = Manifest(writing.step, time.time(), writing.value, self.workers, files, writing.settings, writing.folder)
+            one.write()
+            manifest.prune(self.directory, self.keep)
+        except OSError as error:
+            return what_failed(error, writing.folder)
+        return None
+
+    def close(self):
+        """Complete what is under way. Collective. Raises UserError as `complete` does."""
+        self._agreement.close()
+        try:
+            self.complete()
+        finally:
+            self.comm.Free()
+
+
+class Agreement:
+    """Lets the ranks of a communicator agree on numbers: on the largest that any of them has. comm: for this alone."""
+
+    def __init__(self, comm):
+        self.comm, self._request = comm, None
+
+    def next(self, numbers):
+        """What the ranks agreed on at the call before this one, at first zeros; begins to agree on `numbers`. Collective."""
+        numbers = np.array(numbers, np.int64)
+        if self.comm.size == 1:
+            return numbers
+        agreed = self.close()
+        self._sent, self._found = numbers, np.zeros_like(numbers)
+        self._request = self.comm.Iallreduce(self._sent, self._found, MPI.MAX)
+        return np.zeros_like(numbers) if agreed is None else agreed
+
+    def close(self):
+        """What the ranks agreed on at the last call; None if there was none. Collective."""
+        if self._request is None:
+            return None
+        self._request.Wait()
+        self._request = None
+        return self._found
+
+
+class Writing:
+    """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None."""
+
+    def __init__(self, folder, error, step, settings, value):
+        self.folder, self.error, self.step, self.settings, self.value = folder, error, step, settings, value
+        self.entry, self._thread = None, None
+
+    def begin(self, *arguments):
+        """Begin to write this rank's file. arguments: of `write_shard`."""
+        self._thread = threading.Thread(target=self._write, args=arguments)
+        self._thread.start()
+
+    def is_under_way(self):
+        return self._thread is not None and self._thread.is_alive()
+
+    def wait(self):
+        """Wait until this rank's file is written, if that was begun."""
+        if self._thread:
+            self._thread.join()
+
+    def _write(self, *arguments):
+        try:
+            self.entry = write_shard(*arguments)
+        except (OSError, RuntimeError) as error:  # h5py raises either where a disk is full
+            self.error = what_failed(error, arguments[0])
+
+
+def what_failed(error, path):
+    """The line about an exception from writing to a path. What h5py raises has the system's error only within a long text."""
+    within = re.search(r"errno = (\d+)", str(error))
+    number = int(within[1]) if within else getattr(error, "errno", None)
+    return f"{getattr(error, 'filename', None) or path}: {os.strerror(number)}" if number else one_line(error)
+
+
+class Plan:
+    """Which elements this rank writes of the states of all participants. It holds while layouts stay. Making one is collective.
+
+    pieces: {path: pieces}. view: what the view of a checkpoint as one file is made of, on the first rank; see view.py.
+    """
+
+    def __init__(self, comm, net, states, worker):
+        self._reduction, self._net, arrays = net.reduction, net, arrays_of(net, states)
+        self.pieces, self._parts, self._copies, self._slices = {}, {}, {}, slices_of(arrays)
+        buffers = pieces_of_buffers(net)
+        for path, written in written_slices(net, self._slices).items():
+            self._parts[path], self.pieces[path] = taken(self._slices[path], written), pieces_of(net, written)
+        for participant, state in states.items():
+            for name in state.buffers:
+                self.pieces[f"{participant}/{name}"] = [piece for _, piece in buffers]
+        self._buffers, self._is_first = [number for number, _ in buffers], net.grid.rank == 0
+        divided = {f"{participant}/{name}" for participant, state in states.items() for name in state.divided}
+        self.view = view_of(comm.gather((worker, self.pieces)), net.dtype, divided)
+
+    def fits(self, states):
+        """Whether states are laid out as those that this was made of."""
+        return self._net.reduction is self._reduction and slices_of(arrays_of(self._net, states)) == self._slices
+
+    def copies(self, states):
+        """{path: flat host array}: copies of what this rank writes of the states, in arrays that are used again."""
+        found = {}
+        for path, (array, _) in arrays_of(self._net, states).items():
+            found[path] = self._copied(path, [array[where] for where in self._parts[path]])
+        for participant, state in states.items():
+            for name, arrays in state.buffers.items():
+                path = f"{participant}/{name}"
+                found[path] = self._copied(path, [arrays[number].reshape(-1) for number in self._buffers])
+            for name, array in state.own.items():
+                path = f"own/{participant}/{name}"
+                found[path] = self._copied(path, [array])
+            if self._is_first:
+                for name, log in state.logs.items():
+                    found[f"logs/{participant}/{name}"] = np.array(log, np.float64)
+        return found
+
+    def _copied(self, path, parts):
+        """A host array with some device arrays, one after another."""
+        total, start = sum(part.size for part in parts), 0
+        if path not in self._copies:
+            self._copies[path] = np.empty(total, self._net.dtype)
+        for part in parts:
+            self._copies[path][start : start + part.size] = to_host(part)
+            start += part.size
+        return self._copies[path]
+
+
+def arrays_of(net, states):
+    """{path: (flat array, slices)} of all that belongs to parameters in the states of all participants.
+
+    A term of a sum is an array on those ranks that hold it; on the others it has no slices.
+    """
+    found, terms = {}, max(group.size for group, _ in net.reduction.all_runs)
+    for one, state in states.items():
+        found |= {f"{one}/{name}": (array, list(slices)) for name, (array, slices) in state.arrays.items()}
+        for name, array in state.terms.items():
+            for number in range(terms):
+                mine = [where for group, where in net.reduction.runs if group.rank == number]
+                found[f"{one}/{name}/{number}"] = xp.concatenate([array[:0], *(array[where] for where in mine)]), mine
+    return found
+
+
+def slices_of(arrays):
+    """{path: slices} of what `arrays_of` returned."""
+    return {path: slices for path, (_, slices) in arrays.items()}

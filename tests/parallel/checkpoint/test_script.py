@@ -1,0 +1,105 @@
+"""`resumable_steps`: a script that is ended goes on where it was, and needs to know nothing of it."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
+from parallel import ProcessGrid, parallelize, resumable_steps
+from parallel.checkpoint.manifest import found_in
+from tests.mpi import mpi
+from tests.parallel.checkpoint.training import folder, minibatches
+
+LOSS = SoftmaxCrossEntropy()
+
+
+class Script:
+    """What a script does with a grid. losses: of the steps that it has trained."""
+
+    def __init__(self, grid):
+        layers = [Linear(6, 5), BatchNorm(5), Tanh(), Linear(5, 3)]
+        self.net = parallelize(Sequential(layers, 1, np.float64, (6,)), grid)
+        self.optimizer, self.losses, self.kept = SGD(self.net, 0.1, 0.9), [], {"seen": []}
+
+    def train(self, directory, steps, after=lambda step: False, **options):
+        """Leaves the loop where after(step) is true."""
+        for step in resumable_steps(self.net, self.optimizer, directory, steps, kept=self.kept, **options):
+            x, y = minibatches(6, (6,))[step]
+            self.losses.append(self.net.learn(x, y, LOSS, self.optimizer))
+            self.kept["seen"].append(step)
+            if after(step):
+                break
+        return self
+
+
+def steps_in(comm, directory):
+    """The steps of the checkpoints in a folder. Collective."""
+    comm.Barrier()
+    found = [one.step for one in found_in(directory)[0]]
+    comm.Barrier()
+    return found
+
+
+@mpi(1, 2, 4)
+def test_a_script_goes_on_on_any_grid(comm):
+    with folder(comm) as directory:
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            whole = Script(grid).train(f"{directory}/whole", 6)
+            assert Script(grid).train(f"{directory}/parts", 3, every=2).losses == whole.losses[:3]
+        assert steps_in(comm, f"{directory}/parts") == [3, 2]
+        with ProcessGrid(comm, model=comm.size) as grid:
+            assert np.allclose(Script(grid).train(f"{directory}/parts", 4).losses, whole.losses[3:4], rtol=1e-12)
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            again = Script(grid).train(f"{directory}/parts", 6, keep=1)
+            assert np.allclose(again.losses, whole.losses[4:], rtol=1e-12) and again.kept["seen"] == [0, 1, 2, 3, 4, 5]
+            assert Script(grid).train(f"{directory}/parts", 6).losses == []  # nothing is left to do
+        assert steps_in(comm, f"{directory}/parts") == [6]
+
+
+@mpi(1, 3)
+def test_a_signal_to_one_rank_ends_all_with_a_checkpoint(comm):
+    before = signal.getsignal(signal.SIGTERM)
+
+    def after(step):
+        if step == 1 and comm.rank == comm.size - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        whole, ended = Script(grid).train(f"{directory}/whole", 6), Script(grid)
+        with pytest.raises(SystemExit) as caught:
+            ended.train(f"{directory}/parts", 6, after)
+        assert caught.value.code == 75 and signal.getsignal(signal.SIGTERM) is before
+        done = len(ended.losses)
+        assert done in (2, 3) and steps_in(comm, f"{directory}/parts") == [done]
+        assert ended.losses + Script(grid).train(f"{directory}/parts", 6).losses == whole.losses
+
+
+@mpi(2)
+def test_leaving_the_loop_completes_what_was_begun(comm):
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        Script(grid).train(directory, 6, lambda step: step == 4, every=4)
+        assert steps_in(comm, directory) == [4]
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
+@mpi(2)
+def test_a_body_that_does_not_train_is_refused(comm):
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        script = Script(grid)
+        with pytest.raises(ValueError, match="step 0 of resumable_steps has trained the network by 0 steps, not by 1"):
+            for _ in resumable_steps(script.net, script.optimizer, directory, 3):
+                pass
+
+
+@mpi(2)
+def test_another_optimizer_is_refused(comm):
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        Script(grid).train(directory, 2)
+        script = Script(grid)
+        with pytest.raises(ValueError, match="its optimizer differs in velocity_lr"):
+            next(resumable_steps(script.net, SGD(script.net, 0.1), directory, 3, kept={}))
+        with pytest.raises(ValueError, match="has shape"):
+            net = parallelize(Sequential([Linear(6, 4), BatchNorm(4), Tanh(), Linear(4, 3)], 1, np.float64, (6,)), grid)
+            next(resumable_steps(net, SGD(net, 0.1, 0.9), directory, 3))

@@ -1,0 +1,158 @@
+"""The file of a rank: what is written is read, and a damaged one is refused in one line."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from parallel.checkpoint.pieces import Piece
+from parallel.checkpoint.shard_file import Shard, file_of, pieces_in, sha256, table_of, write_shard
+
+PIECES = {
+    "network/parameters": [
+        Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 2, 7),
+        Piece("0.bias", (5,), (slice(0, 5),), 0, 5),
+    ],
+    "optimizer/scaled_velocity": [Piece("0.weight", (4, 5), (np.array([0, 2, 3]), slice(1, 4)), 0, 9)],
+    "network/buffers": [],
+}
+NUMBERS = {"network": {"step": 12}, "progress": {"epochs": 1, "best": None}}
+
+
+def arrays(dtype=np.float64):
+    rng = np.random.default_rng(3)
+    count = {path: sum(piece.stop - piece.start for piece in found) for path, found in PIECES.items()}
+    return {path: rng.normal(size=n).astype(dtype) for path, n in count.items()} | {"logs/progress/losses": np.arange(3.0)}
+
+
+def written(folder, dtype=np.float64):
+    path = folder / file_of(7)
+    return path, write_shard(path, arrays(dtype), table_of(PIECES, NUMBERS, 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_written_is_read(tmp_path, dtype):
+    path, entry = written(tmp_path, dtype)
+    assert entry == {"name": "rank-0007.h5", "size": path.stat().st_size, "sha256": sha256(path)}
+    with Shard(path) as shard:
+        assert shard.worker == 2 and shard.numbers == NUMBERS and repr(shard.pieces) == repr(PIECES)
+        for name, array in arrays(dtype).items():
+            if name.startswith("logs/"):
+                assert np.array_equal(shard.own(name), array)
+            else:
+                assert shard.dtype(name) == dtype and np.array_equal(shard.array(name), array)
+        with pytest.raises(ValueError, match="no array logs/progress/others"):
+            shard.own("logs/progress/others")
+    with h5py.File(path) as plain:  # any reader of HDF5 can read it
+        assert np.array_equal(plain["network/parameters"][...], arrays(dtype)["network/parameters"])
+    with pytest.raises(OSError):
+        write_shard(path, {}, table_of({}, {}, 0))  # never over another one
+
+
+def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
+    path, entry = written(tmp_path)
+    whole = path.read_bytes()
+    for length in sorted({*range(0, len(whole), 97), *range(len(whole) - 8, len(whole))}):
+        path.write_bytes(whole[:length])
+        assert_refused(path)
+
+
+def assert_refused(path):
+    with pytest.raises(ValueError) as caught:
+        Shard(path)
+    assert str(caught.value).startswith(str(path)) and "\n" not in str(caught.value)
+
+
+def test_flipped_bytes_are_refused_or_change_elements_only(tmp_path):
+    """A file that was damaged on the disk has another checksum; still nobody may stumble over what it says."""
+    path, entry = written(tmp_path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 100):
+        content = bytearray(whole)
+        content[place] ^= 1 << rng.integers(8)
+        path.write_bytes(content)
+        assert sha256(path) != entry["sha256"]
+        try:
+            with Shard(path) as shard:
+                for name in shard.pieces:
+                    assert shard.array(name).ndim == 1
+        except ValueError as error:
+            assert str(path) in str(error)
+
+
+BLOCK = ["0.weight", [4, 5], [[0, 4], {"at": [1, 2, 4]}]]
+TABLE = {"worker": 0, "blocks": [BLOCK], "pieces": {"network/parameters": [[0, 2, 12]]}, "numbers": {}}
+
+
+def replaced(*path):
+    """TABLE with another value at a path of keys, the last of which is the value."""
+    table = json.loads(json.dumps(TABLE))
+    *keys, last, value = path
+    inside = table
+    for key in keys:
+        inside = inside[key]
+    inside[last] = value
+    return table
+
+
+WRONG = [
+    None, 3, [], "x", {}, replaced("pieces", None), replaced("pieces", {"network/parameters": 3}), replaced("blocks", {"a": 1}),
+    replaced("pieces", "network/parameters", 0, 0, 1), replaced("pieces", "network/parameters", 0, 0, -1),
+    replaced("pieces", "network/parameters", 0, 0, "0"), replaced("pieces", "network/parameters", 0, 1, -1),
+    replaced("pieces", "network/parameters", 0, 1, 12), replaced("pieces", "network/parameters", 0, 2, 13),
+    replaced("pieces", "network/parameters", 0, 2, 11.5), replaced("pieces", "network/parameters", 0, [0, 1, 2, 3]),
+    replaced("pieces", "network/parameters", 0, 2, None), replaced("pieces", "network/parameters", 0, 0, True),
+    replaced("blocks", 0, 2, 0, [0, 5]), replaced("blocks", 0, 2, 0, [3, 2]), replaced("blocks", 0, 2, 0, [-1, 4]),
+    replaced("blocks", 0, 2, 1, {"at": [1, 1, 2]}), replaced("blocks", 0, 2, 1, {"at": [1, 5]}),
+    replaced("blocks", 0, 2, 1, {"at": []}), replaced("blocks", 0, 2, 1, {"at": [[1, 2]]}), replaced("blocks", 0, 2, 1, {}),
+    replaced("blocks", 0, 2, 1, {"at": ["a"]}), replaced("blocks", 0, 2, 1, {"at": [1, 2, 10**30]}),
+    replaced("blocks", 0, 2, 1, {"at": [0.5, 2, 4]}), replaced("blocks", 0, 1, [4]), replaced("blocks", 0, 1, 5),
+    replaced("blocks", 0, 1, ["4", 5]), replaced("blocks", 0, 1, [4.0, 5]), replaced("blocks", 0, 0, 7),
+    replaced("blocks", 0, 1, [4, 10**30]), replaced("blocks", 0, ["0.weight", [4, 5]]),
+    replaced("worker", "0"), replaced("worker", -1), replaced("worker", True), replaced("numbers", []),
+    replaced("numbers", None), replaced("numbers", "network", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", WRONG, ids=lambda table: json.dumps(table)[:90])
+def test_a_table_that_makes_no_sense_is_refused(tmp_path, table):
+    path = tmp_path / "rank-0000.h5"
+    write_shard(path, {"network/parameters": np.zeros(10)}, table)
+    assert_refused(path)
+
+
+def test_the_table_of_which_the_wrong_ones_are_made_is_right(tmp_path):
+    path = tmp_path / "rank-0000.h5"
+    write_shard(path, {"network/parameters": np.zeros(10)}, TABLE)
+    with Shard(path) as shard:
+        assert [size.stop - size.start for size in shard.pieces["network/parameters"]] == [10]
+    assert pieces_in(TABLE).keys() == {"network/parameters"}
+
+
+def test_datasets_of_another_kind_are_refused(tmp_path):
+    path = tmp_path / "rank-0000.h5"
+    text = np.frombuffer(json.dumps(TABLE).encode(), np.uint8)
+    for options in (
+        {"shape": (11,), "dtype": "f8"},
+        {"shape": (10, 1), "dtype": "f8"},
+        {"shape": (10,), "dtype": "i8"},
+        {"shape": (10,), "dtype": "f2"},
+        {"shape": (10,), "dtype": ">f8"},
+        {"shape": (10,), "dtype": "f8", "chunks": (5,)},
+    ):
+        with h5py.File(path, "w") as file:
+            file["table"] = text
+            file.create_dataset("network/parameters", **options)[...] = 0
+        assert_refused(path)
+    for content in (None, "group", 3, np.zeros(4), np.frombuffer(b"not json", np.uint8), np.frombuffer(b"[" * 99999, np.uint8)):
+        with h5py.File(path, "w") as file:
+            if isinstance(content, str):
+                file.create_group("table")
+            elif content is not None:
+                file["table"] = content
+        assert_refused(path)
+    with h5py.File(path, "w") as file:
+        file["table"] = text
+        file.create_group("network/parameters")
+    assert_refused(path)
