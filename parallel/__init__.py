@@ -3,6 +3,9 @@
 from parallel.auto.parallelize import parallelize, parallelize_unallocated
 from parallel.balance.choose import measured_shares
 from parallel.balance.rebalance import Rebalancer
+from parallel.checkpoint.script import resumable_steps
+from parallel.faults.watchdog import Watchdog
+from parallel.grid.checked_group import compare_collectives
 from parallel.grid.devices import use_device
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.observe.profile import Profile
@@ -29,6 +32,8 @@ __all__ = [
     "Replicate",
     "Shard",
     "Trace",
+    "Watchdog",
+    "compare_collectives",
     "evaluate",
     "parallelize_unallocated",
     "distribute",
@@ -36,6 +41,7 @@ __all__ = [
     "parallelize",
     "parse_grid",
     "predict",
+    "resumable_steps",
     "Partition",
     "train_step",
     "use_device",

@@ -20,6 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.cache_files import cache_path, write_whole
+from nn.json_text import content_of
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7  # how often each way to sum is timed
@@ -125,7 +126,7 @@ def answers_file():
 def stored_answers():
     """The stored answers, {question and machine: answer}; an empty dict if the file is missing or damaged."""
     try:
-        answers = json.loads(answers_file().read_text())
+        answers = content_of(answers_file().read_bytes())
         return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
     except (OSError, ValueError, AttributeError):
         return {}

@@ -15,6 +15,7 @@ import zlib
 from mpi4py import MPI
 
 from nn import cache_files
+from nn.json_text import content_of
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
 from parallel.calibration.core_speed import NormalisedTimer, on_machine
@@ -41,8 +42,13 @@ def machine_of_job(comm):
         if comm.rank == 0:
             with contextlib.suppress(OSError):  # if it can not be stored, the next job measures again
                 cache_files.write_whole(path, content)
+    return machine_of_text(path, content)
+
+
+def machine_of_text(path, text):
+    """The Machine in the text of a stored file; ValueError, which names the file, if the text is damaged."""
     try:
-        return machine.checked(json.loads(content))
+        return machine.checked(content_of(text))
     except ValueError:
         raise ValueError(f"{path} is not a machine file: delete it, and the machine will be measured again") from None
 

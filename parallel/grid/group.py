@@ -4,7 +4,6 @@ They send buffers, never pickles. Every call is counted in the tally of the grid
 `parallel/grid/collectives.py`.
 """
 
-from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -22,7 +21,8 @@ TAGS = 1 << 14  # how many message tags are used in turn; every MPI library has 
 class Group:
     """The ranks along some axes of a grid, and their collectives.
 
-    comm: their communicator. tally: where calls are counted. size, rank: those of the communicator.
+    comm: their communicator. tally: where calls are counted. size, rank: those of the communicator. ranks: for each rank of the
+    group, in its order, its rank in MPI.COMM_WORLD: a tuple.
 
     All methods that take a `layer` are collective over the group; `layer` is the name under which the tally counts the call.
     Arrays must be contiguous. They may be on the host or on the device unless stated otherwise, on some ranks on the one and on
@@ -34,15 +34,14 @@ class Group:
     def __init__(self, comm, tally):
         self.comm, self.tally = comm, tally
         self.size, self.rank = comm.size, comm.rank
+        own, world = comm.group, MPI.COMM_WORLD.group
+        self.ranks = tuple(map(int, own.Translate_ranks(list(range(self.size)), world)))
+        own.Free(), world.Free()
         self._tag = 0
 
-    @cached_property
-    def ranks(self):
-        """For each rank of the group, in its order, its rank in MPI.COMM_WORLD: a tuple."""
-        own, world = self.comm.group, MPI.COMM_WORLD.group
-        ranks = own.Translate_ranks(list(range(self.size)), world)
-        own.Free(), world.Free()
-        return tuple(int(rank) for rank in ranks)
+    def free(self):
+        """Free the communicator. Collective."""
+        self.comm.Free()
 
     def all_reduce(self, array, layer):
         """Sum `array` elementwise over the group, in place on every rank."""

@@ -1,6 +1,7 @@
 """The process grid: one Cartesian communicator, and one sub-communicator for each set of axes that is used."""
 
 import os
+import re
 from collections import defaultdict
 from itertools import product
 from math import prod
@@ -8,8 +9,8 @@ from math import prod
 from mpi4py import MPI
 
 from nn.arguments import whole_number
+from parallel.grid.checked_group import make_group
 from parallel.grid.devices import ranks_on_cpus
-from parallel.grid.group import Group
 from parallel.grid.same_kernels import agree_on_kernels
 from parallel.grid.tally import Tally
 from parallel.job.uncaught import end_job_when_uncaught
@@ -17,6 +18,7 @@ from parallel.job.uncaught import end_job_when_uncaught
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
 LAYER_AXES = ("batch", "height", "model")  # the axes that divide the arrays of a layer
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
+SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
 KEY = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
@@ -34,7 +36,7 @@ def parse_grid(text):
             raise ValueError(f"grid '{text}': '{word}' is not AXIS=SIZE; the axes are {', '.join(AXES)}")
         if axis in sizes:
             raise ValueError(f"grid '{text}' names the axis {axis} twice")
-        if not number.isdecimal() or int(number) < 1:
+        if not SIZE.fullmatch(number):
             raise ValueError(f"grid '{text}': the size of {axis} must be a whole number of at least 1, not '{number}'")
         sizes[axis] = int(number)
     return sizes
@@ -122,7 +124,7 @@ class ProcessGrid:
         """
         axes = frozenset(axes)
         if axes not in self._groups:
-            self._groups[axes] = Group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
+            self._groups[axes] = make_group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
         return self._groups[axes]
 
     @property
@@ -132,7 +134,7 @@ class ProcessGrid:
         GRIDGRAD_RANKS_PER_NODE=N limits it to N consecutive ranks, such as those of one socket.
         """
         if self._node is None:
-            self._node = Group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
+            self._node = make_group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         return self._node
 
     def on_node(self, group):
@@ -157,7 +159,7 @@ class ProcessGrid:
             first = next(rank for rank in group.ranks if rank in self.node.ranks)
             leads = first == group.ranks[group.rank]
             comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
-            self._leaders[group] = Group(comm, self.tally) if leads else None
+            self._leaders[group] = make_group(comm, self.tally) if leads else None
         return self._leaders[group]
 
     @property
@@ -208,7 +210,7 @@ class ProcessGrid:
         """
         made = [*self._groups.values(), *self._leaders.values(), self._node]
         for group in filter(None, made):
-            group.comm.Free()
+            group.free()
         self._groups, self._leaders, self._node = {}, {}, None
         self.comm.Free()
 

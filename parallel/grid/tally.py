@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nn import device
 from nn.observer import Observable
+from parallel.grid import under_way
 from parallel.grid.clock import WallClock
 
 
@@ -44,9 +45,13 @@ class Tally(Observable):
         """
         device.synchronise()
         start = self.clock.now()
-        yield
-        if blocks:
-            self.clock.blocked(group, kind, bytes_sent)
+        under_way.enter(group, layer, kind)
+        try:
+            yield
+            if blocks:
+                self.clock.blocked(group, kind, bytes_sent)
+        finally:
+            under_way.leave()
         stop = self.clock.now()
         record = self.records[layer, kind]
         record.calls += calls

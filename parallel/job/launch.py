@@ -76,9 +76,13 @@ def cores():
 
 
 def slots():
-    """How many ranks can have a core of their own: Slurm's tasks inside an allocation, else the cores here."""
-    tasks = os.environ.get("SLURM_NTASKS", "")
-    return int(tasks) if tasks.isdecimal() else len(cores())
+    """How many ranks can have a core of their own: the tasks of Slurm or PBS inside an allocation, else the cores here."""
+    tasks, nodes = os.environ.get("SLURM_NTASKS", ""), os.environ.get("PBS_NODEFILE", "")
+    if tasks.isdecimal():
+        return int(tasks)
+    if nodes and Path(nodes).is_file():
+        return len(Path(nodes).read_text().split())  # a line for each rank
+    return len(cores())
 
 
 def environment(ranks, mpiexec):
@@ -152,34 +156,6 @@ def _job(ranks, arguments, timeout, env):
             process.wait()
             remove_session(process.pid)
             remove_orphaned_segments(since=started)
-
-
-def foreground(ranks, arguments):
-    """Run `python ARGUMENTS` on `ranks` ranks with the output of this process and no input; returns the status to exit with.
-
-    Signals that ask this process to end are passed on to mpiexec. If the job fails, its remaining processes are killed and
-    its shared-memory files deleted.
-    """
-    launcher = find_mpiexec()
-    mark, started, process = uuid.uuid4().hex, time.time(), None
-
-    def pass_on(number, _):
-        if process is None:
-            sys.exit(128 + number)
-        process.send_signal(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
-    process = subprocess.Popen(
-        [*launcher, "-n", str(ranks), sys.executable, *arguments],
-        env=environment(ranks, launcher[0]) | {MARK: mark}, preexec_fn=end_with_parent, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    status = process.wait()
-    if status:
-        kill_processes(mark)
-        remove_session(process.pid)
-        remove_orphaned_segments(since=started)
-    return 128 - status if status < 0 else status
 
 
 def processes(mark):

@@ -18,12 +18,32 @@ from nn.kernels import named
 from parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
 
+CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
+LONGEST = 1200  # characters of an error
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
 ADVICE = "use the mpiexec of that library, or point MPI4PY_LIBMPI at the launcher's library"
 
 
 class UserError(Exception):
     """Bad input: the message is one line that says what is wrong and what to do. Its notes are printed below it."""
+
+
+class EndedEarly(Exception):
+    """All ranks have agreed to end before the work is done, which can go on later. The message is one line."""
+
+
+class Fault(RuntimeError):
+    """The ranks of a job contradict each other, by a mistake in the program or in the hardware: the job must end.
+
+    The message is one line that says what was found on which ranks. Those that find it together raise it by `raise_together`.
+    """
+
+
+def raise_together(rank, fault):
+    """Raise a Fault that several ranks have found: first on the one with `rank` 0, which thus ends the job and says why."""
+    if rank:
+        time.sleep(GRACE)
+    raise fault
 
 
 def promised_ranks(environ=os.environ):
@@ -93,26 +113,32 @@ def on_root(comm, action):
 
 
 def one_line(error):
-    """The message of an exception on one line, with the name of the file if it is an error of the operating system."""
+    """The message of an exception on one line, with the name of the file if it is an error of the operating system.
+
+    The middle of a very long message is left out.
+    """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = " ".join(str(error).split()) or type(error).__name__
+    if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
+        text = f"{text[: LONGEST * 2 // 3]} .. {text[-LONGEST // 3 :]}"
     return text.encode(errors="backslashreplace").decode()  # file names may hold bytes that are not UTF-8
 
 
 def run(main, check=check_size):
     """Run `main()` on this rank of a job. Collective. Initialises MPI if that was not done, and finalises it.
 
-    The exit status is 0 after success; 2 on every rank after a UserError, whose message is printed once; 1 after any other
-    exception, which ends the whole job. check: called first with the number of ranks; it raises a UserError to refuse a job
-    that was launched wrongly.
+    The exit status is 0 after success; 2 on every rank after a UserError, whose message is printed once; CHECKPOINTED on every
+    rank after an EndedEarly; 1 after a Fault, whose message is printed, and after any other exception, whose traceback is: both
+    end the whole job. check: called first with the number of ranks; it raises a UserError to refuse a job that was launched
+    wrongly.
     """
     if promised_ranks()[0] > 1:
         end_with_parent()  # the parent is the launcher's process on this node
     try:
         check_launcher()
     except UserError as error:
-        _say(error)
+        _say_error(error)
         sys.exit(2)
     if not MPI.Is_initialized():
         with warnings.catch_warnings():  # mpi4py's warning, on each rank, of what `check` reports once
@@ -125,7 +151,12 @@ def run(main, check=check_size):
         main()
         sys.stdout.flush()
     except UserError as error:
-        _end_together(comm, error)
+        _end_together(comm, f"error: {one_line(error)}", 2, getattr(error, "__notes__", ()))
+    except EndedEarly as ending:
+        _end_together(comm, one_line(ending), CHECKPOINTED)
+    except Fault as fault:
+        print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
+        _abort(comm, 1)
     except KeyboardInterrupt:
         _abort(comm, 130)
     except BrokenPipeError:
@@ -165,7 +196,7 @@ def run_launcher(main):
         main()
         sys.stdout.flush()
     except UserError as error:
-        _say(error)
+        _say_error(error)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -194,18 +225,21 @@ def _discard_output():
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _say(error):
-    """Print an error, on launched rank 0 only."""
+def _say(words, notes=()):
+    """Print a line, and notes below it, on launched rank 0 only."""
     if launched_rank() == 0:
         folder, file = os.path.split(sys.argv[0])
         program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
-        print(
-            "\n".join([f"{program}: error: {one_line(error)}", *getattr(error, "__notes__", ())]), file=sys.stderr, flush=True
-        )
+        print("\n".join([f"{program}: {words}", *notes]), file=sys.stderr, flush=True)
 
 
-def _end_together(comm, error):
-    """Print `error` once and exit with status 2 on every rank.
+def _say_error(error):
+    """Print an error with its notes, on launched rank 0 only."""
+    _say(f"error: {one_line(error)}", getattr(error, "__notes__", ()))
+
+
+def _end_together(comm, words, status, notes=()):
+    """Print a line once and exit with the same status on every rank.
 
     Ranks that do not arrive here within GRACE seconds are aborted.
     """
@@ -216,14 +250,14 @@ def _end_together(comm, error):
         time.sleep(0.01)
         together = arrival.Test()
     if not together:
-        print(f"[rank {comm.rank}] error: {one_line(error)}", file=sys.stderr, flush=True)
-        _abort(comm, 2)
+        print(f"[rank {comm.rank}] {words}", file=sys.stderr, flush=True)
+        _abort(comm, status)
     if comm.rank == 0:
-        _say(error)
+        _say(words, notes)
     comm.Barrier()  # a launcher may kill all ranks as soon as one exits, so none exits before the error is printed
     time.sleep(DRAIN)
     _finalize(comm)
-    sys.exit(2)
+    sys.exit(status)
 
 
 def _finalize(comm):

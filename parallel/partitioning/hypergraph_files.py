@@ -6,6 +6,7 @@ The first vertex of a net is the one that owns its data. Groups of nets, and net
 not in the formats: what is read has the defaults of `Hypergraph`. Files are written and read line by line.
 """
 
+import os
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ import numpy as np
 from parallel.partitioning.hypergraph import Hypergraph
 
 AT_ONCE = 1 << 16  # the numbers that are turned into text at once
-MOST_VERTICES = 1 << 28  # so that a wrong first line takes no more than 2 GiB of memory
+MOST_VERTICES = 1 << 28  # which take 2 GiB of memory
+FEW_VERTICES = 1 << 16  # there may be so many more than bytes in the file, so that a wrong first line takes little memory
 
 
 @dataclass
@@ -39,8 +41,9 @@ def read_hypergraph(path):
         sizes = sizes_of(words)
         if sizes is None or min(words) < 0:
             raise lines.error(f"the first line {' '.join(map(str, words))} is not that of a {Path(path).suffix} file")
-        if sizes.vertices > MOST_VERTICES:
-            raise lines.error(f"there are {sizes.vertices} vertices, but at most {MOST_VERTICES} can be read")
+        most = min(MOST_VERTICES, FEW_VERTICES + os.path.getsize(path))
+        if sizes.vertices > most:
+            raise lines.error(f"there are {sizes.vertices} vertices, but at most {most} can be read from a file of this size")
         costs, ends, pins = array("q"), array("q", [0]), array("q")
         for net in range(sizes.nets):
             words = lines.next(f"net {net + sizes.base} of {sizes.nets}")

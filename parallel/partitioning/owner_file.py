@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 
+from nn.hdf5_arrays import DAMAGED, own, read_array
 from parallel.placement.owners import Owners
 
 FORMAT = "gridgrad owners 1"
@@ -34,7 +35,7 @@ def read_owners(path, net):
             arrays = [_arrays(file, group, layers, shape) for group, shape in shapes.items()]
         owners = Owners(ranks, *arrays, loss)
         owners.check(layers.values())
-    except (OSError, KeyError, AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (AttributeError, OverflowError, *DAMAGED) as error:
         reason = "it is no HDF5 file, or a part of one" if isinstance(error, OSError) else " ".join(str(error).split())
         raise ValueError(f"{path}: not the owners of this network: {reason}") from None
     return owners
@@ -53,21 +54,10 @@ def _arrays(file, group, layers, shape):
 
     Nothing is read that has another shape, or that is in another file. ValueError for that.
     """
-    folder, found = _own(file, group, h5py.Group), {}
+    folder, found = own(file, group, h5py.Group), {}
     for name in folder:
         if name not in layers:
             raise ValueError(f"there is no layer {name} with weights")
-        data, expected = _own(folder, name, h5py.Dataset), shape(layers[name])
-        if data.shape != expected or data.dtype.kind not in "iu" or data.is_virtual or data.external:
-            raise ValueError(
-                f"the {group} of layer {name} {layers[name]!r} must be {'x'.join(map(str, expected))} whole numbers"
-            )
-        found[name] = data[...]
+        layer = layers[name]
+        found[name] = read_array(folder, name, shape(layer), "iu", f"the {group} of layer {name} {layer!r}")
     return found
-
-
-def _own(folder, name, kind):
-    """The Group or Dataset of this name in a group. ValueError if there is none, or only a link to one elsewhere."""
-    if not isinstance(folder.get(name, getlink=True), h5py.HardLink) or not isinstance(folder[name], kind):
-        raise ValueError(f"it has no {kind.__name__.lower()} {name} of its own")
-    return folder[name]

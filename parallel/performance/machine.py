@@ -23,7 +23,6 @@ its arithmetic and its memory traffic (a roofline); a collective takes alpha for
 a rank sends (Thakur et al. 2005; Gholami et al. 2018).
 """
 
-import json
 import math
 import re
 from bisect import bisect_right
@@ -35,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nn.json_text import content_of
 from parallel.grid.collectives import COLLECTIVES
 from parallel.grid.grid_description import GroupDescription
 
@@ -200,7 +200,7 @@ def input_gradients(tables):
     return found
 
 
-HELP = "a file that experiments.calibrate wrote, or one of those that come with the project"
+HELP = "a file that calibrate wrote, or one of those that come with the project"
 
 
 def names():
@@ -213,11 +213,11 @@ def read(name):
     path = SHIPPED / f"{name}.json" if name in names() else Path(name)
     if not path.is_file():
         shipped = ", ".join(names())
-        raise ValueError(f"machine '{name}': no such file; use one that experiments.calibrate wrote, or {shipped}")
+        raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {shipped}")
     try:
-        return checked(json.loads(path.read_text(encoding="utf-8")))
+        return checked(content_of(path.read_bytes()))
     except ValueError as error:
-        raise ValueError(f"machine '{name}' is no machine file ({error}): make one with experiments.calibrate") from None
+        raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
 
 
 NUMBERS = {  # the numbers that a machine file must have, by where they are

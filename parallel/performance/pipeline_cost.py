@@ -20,7 +20,7 @@ from parallel.performance.chunk_cost import chunk_costs, fixed_copies, message_s
 from parallel.performance.planned_cuts import planned_cuts
 from parallel.pipeline import names
 from parallel.pipeline.memory import Memory
-from parallel.pipeline.passes import complete, repeat
+from parallel.pipeline.passes import repeat
 from parallel.pipeline.schedule import Schedule
 from parallel.pipeline.simulate import Simulation, simulate
 from parallel.pipeline.times import TableTimes
@@ -174,9 +174,9 @@ def play(named, make, ranks, micro_batches, times, memory, machine):
     """
     if named.in_flight:
         settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
-        schedule, steps, counted = complete(make(4 * settled)), 1, (settled, 3 * settled)
+        schedule, steps, counted = named.complete(make(4 * settled)), 1, (settled, 3 * settled)
     else:
-        schedule, steps, counted = complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
+        schedule, steps, counted = named.complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
     played = simulate(repeat(schedule, steps), times, memory)
     crowd = machine.core.get("crowd", 1)
     if crowd > 1:

@@ -9,7 +9,6 @@ from math import inf
 from parallel.grid.process_grid import STAGE
 from parallel.performance.chunk_cost import fixed_copies, layer_costs, message_seconds
 from parallel.pipeline.cuts import shortest
-from parallel.pipeline.passes import complete
 from parallel.pipeline.simulate import simulate
 
 
@@ -33,7 +32,7 @@ def cuts_of_costs(layers, sizes, machine, named, micro_batches, itemsize, memory
     ranks = sizes[STAGE]
     route = named.route(ranks)
     open_at_most = {}
-    for row in simulate(complete(named.schedule(ranks, micro_batches))).kept:
+    for row in simulate(named.complete(named.schedule(ranks, micro_batches))).kept:
         open_at_most |= row.of_chunk
     places = [place for (place,) in route.places]
     seconds = [0.0, *accumulate(layer.computed for layer in layers)]

@@ -6,10 +6,10 @@ from functools import partial
 
 from parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
 from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.passes import first_micro_batches, with_updates
+from parallel.pipeline.passes import complete, first_micro_batches, with_updates
 from parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
 from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Schedule
+from parallel.pipeline.schedule import Schedule, Unsound
 
 _SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
 _ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}
@@ -105,6 +105,13 @@ class Named:
             return asynchronous(route, self.in_flight, micro_batches, self.bound, times)
         make = _SIMPLE.get(self.name) or partial(interleaved, per_rank=self.per_rank)
         return make(stages, micro_batches)
+
+    def complete(self, schedule):
+        """This schedule with all messages and updates. Raises Unsound, which names it, if ranks could not follow it."""
+        try:
+            return complete(schedule)
+        except Unsound as unsound:
+            raise unsound.of(f"pipeline {self.name}") from None
 
 
 def parse(text):

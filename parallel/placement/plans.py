@@ -71,7 +71,7 @@ SHARDED = {"linear": ("out", "in"), "conv": ("out", "in"), "autoencoder": ("hidd
 HELP = (
     "fewest-bytes, laugier, marques, hypergraph, or out, in, replicate, height or width: one word for all layers with "
     "weights, or one for each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes; an autoencoder "
-    "takes hidden or replicate; or hypergraph:fine, or a file of owners FILE.h5 that experiments.partition wrote"
+    "takes hidden or replicate; or hypergraph:fine, or a file of owners FILE.h5 that partition wrote"
 )
 
 

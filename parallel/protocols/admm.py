@@ -42,6 +42,9 @@ class ConsensusADMM(LocalSGD):
     def own_arrays(self):
         return {"consensus": self.consensus, "dual": self.dual, "target": self.target}
 
+    def arrays_between_steps(self):
+        return super().arrays_between_steps() | {"target": (self.target, [slice(0, self.net.size)])}
+
     def exchange(self):
         own = self.counted.pack(self.net.params)
         self.consensus = self.mean(own + self.dual)

@@ -6,8 +6,11 @@ from math import prod
 
 import numpy as np
 
-from nn.device import xp
+from nn.device import to_device, xp
+from parallel.grid.transfer import CompletedTransfer
 from parallel.protocols.local_sgd import LocalSGD
+
+TRAVELLING = "sent", "mean"  # the arrays of a Fragment that is under way
 
 
 def diloco(net, workers, make_optimizer, period, fragments=1, **outer):
@@ -48,7 +51,7 @@ class DiLoCo(LocalSGD):
         agreed -= self.lr * (gradient + self.momentum * velocity)
 
 
-@dataclass
+@dataclass(eq=False)
 class Fragment:
     """A part of the parameters that travels on its own.
 
@@ -87,6 +90,28 @@ class StreamingDiLoCo(DiLoCo):
         self.fragments = [Fragment(where, self._seen.copy()) for where in fragments_of(net, self.counted, fragments)]
         self._sent_at = {number * period // fragments % period: number - 1 for number in range(1, fragments + 1)}
         self._under_way = None
+
+    def state(self):
+        state, fragment = super().state(), self._under_way
+        if fragment:
+            fragment.transfer.wait()
+        for name in TRAVELLING:
+            whole = xp.zeros_like(self.agreed)
+            if fragment:
+                whole[fragment.where] = getattr(fragment, name)
+            state.arrays[name] = whole, self.counted.slices
+        state.numbers["under_way"] = self.fragments.index(fragment) if fragment else None
+        state.numbers["seen_when_sent"] = [fragment.seen.tolist() for fragment in self.fragments]
+        return state
+
+    def load(self, state):
+        super().load(state)
+        for fragment, seen in zip(self.fragments, state.numbers["seen_when_sent"], strict=True):
+            fragment.seen[:] = seen
+        if state.numbers["under_way"] is not None:
+            fragment = self._under_way = self.fragments[state.numbers["under_way"]]
+            fragment.sent, fragment.mean = (to_device(state.arrays[name][0][fragment.where].copy()) for name in TRAVELLING)
+            fragment.transfer = CompletedTransfer()
 
     def after_step(self):
         if self.workers.size == 1:

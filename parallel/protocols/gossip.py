@@ -31,6 +31,15 @@ class SGP(Protocol):
     def own_arrays(self):
         return {"x": self.x}
 
+    def state(self):
+        state = super().state()
+        state.numbers["weight"] = self.weight
+        return state
+
+    def load(self, state):
+        super().load(state)
+        self.weight = state.numbers["weight"]
+
     def step(self):
         before = self.x / self.weight  # not read from the network, where other ranks of the worker may have begun the step
         super().step()

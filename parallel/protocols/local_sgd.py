@@ -35,6 +35,15 @@ class LocalSGD(Protocol):
     def effective_batch(self, batch_size):
         return batch_size * self.period
 
+    def state(self):
+        state = super().state()
+        state.numbers["seen"] = self._seen.tolist()
+        return state
+
+    def load(self, state):
+        super().load(state)
+        self._seen[:] = state.numbers["seen"]
+
     def begin(self, turn, shares):
         super().begin(turn, shares)
         self._seen += shares.sizes(turn.step)

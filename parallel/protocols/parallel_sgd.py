@@ -22,6 +22,15 @@ class ParallelSGD(LocalSGD):
         super().__init__(net, workers, make_optimizer, period=None)
         self.each_epoch, self.shuffles, self._epoch, self._together, self._held = each_epoch, shuffles, None, 0, None
 
+    def state(self):
+        state = super().state()
+        state.numbers["together"] = self._together
+        return state
+
+    def load(self, state):
+        super().load(state)
+        self._together = state.numbers["together"]
+
     def hold(self, indices):
         """Note that this worker has these samples, as `shuffle_sgd.shuffle` returns them, instead of a stripe."""
         self._held = indices

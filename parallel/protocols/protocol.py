@@ -16,9 +16,11 @@ import numpy as np
 
 from nn.device import xp
 from nn.observer import observed
+from parallel.checkpoint.state import OptimizerState, State, copy_over
 from parallel.placement.partition import Partition, size
 from parallel.training.steps import minibatch_indices
 
+OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
 LAYER = "protocol"  # the name under which the tally counts what workers send each other
 
 
@@ -106,13 +108,14 @@ class Protocol:
         """What the optimizer of this rank updates."""
         return self.net
 
-    def turns(self, shares, steps):
+    def turns(self, shares, steps, between=lambda step: None):
         """The turns of this worker until all `steps` global minibatches are trained on: a generator.
 
         shares: a result of `shares`. A worker computes the gradients of each turn before it asks for the next one. Shares
-        without samples are dealt with here.
+        without samples are dealt with here. between: called before each turn with the number of the global minibatch.
         """
         for place in self.places(steps):
+            between(place[0])
             self.begin(shares.turn(*place), shares)
             if self.turn.samples:
                 yield self.turn
@@ -126,7 +129,7 @@ class Protocol:
 
     def begin(self, turn, shares):
         """Note that a turn begins."""
-        self.turn, self.net.step = turn, turn.step
+        self.turn = turn
         self.samples += turn.samples
         if turn.samples:
             self.taken.append((turn.step, turn.weight))
@@ -156,6 +159,36 @@ class Protocol:
         """{name: array} of what the protocol itself keeps of this rank's parameters, beside those of the network."""
         return {}
 
+    # ----- what checkpoints hold
+
+    def state(self):
+        """What this rank needs to go on with the next step, a State. ValueError for a protocol that has no state between steps.
+
+        It is asked for between two steps, when all workers have completed the same ones.
+        """
+        optimizer = self.optimizer_state().state()
+        numbers = {"samples": self.samples, "staleness": list(self.staleness.items())} | of_optimizer(optimizer.numbers)
+        arrays = of_optimizer(optimizer.arrays) | self.arrays_between_steps()
+        divided = frozenset(of_optimizer(dict.fromkeys(optimizer.divided)))
+        steps, weights = zip(*self.taken) if self.taken else ((), ())
+        return State(arrays, divided=divided, numbers=numbers, logs={"taken": steps, "weights": weights})
+
+    def load(self, state):
+        """Take over a state of the same protocol with as many workers, after the network has. ValueError if it does not fit."""
+        self.optimizer_state().load(State(optimizers(state.arrays), numbers=optimizers(state.numbers)))
+        copy_over(state, State(self.arrays_between_steps()))
+        self.samples, self.staleness = state.numbers["samples"], Counter(dict(state.numbers["staleness"]))
+        self.taken = list(zip(state.logs["taken"].astype(int).tolist(), state.logs["weights"].tolist()))
+        self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0)  # that a last one was is all that matters
+
+    def optimizer_state(self):
+        """The OptimizerState of this rank's optimizer."""
+        return OptimizerState(self.net, self.optimizer)
+
+    def arrays_between_steps(self):
+        """{name: (array, slices of the flat buffers)} of what the protocol itself keeps from step to step; see State."""
+        return {name: (array, self.counted.slices) for name, array in self.own_arrays().items()}
+
     # ----- what protocols are made of
 
     def replace(self, params):
@@ -174,6 +207,16 @@ class Protocol:
             mean = buffer.value * buffer.value.dtype.type(self.samples / total[0])
             self.workers.all_reduce(mean)
             buffer.value[...] = mean
+
+
+def of_optimizer(values):
+    """A dict with names that say that its values are of the optimizer."""
+    return {f"{OPTIMIZER}{name}": value for name, value in values.items()}
+
+
+def optimizers(values):
+    """Those values of a dict that are of the optimizer, with the names that they have there."""
+    return {name.removeprefix(OPTIMIZER): value for name, value in values.items() if name.startswith(OPTIMIZER)}
 
 
 class Counted:

@@ -15,6 +15,7 @@ compute. `experiments.servers` measures both.
 import numpy as np
 
 from nn.device import to_device, xp
+from parallel.checkpoint.state import OptimizerState
 from parallel.job.deaths import Death
 from parallel.placement.partition import size
 from parallel.protocols import ownership
@@ -76,6 +77,28 @@ class ParameterServer(Protocol):
     def own_arrays(self):
         return {"served": self.shard.params, "gradients": self.shard.grads, "fetched": self._packed}
 
+    def state(self):
+        if self.asynchronous and self.workers.size > 1:
+            raise ValueError("there are no checkpoints of asynchronous parameter servers, whose workers are never at the same "
+                             "step: use --protocol server:bsp, local:K or another one whose workers meet")  # fmt: skip
+        return super().state()
+
+    def arrays_between_steps(self):
+        return {}  # between two steps every worker has fetched what is served now
+
+    def optimizer_state(self):
+        mine = self.parts.get(self.workers.rank, ())
+        slices = [where for _, packed, where in self.counted.parameters() if packed in mine]
+        return OptimizerState(self.net, self.optimizer, slices)
+
+    def load(self, state):
+        super().load(state)
+        self._packed = self.counted.pack(self.net.params)
+        self.shard.params[...] = self._of(self.workers.rank, self._packed)
+        self.shard.begin_at(self.net.step)
+        self.staleness = self.shard.staleness
+        self._drawn = self._next_share = self.net.step * self.workers.size + self.workers.size
+
     def put(self, server, array, packed):
         """Write what a server owns to its places in an array shaped as `counted.pack` returns it."""
         start = 0
@@ -94,6 +117,10 @@ class ParameterServer(Protocol):
             self._draw()
             yield divmod(number, self.workers.size)
             number = self._drawn
+
+    def begin(self, turn, shares):
+        super().begin(turn, shares)
+        self.net.step = turn.step  # a worker that takes the next free share may skip some minibatches
 
     def step(self):
         self.exchange(self.weighted_gradient())
@@ -115,6 +142,8 @@ class ParameterServer(Protocol):
         """Push the gradient of a turn, shaped as `counted.pack` returns it, and fetch the parameters for the next one."""
         self.push(gradient, fetch=True)
         self.receive()
+        if not self.asynchronous and not self.shard.params.size:
+            self.shard.pass_by()
 
     def push(self, gradient, turns=1, fetch=False, of_others=None):
         """Send a gradient to the servers.

@@ -38,6 +38,12 @@ class Shard:
         """How many global minibatches have been applied: there the optimizer evaluates its schedule."""
         return self.turns // self.workers
 
+    def begin_at(self, step):
+        """Go on after so many steps, in each of which every worker has pushed a gradient."""
+        self.turns = step * self.workers
+        if self.params.size:
+            self.staleness[0] = self.turns
+
     def of_others(self, worker):
         """How many of the applied gradients are not of this worker, which waits for none of its own."""
         return self.version - self.clocks[worker]
@@ -60,6 +66,11 @@ class Shard:
         self.optimizer.step()
         self.version += len(pushed)
         self.turns += sum(turns for _, turns in pushed)
+
+    def pass_by(self):
+        """Keep in step with other servers that have applied the gradients of all workers, where nothing is served here."""
+        self.optimizer.step()
+        self.turns += self.workers
 
     def slowest(self):
         """The lowest clock of the workers that will push more."""

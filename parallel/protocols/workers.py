@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from nn.device import to_host
 from nn.observer import Observer
-from parallel.grid.group import Group
+from parallel.grid.checked_group import make_group
 from parallel.job.deaths import dead, is_death
 from parallel.protocols.protocol import LAYER
 
@@ -38,7 +38,7 @@ class Workers(Observer):
     """
 
     def __init__(self, comm, inside, tally):
-        self.group, self.inside, self.tally = Group(comm, tally), inside, tally
+        self.group, self.inside, self.tally = make_group(comm, tally), inside, tally
         self.size, self.rank, self.comm = comm.size, comm.rank, comm
         self.kinds, self.handlers = [], {}
         self.dead, self.on_death, self._mourned = [], None, 0

@@ -42,7 +42,8 @@ class PowerSGDReduction(BlockingReduction, Observer):
     gradient is divided among ranks, so results differ from grid to grid.
 
     error: what was not passed on yet, laid out as `net.grads`; None before anything was compressed. When the network gets other
-    shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew.
+    shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew. sums: how many there
+    were, compressed or not.
     See `Reduction` for the other arguments. ValueError for sharded and for float16_gradients.
     """
 
@@ -54,7 +55,7 @@ class PowerSGDReduction(BlockingReduction, Observer):
             raise ValueError("with --reduction powersgd every rank updates all its parameters: leave out --update sharded")
         if float16_gradients:
             raise ValueError("--reduction powersgd does not send gradients in float16: leave out --reduce-dtype float16")
-        self.rank, self.error, self._sums = rank, None, 0
+        self.rank, self.error, self.sums = rank, None, 0
         net.observe(self)
 
     def __str__(self):
@@ -62,7 +63,7 @@ class PowerSGDReduction(BlockingReduction, Observer):
 
     def again(self):
         new = type(self)(self.net, self.rank)
-        new.error, new._sums = self.error, self._sums  # `relocated` moves the error
+        new.error, new.sums = self.error, self.sums  # `relocated` moves the error
         return new
 
     def relocated(self, relocation):
@@ -70,15 +71,17 @@ class PowerSGDReduction(BlockingReduction, Observer):
             self.error = relocation.flat(self.error)
 
     def finish(self):
-        if self._sums < UNCOMPRESSED_STEPS:
+        if self.sums < UNCOMPRESSED_STEPS:
             super().finish()
         else:
             self.take_accumulated(slice(0, self.net.size))
-            if self.error is None:
-                self.error = xp.zeros_like(self.net.grads)
             for one in self._compressed:
                 one.reduce()
-        self._sums += 1
+        self.sums += 1
+
+    def factors(self):
+        """The flat arrays of all Q of this rank, a list; afterwards there is an error too."""
+        return [matrix.q.reshape(-1) for one in self._compressed for matrix in one.matrices]
 
     def drain(self):
         super().drain()
@@ -89,6 +92,8 @@ class PowerSGDReduction(BlockingReduction, Observer):
     @cached_property
     def _compressed(self):
         """A CompressedSum for each group with which this rank sums gradients, in the same order on all ranks."""
+        if self.error is None:
+            self.error = xp.zeros_like(self.net.grads)
         held = {}
         for layer, p, where in self.places:
             arrays = [flat[where].reshape(p.block_shape) for flat in (self.net.grads, self.error)]

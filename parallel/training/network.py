@@ -31,6 +31,7 @@ class ParallelSequential(Sequential):
 
     micro_batches = 1  # into how many parts `learn` cuts a minibatch
     pipeline = None  # the name of the schedule of a pipeline
+    steps_under_way = 1  # how many training steps may be under way at a time
 
     def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)

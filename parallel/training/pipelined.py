@@ -4,8 +4,6 @@ from functools import cached_property
 
 from nn.chunk import Chunk
 from nn.device import xp
-from parallel.pipeline.passes import complete
-from parallel.pipeline.schedule import Unsound
 from parallel.pipeline.simulate import simulate
 from parallel.training.executor import Executor
 from parallel.training.network import ParallelSequential
@@ -34,6 +32,7 @@ class PipelinedSequential(ParallelSequential):
         self.route, self.place = division.route, grid.coordinates[division.axis]
         self.chunks = {number: Chunk(layers, number == 0) for number, layers in division.chunks.items()}
         self.last, self._trainer, self._schedules = self.route.chunks - 1, None, {}
+        self.steps_under_way = named.in_flight or 1
         self.interrupted = False  # whether a training step ended with an exception
         self.schedule(micro_batches)  # now, so that one that is wrong is found before anything runs
 
@@ -60,11 +59,7 @@ class PipelinedSequential(ParallelSequential):
                 found = self.named.schedule_on(self.route, micro_batches, self.division.times)
             else:
                 found = self.named.schedule(self.route.ranks, micro_batches)
-            try:
-                found = complete(found)
-            except Unsound as unsound:
-                raise unsound.of(f"pipeline {self.named.name}") from None
-            self._schedules[micro_batches] = found
+            self._schedules[micro_batches] = self.named.complete(found)
         return self._schedules[micro_batches]
 
     def kept_at_most(self):

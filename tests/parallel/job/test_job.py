@@ -17,6 +17,7 @@ from parallel.job.launch import (
     FALSE_START,
     MARK,
     STARTS,
+    cores,
     environment,
     find_mpiexec,
     is_open_mpi,
@@ -25,6 +26,7 @@ from parallel.job.launch import (
     processes,
     remove_orphaned_segments,
     remove_session,
+    slots,
 )
 from parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
 
@@ -258,6 +260,19 @@ def test_open_mpis_launcher_is_refused_before_another_library_dies_of_it(variabl
         check_launcher(variables, vendor)
 
 
+def test_the_ranks_of_an_allocation(tmp_path, monkeypatch):
+    for name in ("SLURM_NTASKS", "PBS_NODEFILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert slots() == len(cores())
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\nn2\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    assert slots() == 4
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "none"))
+    assert slots() == len(cores())
+    monkeypatch.setenv("SLURM_NTASKS", "64")
+    assert slots() == 64
+
+
 def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
     assert launched_rank({"SLURM_PROCID": "3"}) == 0
     assert launched_rank({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}) == 3
@@ -280,3 +295,5 @@ def test_messages_are_one_line():
     assert one_line(ValueError()) == "ValueError"
     assert one_line(ValueError("\udcff")) == "\\udcff"
     assert one_line(FileNotFoundError(2, "No such file or directory", "x")) == "x: No such file or directory"
+    long = one_line(ValueError("begin " + "x" * 100_000 + " end"))
+    assert long.startswith("begin ") and long.endswith(" end") and len(long) < 1300

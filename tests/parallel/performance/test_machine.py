@@ -139,7 +139,7 @@ def test_a_wrong_entry_of_a_machine_file_is_named(place, value, words, tmp_path)
     (tmp_path / "m.json").write_text(json.dumps(content))
     with pytest.raises(ValueError) as raised:
         read(str(tmp_path / "m.json"))
-    assert words in str(raised.value) and "make one with experiments.calibrate" in str(raised.value)
+    assert words in str(raised.value) and "make one with the program calibrate" in str(raised.value)
 
 
 @pytest.mark.parametrize("content", [b"[1]", b"{", b"\xff\xfe"])

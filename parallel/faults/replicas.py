@@ -1,0 +1,101 @@
+"""Replicas that should be equal: ranks that hold the same block of an array compare checksums of it.
+
+Ranks along the axes on which a parameter is replicated compute the same update from the same sum of gradients, bit by bit.
+If they differ, a bit was changed in memory or on the way, or the program is wrong; training would go on with several networks.
+"""
+
+import zlib
+from collections import Counter, defaultdict
+
+import numpy as np
+
+from nn.device import to_host
+from parallel.faults.watchdog import in_words
+from parallel.grid.devices import ranks_on_cpus
+from parallel.job.run import Fault, raise_together
+
+LAYER = "replicas"  # the name under which the tally counts the comparisons
+
+
+class ReplicaCheck:
+    """Compares the replicas of parameters, buffers and the optimizer's state every `every` steps.
+
+    net: a ParallelSequential. optimizer: that of the network; its state is compared unless it is sharded, and so nowhere twice.
+    Making one is collective. ValueError if some ranks compute on GPUs and others on CPUs, which round differently.
+    """
+
+    def __init__(self, net, optimizer, every):
+        self.net, self.optimizer, self.every, self._steps = net, optimizer, every, 0
+        if 0 < len(ranks_on_cpus(net.grid.comm)) < net.grid.size:
+            raise ValueError("replicas on GPUs and on CPUs round differently, so they can not be compared: use one device")
+
+    def after_step(self, step):
+        """Called after each training step. step: its number. Collective over the grid of the network.
+
+        Raises Fault, on all ranks, if replicas differ; it names the first such array, the ranks and the step.
+        """
+        self._steps += 1
+        if self._steps % self.every == 0:
+            self.compare(step)
+
+    def compare(self, step):
+        """Compare now; see `after_step`."""
+        grid, arrays = self.net.grid, list(self._arrays())
+        own = np.array([checksum(array) for _, _, array in arrays], np.uint32)
+        sums = np.empty((grid.size, len(arrays)), np.uint32)
+        grid.world.all_gather(own, sums.reshape(-1), [len(arrays)] * grid.size, LAYER)
+        different = [
+            (name, odd)
+            for column, (name, layout, _) in enumerate(arrays)
+            for odd in odd_ones([coordinates_apart(grid, layout, rank) for rank in range(grid.size)], sums[:, column])
+        ]
+        if different:
+            name, (others, most) = different[0]
+            others, most = (in_words([grid.world.ranks[rank] for rank in ranks]) for ranks in (others, most))
+            more = len({name for name, _ in different}) - 1
+            too = f", and {more} more arrays differ" * bool(more)
+            found = f"step {step}: the replicas of {name} differ: values on {others} are not those on {most}{too}"
+            raise_together(
+                grid.rank, Fault(f"{found}; memory or the network is faulty, or the program: go back to a checkpoint")
+            )
+
+    def _arrays(self):
+        """(name, Layout, this rank's block) of all arrays that have replicas."""
+        net, start = self.net, 0
+        states = self.optimizer.state_arrays()
+        states = {name: array for name, array in states.items() if array.size == net.size and self.optimizer.net is net}
+        for layer, p in net.parameters:
+            where = slice(start, start + p.size)
+            start = where.stop
+            yield f"parameter {layer.name}.{p.name}", p.layout, p.value
+            for name, array in states.items():
+                yield f"the optimizer's {name} of {layer.name}.{p.name}", p.layout, array[where]
+        for layer, buffer in net.buffers:
+            yield f"buffer {layer.name}.{buffer.name}", buffer.layout, buffer.value
+
+
+def coordinates_apart(grid, layout, rank):
+    """The coordinates of a rank along the axes on which ranks hold different blocks: a tuple, equal for replicas."""
+    place = grid.coordinates_of(rank)
+    return tuple(place[axis] for axis in place if axis not in layout.replicated)
+
+
+def odd_ones(blocks, sums):
+    """(ranks that differ, those from which they differ) for each block whose replicas are not all equal.
+
+    blocks: for each rank the block that it holds, anything hashable. sums: for each rank its checksum. The majority is taken to
+    be right, and where there is none the value of the first rank.
+    """
+    holders = defaultdict(list)
+    for rank, block in enumerate(blocks):
+        holders[block].append(rank)
+    for ranks in holders.values():
+        most, _ = Counter(int(sums[rank]) for rank in ranks).most_common(1)[0]
+        odd = [rank for rank in ranks if sums[rank] != most]
+        if odd:
+            yield odd, [rank for rank in ranks if sums[rank] == most]
+
+
+def checksum(array):
+    """CRC-32 of the bytes of an array: it differs whenever arrays differ in one bit, or in any 32 bits in a row."""
+    return zlib.crc32(np.ascontiguousarray(to_host(array)).reshape(-1).view(np.uint8))

@@ -1,0 +1,178 @@
+"""A watchdog: it ends a job in which a rank waits too long in a collective, and says where all ranks are.
+
+A rank that is blocked in MPI can not say anything itself, so each rank has a thread that looks at its main thread now and then.
+It calls no MPI function, but for the one that ends the job. The threads of a node write what they see into memory that they
+share, and the first one that still runs reports for all of them, also for a process that is stopped.
+
+A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/grid/under_way.py`), or while its stack
+says that it is in another function of MPI (`parallel/faults/whereabouts.py`). How long it has waited is counted in looks, not
+read from a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
+"""
+
+import os
+import platform
+import sys
+import threading
+import time
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from parallel.faults.whereabouts import main_frame, mpi_call, place
+from parallel.grid import under_way
+from parallel.job.deaths import DRAIN
+from parallel.sync.shared_memory import NoSharedMemory, shared_arrays
+
+PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
+SILENT = 2.0  # seconds, and at least ten looks, after which a thread that has written nothing is taken to be unable to
+GRACE = 1.0  # seconds between the report and the end of the job, in which other nodes report too
+FORCE = 5.0  # seconds after which a process that could not abort the job ends itself
+STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "waiting for a disk or a network file system",
+          "R": "running, but leaves its other threads no turn", "Z": "dead"}  # fmt: skip
+
+# What the thread of a rank writes. written: when, on a clock of the node. seconds: for how long nothing has changed. waits:
+# whether the rank waits. text: where it is.
+SLOT = np.dtype([("written", "f8"), ("seconds", "f8"), ("waits", "u1"), ("text", "S500")])
+
+
+class Watchdog:
+    """Watches the ranks of a communicator within a `with` block, or from `start` to `stop`. Making one is collective.
+
+    comm: an MPI communicator. seconds: how long a rank may wait in one collective; longer than a rank that is well ever waits
+    for the slowest other one. net: a network whose `step` is reported; may be set later.
+    On one rank it does nothing.
+    """
+
+    def __init__(self, comm, seconds, net=None):
+        self.seconds, self.net, self.period = seconds, net, min(PERIOD, seconds / 10)
+        self.is_needed = comm.size > 1
+        if not self.is_needed:
+            return
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        try:
+            slots, members = shared_arrays(node, SLOT.itemsize, np.uint8), node.allgather((comm.rank, os.getpid()))
+            self.me = node.rank
+        except NoSharedMemory:  # then each rank reports itself
+            slots, members, self.me = [np.zeros(SLOT.itemsize, np.uint8)], [(comm.rank, os.getpid())], 0
+        node.Free()
+        self.slots, self.members, self.sees_all = [slot.view(SLOT) for slot in slots], members, len(members) == comm.size
+        self._mark, self._still, self._reported, self._looked = None, 0.0, False, time.monotonic()
+        self._over = threading.Event()
+        self.slots[self.me][0] = time.monotonic(), 0.0, False, b"a place that it was not asked for yet"
+        comm.Barrier()  # from here on all slots are filled
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self):
+        """Begin to watch."""
+        if self.is_needed:
+            self._thread.start()
+
+    def stop(self):
+        """End watching."""
+        if self.is_needed:
+            self._over.set()
+            self._thread.join()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.stop()
+
+    def _watch(self):
+        while not self._over.wait(self.period):
+            self._look()
+            states = self._states()
+            fresh = [at for at, state in enumerate(states) if not state.silent]
+            if fresh and fresh[0] == self.me:
+                self._judge(states)
+
+    def _look(self):
+        """Write where the main thread is."""
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, 2 * self.period), now
+        (inside, entered), frame = under_way.innermost(), main_frame()
+        method = mpi_call(frame) if inside is None and frame is not None else None
+        mark = entered, inside, (id(frame), frame.f_lasti) if method else None
+        self._still = self._still + passed if mark == self._mark else 0.0
+        self._mark = mark
+        if inside is not None:
+            group, layer, kind = inside
+            where = f"{kind} of '{layer}', group of {in_words(group.ranks)}"
+        else:
+            where = f"MPI's {method}, {place(frame)}" if method else place(frame)
+        step = f", step {self.net.step}" if self.net is not None else ""
+        self.slots[self.me][0] = time.monotonic(), self._still, bool(inside or method), f"{where}{step}".encode()
+
+    def _states(self):
+        """The State of each rank of the node."""
+        now, limit = time.monotonic(), max(SILENT, 10 * self.period)
+        return [
+            State(*member, slot[0].item(), now, limit) for member, slot in zip(self.members, self.slots, strict=True)
+        ]  # fmt: skip
+
+    def _judge(self, states):
+        """Report what is wrong on this node, once, and end the job if that does not change within GRACE seconds."""
+        waiting = max((state.seconds for state in states if state.waits and not state.silent), default=0.0)
+        longest = waiting if self.sees_all else max(state.seconds for state in states)
+        if longest <= self.seconds:
+            self._reported = False
+            return
+        if not self._reported:
+            self._reported = True
+            self._say([f"a rank has not gone on for {longest:.0f} s; the ranks on {platform.node()}:", *map(str, states)])
+        if waiting > self.seconds + GRACE:
+            self._say([f"the job is ended, since a rank has waited longer than {self.seconds:g} s"])
+            end_job()
+
+    def _say(self, lines):
+        """Print lines in one piece, so that those of other ranks do not come between."""
+        sys.stderr.write("".join(f"watchdog: {line}\n" for line in lines))
+        sys.stderr.flush()
+
+
+class State:
+    """Where one rank is, as its thread has written it. now: the time. limit: seconds after which a rank is called silent."""
+
+    def __init__(self, rank, pid, slot, now, limit):
+        self.rank, self.pid = rank, pid
+        written, self.seconds, self.waits, text = slot
+        self.text, self.age = text.decode(errors="replace"), now - written
+        self.silent = self.age > limit
+
+    def __str__(self):
+        if self.silent:
+            state = f"process {self.pid} is {process_state(self.pid)}"
+            was = "waited" if self.waits else "computed"
+            return f"rank {self.rank} has not answered for {self.age:.0f} s: {state}; before, it {was} in {self.text}"
+        if self.waits:
+            return f"rank {self.rank} has waited for {self.seconds:.0f} s in {self.text}"
+        return f"rank {self.rank} is in no collective: for {self.seconds:.0f} s it has computed in {self.text}"
+
+
+def process_state(pid):
+    """The state of a process of this node, in words."""
+    try:
+        letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "gone" if Path("/proc/self/stat").exists() else "in an unknown state"
+    return STATES.get(letter, "asleep")
+
+
+def in_words(ranks):
+    """Some ranks in words: "ranks 0-3, 8"."""
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])]
+    listed = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return f"rank{'s' * (len(ranks) > 1)} {listed}"
+
+
+def end_job():
+    """End the whole job from a thread while the main thread is blocked. It does not return."""
+    sys.stdout.flush()
+    time.sleep(DRAIN)
+    threading.Thread(target=MPI.COMM_WORLD.Abort, args=(1,), daemon=True).start()
+    time.sleep(FORCE)
+    os._exit(1)

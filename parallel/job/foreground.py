@@ -1,0 +1,81 @@
+"""Jobs in the foreground: they have the output of the process that starts them, and get the signals that it gets."""
+
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from parallel.job.launch import (
+    MARK,
+    end_with_parent,
+    environment,
+    find_mpiexec,
+    is_open_mpi,
+    kill_processes,
+    remove_orphaned_segments,
+    remove_session,
+)
+
+PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
+
+
+class Foreground:
+    """Starts jobs, one after another. From when it is made, signals to this process are passed on to the job that runs.
+
+    signalled: the number of the first such signal, None so far. After it no other job is started.
+    """
+
+    def __init__(self):
+        self.signalled, self._process, self._launcher = None, None, None
+        for number in PASSED_ON:
+            signal.signal(number, self._hear)
+
+    def _hear(self, number, frame):
+        again, self.signalled = self.signalled is not None, self.signalled or number
+        if self._process:
+            self._process.send_signal(number if again else for_launcher(self._launcher, number))
+
+    def run(self, ranks, arguments, options=()):
+        """Run `python ARGUMENTS` on `ranks` ranks without input; returns the status to exit with.
+
+        options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
+        deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
+        """
+        launcher = find_mpiexec()
+        mark, started = uuid.uuid4().hex, time.time()
+        self._launcher = launcher[0]
+        is_open_mpi(launcher[0])  # asks the launcher, which is not to be done while a signal is handled
+        env = environment(ranks, launcher[0]) | {MARK: mark}
+        if self.signalled:
+            return 128 + self.signalled
+        process = subprocess.Popen(
+            [*launcher, *options, "-n", str(ranks), sys.executable, *arguments],
+            env=env, preexec_fn=end_with_parent, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._process = process
+        if self.signalled:  # while it was being started
+            process.terminate()
+        status = process.wait()
+        self._process = None
+        if status:
+            kill_processes(mark)
+            remove_session(process.pid)
+            remove_orphaned_segments(since=started)
+        return 128 - status if status < 0 else status
+
+    def pause(self, seconds):
+        """Wait so long, or until a signal comes."""
+        deadline = time.monotonic() + seconds
+        while self.signalled is None and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+
+def for_launcher(launcher, number):
+    """The signal that a launcher, the path of a program, has to get so that its ranks get this one, or one that means the same.
+
+    MPICH's mpiexec passes all of them on. At SIGTERM Open MPI's mpiexec and Slurm's srun kill the ranks, and pass SIGUSR1 on.
+    """
+    kills = Path(launcher).name == "srun" or is_open_mpi(launcher)
+    return signal.SIGUSR1 if number == signal.SIGTERM and kills else number

@@ -1,0 +1,215 @@
+"""What the checks find in a network on a grid, and that they find nothing where nothing is wrong."""
+
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+from nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from nn.adaptive import Adam
+from parallel import ProcessGrid, parallelize
+from parallel.faults.finite import FiniteCheck
+from parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
+from parallel.faults.watchdog import SLOT, State, in_words, process_state
+from parallel.faults.whereabouts import mpi_call, place
+from parallel.job import run
+from parallel.training.steps import Diverged
+from tests.mpi import mpi
+from tests.parallel.equality import grids
+
+X, LABELS = np.random.default_rng(3).normal(size=(6, 6, 4, 2)), np.array([0, 1, 2, 0, 1, 2])
+
+
+def images():
+    layers = [Conv2d(2, 3, 3, padding=1), BatchNorm(3), ReLU(), Flatten(), Linear(72, 5), ReLU(), Linear(5, 3)]
+    return Sequential(layers, seed=4, dtype=np.float64, input_shape=(6, 4, 2))
+
+
+# ----- replicas
+
+
+@mpi(1, 2, 4)
+def test_replicas_are_equal_on_every_grid(comm):
+    for sizes in grids(comm.size, ("batch", "height", "model")):
+        for options in ({}, {"sharded": True}, {"reduction": "overlap:1"}):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(images(), grid, **options)
+                optimizer = Adam(net, 0.01)
+                check = ReplicaCheck(net, optimizer, 2)
+                for step in range(4):
+                    net.learn(X, LABELS, SoftmaxCrossEntropy(), optimizer)
+                    check.after_step(step)
+                assert grid.tally.records["replicas", "all-gather"].calls == 2, sizes
+
+
+@mpi(4)
+def test_one_bit_of_any_array_is_found_and_its_rank(comm, monkeypatch):
+    monkeypatch.setattr(run, "GRACE", 0.0)
+    with ProcessGrid(comm, batch=2, model=2) as grid:
+        net = parallelize(images(), grid)
+        optimizer = Adam(net, 0.01)
+        check = ReplicaCheck(net, optimizer, 1)
+        net.learn(X, LABELS, SoftmaxCrossEntropy(), optimizer)
+        check.after_step(0)
+        for name, _, array in list(check._arrays()):
+            if comm.bcast(array.size, 3) == 0:
+                continue
+            bits = array.reshape(-1).view(np.uint64)
+            if comm.rank == 3:
+                bits[-1] ^= np.uint64(1)
+            with pytest.raises(
+                run.Fault, match=rf"^step 7: the replicas of {name} differ: values on rank 3 are not those on rank"
+            ):
+                check.after_step(7)
+            if comm.rank == 3:
+                bits[-1] ^= np.uint64(1)
+        check.after_step(8)
+
+
+def test_the_majority_is_taken_to_be_right():
+    assert list(odd_ones(["a", "a", "b", "b"], [1, 1, 2, 2])) == []
+    assert list(odd_ones(["a", "a", "a", "b"], [1, 5, 1, 2])) == [([1], [0, 2])]
+    assert list(odd_ones(["a", "b", "a", "b"], [1, 2, 3, 2])) == [([2], [0])]
+    assert list(odd_ones(["a"] * 3, [7, 1, 1])) == [([0], [1, 2])]
+
+
+def test_a_checksum_is_of_the_bytes():
+    assert checksum(np.zeros(3)) != checksum(-np.zeros(3))
+    assert checksum(np.empty((0, 3))) == checksum(np.empty(0)) == 0
+    assert checksum(np.arange(6.0).reshape(2, 3).T) == checksum(np.arange(6.0).reshape(2, 3).T.copy())
+
+
+# ----- finite values
+
+
+def dense():
+    return Sequential([Linear(5, 4), ReLU(), Linear(4, 4), ReLU(), Linear(4, 3)], seed=5, dtype=np.float64)
+
+
+@mpi(1, 2, 4)
+def test_the_first_value_that_is_not_finite_is_named(comm):
+    every = [*grids(comm.size, ("batch", "model")), {"stage": comm.size}] + [{"stage": 2, "batch": 2}] * (comm.size == 4)
+    for sizes in every:
+        with ProcessGrid(comm, **sizes) as grid, np.errstate(all="ignore"):
+            for number, words in (
+                (None, None),
+                (0, "parameter 0.weight"),
+                (2, "parameter 2.weight"),
+                (4, "parameter 4.weight"),
+            ):
+                net = parallelize(dense(), grid)
+                optimizer, check = SGD(net, 0.1), FiniteCheck(net)
+                net.learn(X[:, 0, :, 0] @ np.ones((4, 5)), LABELS, SoftmaxCrossEntropy(), optimizer)
+                check.after_step(0)
+                if number is not None:
+                    next(p for layer, p in net.parameters if layer.name == str(number)).value[...] = np.inf
+                    with pytest.raises(
+                        Diverged, match=f"^step 0: {words} is not finite after the update; try a lower"
+                    ) as caught:
+                        check.after_step(0)
+                    assert comm.allgather(str(caught.value)) == [str(caught.value)] * comm.size
+
+
+@mpi(1, 2, 4)
+def test_inputs_outputs_and_gradients_are_named_in_pipelines_too(comm):
+    for sizes in [{"stage": comm.size}] + [{"stage": 2, "batch": 2}, {"batch": 2, "model": 2}] * (comm.size == 4):
+        for spoil, words, found in (
+            (in_input, "the input of layer 0 ", "the input; take NaN"),
+            (in_output, "the output of layer 2 ", "the output of layer 2 "),
+            (in_gradient, "the gradient of the input of layer 2 ", None),
+        ):
+            with ProcessGrid(comm, **sizes) as grid, np.errstate(all="ignore"):
+                net, x = parallelize(dense(), grid), np.ones((6, 5))
+                check, optimizer, loss = FiniteCheck(net), SGD(net, 0.1), SoftmaxCrossEntropy()
+                undo = spoil(net, x)
+                try:
+                    trainer = net.trainer(loss, optimizer)
+                    step = [net.blocks(x, LABELS)]
+                    if found and not net.pipeline:  # then the step itself finds out
+                        with pytest.raises(Diverged, match=f"^step 0: .*first not finite: {found}"):
+                            trainer.step(step, 6)
+                    else:
+                        trainer.step(step, 6)
+                        with pytest.raises(Diverged, match=f"^step 0: {words}"):
+                            check.after_step(0)
+                        with suppress(Diverged):
+                            trainer.flush()
+                finally:
+                    undo()
+
+
+def in_input(net, x):
+    x[3, 2] = np.nan
+    return lambda: None
+
+
+def in_output(net, x):
+    return replaced("forward")
+
+
+def in_gradient(net, x):
+    return replaced("input_gradient")
+
+
+def replaced(method):
+    """Let a pass of the layer 2 return infinities; returns a function that undoes it."""
+    honest = getattr(Linear, method)
+
+    def infinite(layer, array, context):
+        result = honest(layer, array, context)
+        return result * np.inf if layer.name == "2" else result
+
+    setattr(Linear, method, infinite)
+    return lambda: setattr(Linear, method, honest)
+
+
+# ----- the watchdog
+
+
+class Comm:
+    """Methods without a Python frame of their own, like those of mpi4py."""
+
+    Barrier = Allgatherv = compute = staticmethod(time.sleep)
+
+
+def wait_in(way, comm, started):
+    started.set()
+    if way == "mpi":
+        comm.Barrier(1)
+    elif way == "within":
+        max(0, comm.Allgatherv(
+            1,
+        ) or 0)  # fmt: skip
+    else:
+        comm.compute(1)
+
+
+@pytest.mark.parametrize(("way", "name"), [("mpi", "Barrier"), ("within", "Allgatherv"), ("otherwise", None)])
+def test_the_call_under_way_says_whether_a_thread_is_in_mpi(way, name):
+    started = threading.Event()
+    thread = threading.Thread(target=wait_in, args=(way, Comm(), started))
+    thread.start()
+    started.wait()
+    time.sleep(0.3)
+    frame = sys._current_frames()[thread.ident]
+    found, words = mpi_call(frame), place(frame)
+    thread.join()
+    assert found == name
+    assert words.startswith("wait_in at tests/parallel/faults/test_checks.py:")
+
+
+def test_states_in_words():
+    slot = np.zeros(1, SLOT)
+    slot[0] = 100.0, 31.4, True, b"all-reduce of 'loss', group of ranks 1, 3, step 12"
+    waiting = State(3, 1, slot[0].item(), 100.5, 2.0)
+    assert str(waiting) == "rank 3 has waited for 31 s in all-reduce of 'loss', group of ranks 1, 3, step 12"
+    slot[0] = 100.0, 31.4, False, b"forward at nn/conv.py:123, step 12"
+    computing = "rank 1 is in no collective: for 31 s it has computed in forward at nn/conv.py:123, step 12"
+    assert str(State(1, 1, slot[0].item(), 100.5, 2.0)) == computing
+    silent = State(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
+    assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)
+    assert process_state(1) in ("asleep", "running, but leaves its other threads no turn")
+    assert in_words((0, 1, 2, 8)) == "ranks 0-2, 8" and in_words([4]) == "rank 4"
