@@ -1,40 +1,65 @@
-"""Repeat the experiments of a paper.
+"""Repeat the experiments of a paper, or of all of them, and put all numbers on one page.
 
+    python -m experiments.reproduce all
+    python -m experiments.reproduce all --long
     python -m experiments.reproduce laugier2018
-    python -m experiments.reproduce grabaskas2018
-    python -m experiments.reproduce hegde2016
-    python -m experiments.reproduce marques2016
-    python -m experiments.reproduce eserol2019
 
-Writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the measurements that
-an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of laugier2018.
+For one paper: writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the
+measurements that an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of
+laugier2018.
+
+For all: measures a part of each paper again, in less than 15 minutes, or with `--long` all of it, in hours, and writes one page
+with published, measured and predicted numbers: index.html, reproduce.md and items.json under results/reproduce. What is not
+measured again is taken from results/PAPER. Each part that is done is kept in a folder `state` beside the page, so that a run
+that was ended, by whatever, goes on where it was; remove that folder to measure everything anew. A part that fails does not
+keep others from running: the page says what is missing, and the exit status is 2.
 """
 
 import json
+import time
 from pathlib import Path
 
-from experiments.common.options import Parser, check_writable, user_input, whole_list
+from experiments.common.kept_results import fitting
+from experiments.common.options import Parser, check_writable, number, user_input, whole_list
 from experiments.common.report import write_text
-from experiments.papers import eserol2019, grabaskas2018, hegde2016, laugier2018, marques2016
-from parallel.job.run import UserError, run_launcher
+from experiments.papers import page
+from experiments.papers.all_papers import PAPERS
+from experiments.papers.parts import LONG, SHORT, Found, run_resumable
+from nn.json_text import content_of_file
+from parallel.job.run import UserError, one_line, run_launcher
 
-PAPERS = {
-    "laugier2018": laugier2018, "grabaskas2018": grabaskas2018, "hegde2016": hegde2016, "marques2016": marques2016,
-    "eserol2019": eserol2019,
-}  # fmt: skip
-FULL = "grabaskas2018: run every line in full, which takes hours; marques2016: more rounds"
+ALL = "all"
+KEPT = "tables.json"  # the tables of one paper
+FULL = "one paper, grabaskas2018: run every line in full, which takes hours; marques2016: more rounds"
+MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
 
 
-def main():
-    parser = Parser(prog="reproduce", description="Repeat the experiments of a paper.")
-    parser.add_argument("paper", choices=PAPERS, help="the paper")
+def main(words=None):
+    """words: those of the command line, if not this program's own."""
+    args = options().parse_args(words)
+    if 1 not in args.ranks:
+        raise UserError("--ranks must hold 1: speedups are over the run on one rank")
+    if args.paper == ALL and args.full:
+        raise UserError("--full goes with one paper: for all of them there is --long")
+    if args.paper != ALL and (args.long or args.minutes):
+        raise UserError(f"--long and --minutes go with {ALL}: for one paper there is --full")
+    if args.paper == ALL:
+        everything(args)
+    else:
+        one_paper(args)
+
+
+def options():
+    parser = Parser(prog="reproduce", description="Repeat the experiments of a paper, or of all on one page.")
+    parser.add_argument("paper", choices=[*PAPERS, ALL], help="the paper, or all of them")
     parser.add_argument(
         "--tables-only",
         action="store_true",
-        help="start no job: write the tables from formulas and the results of an earlier run",
+        help="start no job: write the tables, or the page, from formulas and the results of an earlier run",
     )
-    parser.add_argument("--json", metavar="FILE", help="also write the tables to this file")
-    parser.add_argument("--out", metavar="DIR", help="folder for tables and figures; default results/PAPER")
+    parser.add_argument("--json", metavar="FILE", help="also write the tables, or what is on the page, to this file")
+    words = "folder for tables and figures; default results/PAPER, for all results/reproduce"
+    parser.add_argument("--out", metavar="DIR", help=words)
     parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument(
         "--ranks",
@@ -44,24 +69,91 @@ def main():
         help="numbers of ranks to run on; hegde2016 and eserol2019 have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
-    args = parser.parse_args()
-    if 1 not in args.ranks:
-        raise UserError("--ranks must hold 1: speedups are over the run on one rank")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--short", action="store_true", help="all papers: measure a part of each, which is the default")
+    size.add_argument("--long", action="store_true", help="all papers: measure everything, which takes hours")
+    words = (
+        f"all papers: minutes that it may take; parts that do not fit are left out; default {MINUTES:g}, and none with --long"
+    )
+    parser.add_argument("--minutes", type=number(above=0), metavar="M", help=words)
+    return parser
+
+
+def one_paper(args):
+    """Measure one paper, or take what was measured, and write its tables and figures."""
     out = Path(f"results/{args.paper}" if args.out is None else args.out)
-    paper, kept = PAPERS[args.paper], out / "tables.json"
+    paper, _ = PAPERS[args.paper]
     with user_input():
         for path in (out / "tables.md", *([] if args.json is None else [args.json])):
             check_writable(path)
-        earlier = json.loads(kept.read_text()) if args.tables_only and kept.exists() else {}
-    measured = earlier if args.tables_only else paper.experiments(out, args.ranks, args.data_dir, args.full)
+        if args.tables_only:
+            write_again(paper, out, args.json)
+            return
+    write(paper, paper.experiments(out, args.ranks, args.data_dir, args.full), out, args.json)
+
+
+def write(paper, measured, out, also=None):
+    """Print and write all tables, and draw the figures. measured: what they are computed from. also: one more JSON file."""
     tables = paper.tables(measured)
     text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
     print(text)
-    results = [(out / "tables.md", text), (kept, content)] if measured else []
-    for path, written in [*results, *([] if args.json is None else [(args.json, content)])]:
+    results = [(out / "tables.md", text), (out / KEPT, content)] if measured else []
+    for path, written in [*results, *([] if also is None else [(also, content)])]:
         write_text(path, written)
     if measured and hasattr(paper, "draw"):
         paper.draw(tables, out)  # last, so that a figure that fails costs no measurement
+
+
+def write_again(paper, out, also=None):
+    """`write` what an earlier run has measured, or without one what needs no measurement.
+
+    ValueError, which names the file, if it holds anything else.
+    """
+    kept = out / KEPT
+    if not kept.exists():
+        write(paper, {}, out, also)
+        return
+    measured = content_of_file(kept)
+    with fitting(f"{kept} holds no tables of an earlier run: remove it, or leave out --tables-only"):
+        write(paper, measured, out, also)
+
+
+def everything(args):
+    """Measure all papers, what was not measured before, and write the page. UserError if anything failed."""
+    out = Path("results/reproduce" if args.out is None else args.out)
+    with user_input():
+        for path in (out / "index.html", *([] if args.json is None else [args.json])):
+            check_writable(path)
+    found, form = {}, "kept"
+    if not args.tables_only:
+        form = LONG if args.long else SHORT
+        minutes = args.minutes or (None if args.long else MINUTES)
+        found = measured(form, args, out / "state" / form, minutes and 60 * max(0.0, minutes - RESERVE))
+    written = page.write(PAPERS, found, out, form)
+    if args.json is not None:
+        write_text(args.json, (out / "items.json").read_text())
+    print(f"page written to {out / 'index.html'} and {out / 'reproduce.md'}")
+    failed = {section.paper: section.failures for section in written.sections if section.failures}
+    if failed:
+        first = next(iter(failed.values()))[0]
+        raise UserError(
+            f"{', '.join(failed)}: {sum(map(len, failed.values()))} failed, as the page says; the first: {first}. "
+            "Start it again when that is mended: what is done is kept"
+        )
+
+
+def measured(form, args, state, seconds):
+    """{paper: Found} of the parts of all papers; a paper whose data are not there, so that it has no parts, has failed."""
+    parts, failures, start = {}, {}, time.monotonic()
+    for name, (paper, _) in PAPERS.items():  # which also prepares their data
+        try:
+            parts[name] = paper.to_measure(form, args.ranks, args.data_dir)
+        except Exception as error:  # whatever it is, other papers can go on
+            parts[name], failures[name] = [], one_line(error)
+    found = run_resumable(parts, state, seconds and seconds - (time.monotonic() - start))
+    for name, line in failures.items():
+        found[name] = Found(failures=[line])
+    return found
 
 
 if __name__ == "__main__":

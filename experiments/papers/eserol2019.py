@@ -8,6 +8,8 @@ are in `eserol2019_vgg16.py`, what was published in `published/eserol2019.toml`.
 """
 
 import tomllib
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from experiments.common import markdown
@@ -19,9 +21,11 @@ from experiments.papers import eserol2019_times as times
 from experiments.papers import eserol2019_vgg16 as vgg16
 from experiments.papers.eserol2019_costs import costs_of
 from experiments.papers.eserol2019_search import EPSILON, Case
+from experiments.papers.parts import SHORT, USUAL, Part, run_all
 from experiments.plots import eserol2019 as figures
 from nn.processor import processor
 
+SHORT_RANKS = 2, 4, 8  # in a short measurement
 PUBLISHED = Path(__file__).parent / "published" / "eserol2019.toml"
 STAR = "star: by way of a root, as the thesis counts; connectivity-1: from the owners, as the hypergraph counts, also in MiB"
 TITLES = {
@@ -74,9 +78,20 @@ def balances():
     }
 
 
-def experiments(out, ranks, data_dir, full=False, parts=vgg16.RANKS):
-    """Search for all partitions: what `tables` takes. parts: for how many ranks. The other arguments are for other papers."""
-    return {"processor": processor().name, "partitions": searches.search_all(searches.cases(parts, balances()))}
+def experiments(out, ranks, data_dir, full=False):
+    """Search for all partitions: what `tables` takes. The arguments are for other papers."""
+    return gathered(run_all(to_measure(USUAL, ranks, data_dir), "partitions"), out)
+
+
+def to_measure(size, ranks, data_dir):
+    """The searches as Parts; a short measurement has those for SHORT_RANKS."""
+    wanted = searches.possible(searches.cases(SHORT_RANKS if size == SHORT else vgg16.RANKS, balances()))
+    return [Part(case.words, partial(searches.search, case), 8 if case.grain == "fine" else 3, asdict(case)) for case in wanted]
+
+
+def gathered(results, out):
+    """What `tables` takes, of what the parts found. out: there is nothing to write there."""
+    return {"processor": processor().name, "partitions": list(results.values())} if results else {}
 
 
 def tables(measured=None, batches=times.BATCHES):
@@ -175,7 +190,7 @@ def draw(tables, out):
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    text = "Nothing searched for yet, so there is no partition of ours: `python -m experiments.reproduce eserol2019`."
+    text = "Nothing searched for yet, so there is no partition of ours: run `reproduce eserol2019`."
     if "partitions" in tables:
         text = (
             f"Partitions found on one core of {tables['processor']}. Coarse ones among 4 ranks: [partition.png](partition.png)."

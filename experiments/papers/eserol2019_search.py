@@ -10,7 +10,6 @@ from time import perf_counter
 
 import numpy as np
 
-from experiments.common.progress import progress
 from experiments.papers import eserol2019_vgg16 as vgg16
 from parallel.job.run import UserError
 from parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
@@ -32,6 +31,11 @@ class Case:
     objective: str = "volume"
     groups: int = 1
 
+    @property
+    def words(self):
+        """All of it in words."""
+        return ", ".join(f"{name} {value}" for name, value in asdict(self).items())
+
 
 DRAWN = Case("coarse", 4), Case("coarse", 4, 1.01)  # partitions in the picture
 
@@ -48,10 +52,9 @@ def cases(ranks, balances):
     return found + [Case("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
 
 
-def search_all(wanted):
-    """Search for all cases, but for fine ones where there is no partitioner: a list of what is kept of each."""
-    possible = [case for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")]
-    return [search(case) for case in progress(possible, "partitions")]
+def possible(wanted):
+    """These cases, but for fine ones where there is no partitioner."""
+    return [case for case in wanted if case.grain != "fine" or mt_kahypar.find_spec("mtkahypar")]
 
 
 def search(case, **options):

@@ -17,7 +17,9 @@ import json
 from pathlib import Path
 
 from experiments.common import markdown
-from experiments.papers.grabaskas2018_runs import lines, measure, published, single
+from experiments.papers import grabaskas2018_runs
+from experiments.papers.grabaskas2018_runs import lines, published, single, to_measure
+from experiments.papers.parts import LONG, USUAL, run_all
 from nn import network_names
 from parallel.grid.grid_description import GridDescription
 from parallel.grid.process_grid import parse_grid
@@ -89,7 +91,12 @@ def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text
 
 def experiments(out, ranks, data_dir, full=False):
     """Measure, all lines whole if `full`: what `tables` takes."""
-    return measure(ranks, data_dir, full)
+    return gathered(run_all(to_measure(LONG if full else USUAL, ranks, data_dir)), out, full)
+
+
+def gathered(results, out, full=False):
+    """What `tables` takes, of what the parts found. out: there is nothing to write there."""
+    return grabaskas2018_runs.gathered(results, full)
 
 
 def tables(measured=None):
@@ -204,7 +211,7 @@ def as_markdown(tables):
         crowded = "Ranks that share cores (oversubscribed) are not compared as speed."
         parts.append(f"Measured on {tables['machine']}{scaled}. {crowded}")
     else:
-        parts.append("Nothing measured yet: `python -m experiments.reproduce grabaskas2018`.")
+        parts.append("Nothing measured yet: run `reproduce grabaskas2018`.")
     parts.append(
         "Predicted: this library on the thesis' network (`parallel/performance/machines/ethernet-1g.json`), with nodes that "
         "compute at the rate of its own single node of the same line. `-`: not there. n: samples of a node between two "
@@ -219,7 +226,7 @@ def as_markdown(tables):
         if name in READING:
             parts.append(f"{READ}\n")
         if name in ("4.13", "4.20"):
-            missing = "" if USABILITY.exists() else f" Not counted yet: `python -m experiments.usability` writes `{USABILITY}`."
+            missing = "" if USABILITY.exists() else f" Not counted yet: the program `usability` writes `{USABILITY}`."
             parts.append(f"{USED}{missing}\n")
         parts.append(markdown.lines(rows, _cell))
     return "\n".join(parts) + "\n"

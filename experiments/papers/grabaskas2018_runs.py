@@ -7,14 +7,14 @@ import json
 import os
 import tomllib
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-
-from tqdm import tqdm
 
 import datasets
 from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
+from experiments.common.programs import as_module
+from experiments.papers.parts import LONG, SHORT, Part
 from nn import network_names
 from nn.processor import processor
 from parallel.job.launch import mpiexec, slots
@@ -37,6 +37,7 @@ WHOLE = "C.33", "C.37", "C.40", "C.44", "C.53", "C.56", "C.59", "D.94", "D.97", 
 STEPS = {"Train()": 1000, "Backward()": 8, "model": 300}  # of a node in a short run
 WORK = 1e9  # parameters times steps of a short run of a dense network
 TIMEOUT = 4 * 3600
+SHORT_LINES = "C.3", "C.8", "C.18", "C.21", "C.53", "C.56", "D.71", "D.72", "D.94", "D.95", "D.106", "D.107"
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,17 @@ class Run:
         """How many steps a node takes."""
         return self.samples * self.passes // (self.nodes if self.period else self.batch_size)
 
+    @property
+    def seconds(self):
+        """About how long the run takes, on a processor of 2020 or so, and with the job's start."""
+        if self.read:
+            return 3.0
+        dense = 2.6e-9 * parameters(self.net) * self.steps if self.net.startswith("mlp") else 0.0
+        return 2.0 + max(1.6e-3 * self.steps, 2.5e-4 * self.samples * self.passes / self.nodes, dense / self.nodes)
+
     def start(self, data_dir):
         """Start the job; returns what it printed and whether ranks had to share cores."""
-        arguments = ["-m", "experiments.papers.grabaskas2018_job"]
+        arguments = as_module("papers.grabaskas2018_job")
         for name, value in (asdict(self) | {"data_dir": data_dir}).items():
             if value and name != "nodes":
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -201,12 +210,21 @@ def runs(ranks, full=False):
     return list(dict.fromkeys(filter(None, wanted)))
 
 
-def measure(ranks, data_dir, full=False):
-    """Start all runs, one after another: {"runs": {key: what it printed}, "machine": words}."""
+def to_measure(size, ranks, data_dir):
+    """The Runs as Parts, see `runs`; a short measurement has those of SHORT_LINES."""
     with user_input():
         for name in SAMPLES:
             datasets.prepare(name, data_dir)
-    found = {run.key: run.start(data_dir) for run in tqdm(runs(ranks, full), unit=" runs")}
+    wanted = runs(ranks, full=size == LONG)
+    if size == SHORT:
+        few = [lines()[ref] for ref in SHORT_LINES]
+        few = [run for line in few for run in (line.run(), line.reading() if line.method != "model" else None)]
+        wanted = [run for run in wanted if run in few]
+    return [Part(run.key, partial(run.start, data_dir), run.seconds, asdict(run)) for run in wanted]
+
+
+def gathered(results, full=False):
+    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words, "full": bool}."""
     launcher = os.environ.get("MPIEXEC", "")
     machine = f"{slots()} cores of {processor().name}" + (f", started by `{launcher}`" if launcher else "")
-    return {"runs": found, "machine": machine, "full": full}
+    return {"runs": results, "machine": machine, "full": full}

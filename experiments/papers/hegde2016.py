@@ -16,16 +16,18 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from statistics import mean, median
 
 from experiments.common import fits, markdown, report
-from experiments.common.progress import progress
+from experiments.common.programs import as_module
 from experiments.papers import hegde2016_claims as claims
 from experiments.papers import hegde2016_costs as costs
 from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
+from experiments.papers.parts import SHORT, USUAL, Part, run_all
 from experiments.plots import hegde2016 as figures
 from nn import device
-from parallel.job.launch import cores
+from parallel.job.launch import cores, end_with_parent
 from parallel.job.run import UserError
 
 CHANNELS = 1, 3
@@ -33,23 +35,44 @@ BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256
 SAMPLES = 1, 64
 SIZES = 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096
 LARGE = 1024  # from here on a matrix, of 4 MiB, is larger than the second cache of most processors
-ROUNDS = 5  # processes of each device, with two timings of each layer: ten, as in the paper
+ROUNDS, SHORT_ROUNDS = 5, 2  # processes of each device, with two timings of each layer: ten, as in the paper
 TIMEOUT = 600  # seconds of a process
+BUSY = "busy cores"  # a part
+PROCESS_SECONDS, JOB_SECONDS = 12, 6  # about how long a process, and a job, take
 
 
 def experiments(out, ranks, data_dir, full=False):
     """Measure each device: what `tables` takes. The arguments are there for other papers."""
-    measured = {"busy_cores": report.busy_cores(), "versions": {}, "convolution": [], "dense": []}
+    return gathered(run_all(to_measure(USUAL, ranks, data_dir), "processes"), out)
+
+
+def to_measure(size, ranks, data_dir):
+    """The experiments as Parts: what else the machine does, processes that time layers, and jobs that count."""
     sides = [("cpu", threads) for threads in thread_counts(len(cores()))] + [("gpu", 1)] * bool(device.gpus())
-    for kind, threads in progress(sides * ROUNDS, "processes"):
-        found = times(kind, threads)
-        name = f"{threads} CPU thread{'s' * (threads > 1)}" if kind == "cpu" else f"GPU {found['versions']['device']}"
-        measured["versions"][name] = found["versions"]
-        for layer in ("convolution", "dense"):
-            measured[layer] += [{"device": name} | row for row in found[layer]]
+    found = [Part(BUSY, report.busy_cores, 1, {})]
+    for number in range(SHORT_ROUNDS if size == SHORT else ROUNDS):
+        for kind, threads in sides:
+            settings = {"convolution": [CHANNELS, BATCH_SIZES], "dense": [SAMPLES, SIZES]}
+            found.append(Part(f"{kind} {threads}, round {number}", partial(times, kind, threads), PROCESS_SECONDS, settings))
+    jobs = [Part(f"count {k}", partial(costs.count, k), JOB_SECONDS, {"samples": costs.SAMPLES}) for k in costs.WORKERS]
+    return found + jobs
+
+
+def gathered(results, out):
+    """What `tables` takes, of what the parts found. out: there is nothing to write there."""
+    measured = {"busy_cores": results.get(BUSY), "versions": {}, "convolution": [], "dense": [], "counted": []}
+    for name, found in results.items():
+        if name.startswith("count "):
+            measured["counted"] += found
+        elif name != BUSY:
+            kind, threads = found["versions"]["device"], found["versions"]["threads"]
+            side = f"{threads} CPU thread{'s' * (threads > 1)}" if kind == "cpu" else f"GPU {kind}"
+            measured["versions"][side] = found["versions"]
+            for layer in ("convolution", "dense"):
+                measured[layer] += [{"device": side} | row for row in found[layer]]
     for layer in ("convolution", "dense"):
         measured[layer] = joined(measured[layer])
-    return measured | {"counted": costs.count()}
+    return measured if results else {}
 
 
 def thread_counts(most):
@@ -61,10 +84,12 @@ def times(kind, threads):
     """What a process of `hegde2016_job` prints. kind: "cpu" or "gpu". Raises UserError if it fails, or has other threads."""
     options = {"channels": CHANNELS, "batch-sizes": BATCH_SIZES, "samples": SAMPLES, "sizes": SIZES}
     words = [word for name, numbers in options.items() for word in (f"--{name}", ",".join(map(str, numbers)))]
-    command = [sys.executable, "-m", "experiments.papers.hegde2016_job", "--device", kind, *words]
+    command = [sys.executable, *as_module("papers.hegde2016_job"), "--device", kind, *words]
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     try:
-        finished = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
+        finished = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT, preexec_fn=end_with_parent
+        )
     except subprocess.TimeoutExpired:
         raise UserError(f"hegde2016_job did not end within {TIMEOUT} seconds: is the machine busy?") from None
     if finished.returncode:
@@ -89,8 +114,8 @@ def tables(measured=None):
     """{name: rows} of all tables, and the measurement itself, where there is one."""
     counted = (measured or {}).get("counted", [])
     protocols = {"costs": costs.rows(counted), "computations": costs.computations(counted), "limits": costs.limits()}
-    if not measured:
-        return {"convolution_slopes": published_slopes()} | protocols
+    if not (measured or {}).get("convolution"):
+        return {"convolution_slopes": published_slopes()} | protocols | ({"counted": counted} if counted else {})
     measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")} | {"counted": counted}
     found = {
         "convolution_slopes": convolution_slopes(measured["convolution"]) + published_slopes(),
@@ -205,7 +230,7 @@ def as_markdown(tables):
 def measured_on(tables):
     """Where the tables were measured, in words."""
     if "versions" not in tables:
-        return "Nothing measured yet: `python -m experiments.reproduce hegde2016`."
+        return "Nothing measured yet: run `reproduce hegde2016`."
     versions = tables["versions"]
     first = next(iter(versions.values()))
     text = f"Measured on {first['processor']}, {first['blas']}: {', '.join(versions)}. {figures.remark(versions)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import ceil, log2, prod
 
 from experiments.common.jobs import check_ended
+from experiments.common.programs import as_module
 from experiments.papers.eserol2019_times import nodes
 from nn import network_names
 from parallel.grid.collectives import rounded_up_log2
@@ -87,7 +88,7 @@ def algorithms(samples, k):
 
 
 def rows(counted):
-    """The table of what is sent: a row for each algorithm and number of workers. counted: what `count` returned."""
+    """The table of what is sent: a row for each algorithm and number of workers. counted: what `count` returned for each k."""
     found = []
     for algorithm, k, (terms, total, most, messages, _), here in predicted_and_counted(counted):
         found.append({
@@ -161,11 +162,8 @@ def limits():
     return found
 
 
-def count():
-    """Run all algorithms on each number of workers: rows as `hegde2016_count_job` prints them."""
-    found = []
-    for k in WORKERS:
-        job = mpiexec(k, ["-m", "experiments.papers.hegde2016_count_job", "--samples", str(SAMPLES)], TIMEOUT)
-        check_ended(job, f"hegde2016_count_job on {k} ranks")
-        found += json.loads(job.stdout.splitlines()[-1])
-    return found
+def count(k):
+    """Run all algorithms on k workers: rows as `hegde2016_count_job` prints them."""
+    job = mpiexec(k, [*as_module("papers.hegde2016_count_job"), "--samples", str(SAMPLES)], TIMEOUT)
+    check_ended(job, f"hegde2016_count_job on {k} ranks")
+    return json.loads(job.stdout.splitlines()[-1])

@@ -8,6 +8,8 @@ only numbers from runs are called measured.
 
 import json
 import tempfile
+from functools import partial
+from math import prod
 from pathlib import Path
 
 import datasets
@@ -16,8 +18,12 @@ from experiments import plot
 from experiments import sweep as sweeps
 from experiments.common.jobs import check_ended
 from experiments.common.markdown import table
-from parallel.grid.process_grid import parse_grid
-from parallel.job.launch import mpiexec, slots
+from experiments.common.programs import as_module
+from experiments.common.report import write_text
+from experiments.papers.parts import SHORT, Part
+from experiments.plots.figures import measured_on
+from parallel.grid.process_grid import AXES, parse_grid
+from parallel.job.launch import mpiexec
 from parallel.placement import volume
 from parallel.placement.plans import fewest_bytes
 
@@ -31,11 +37,14 @@ PUBLISHED = [
     ("model", 32, 1.2, "model size 1,024; the paper does not say at how many ranks"),
     ("2d", 32, 0.99, "of the time of the pure batch grid, model size 512"),
 ]
+SIZES = "sizes of the data sets"  # a part
+SHORT_REPEATS = {"airfoil": 3}  # of its runs in a short measurement; those of other data sets have one
+RUN_SECONDS, SCATTER_SECONDS = {1: 1.2, 2: 1.6}, 4  # of a run by its ranks, more if they have to share cores; of a scatter
 
 
 def tables(measured=None):
     """{"volumes", "crossover", "published"} from formulas, {"claims", "predicted", "fast_enough"} from the cost model, and what
-    `experiments` measured: rows."""
+    `experiments` measured: rows, and "machine", in words."""
     formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()} | predictions.tables()
     return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}
 
@@ -87,22 +96,83 @@ def published():
 
 
 def experiments(out, ranks, data_dir, full=True):
-    """Run all experiments; the figures go to `out`. Returns {"speedups", "counted", "scatter"}: rows."""
-    result = {"speedups": [], "counted": [], "scatter": []}
-    for name in ("airfoil", ethylene(data_dir)):
-        settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent.parent / "settings" / "speedup.toml")
-        settings |= {"dataset": name, "ranks": ranks, "data_dir": data_dir, "reduction": "plain"}  # as theirs
-        sweeps.sweep(settings, out / f"{name}.jsonl")
+    """Run all experiments; the figures go to `out`. Returns what `gathered` does."""
+    data = ["airfoil", ethylene(data_dir)]
+    for name in data:
+        sweeps.sweep(settings_of(name, ranks, data_dir), out / f"{name}.jsonl", anew=True)
+    return measurement(out, data, sizes_of_data(data, data_dir), [row for grid in grids(ranks) for row in scatter(grid)])
+
+
+def to_measure(size, ranks, data_dir):
+    """The experiments as Parts: how large the data sets are, each run of the sweeps, and the scatters on each grid."""
+    data = ["airfoil", ethylene(data_dir)]
+    found = [Part(SIZES, partial(sizes_of_data, data, data_dir), 1, {"data": data})]
+    for name in data:
+        settings = settings_of(name, ranks, data_dir)
+        if size == SHORT:
+            settings["repeats"] = SHORT_REPEATS.get(name, 1)
+        for net, grid, repeat in sweeps.all_runs(settings):
+            run = partial(sweeps.report_of, net, grid, repeat, settings)
+            seconds = RUN_SECONDS.get(prod(parse_grid(grid).values()), 3.5)
+            found.append(Part(f"{name}, {net}, {grid}, repeat {repeat}", run, seconds, settings))
+    return found + [
+        Part(f"scatter on {grid}", partial(scatter, grid), SCATTER_SECONDS, {"grid": grid}) for grid in grids(ranks)
+    ]
+
+
+def gathered(results, out):
+    """What `tables` takes, of what the parts found, so far as they did; the reports and the figures go to `out`."""
+    reports = [report for report in results.values() if isinstance(report, dict)]
+    alone = {(r["dataset"], r["net"]) for r in reports if r["P"] == 1}  # speedups are over these
+    reports = [report for report in reports if (report["dataset"], report["net"]) in alone]
+    data = list(dict.fromkeys(report["dataset"] for report in reports))
+    for name in data:
+        lines = [json.dumps(report) + "\n" for report in reports if report["dataset"] == name]
+        write_text(out / f"{name}.jsonl", "".join(lines))
+    scattered = [row for name, rows in results.items() if name.startswith("scatter on ") for row in rows]
+    return measurement(out, data, results.get(SIZES, []), scattered)
+
+
+def measurement(out, data, of_data, scattered):
+    """{"machine", "data", "speedups", "counted", "scatter"}: words, and rows; the figures go to `out`.
+
+    data: names of data sets, whose reports are in `out`. of_data: of `sizes_of_data`. scattered: rows of `scatter`.
+    """
+    result = {"machine": "", "data": of_data, "speedups": [], "counted": [], "scatter": scattered}
+    for name in data:
         reports = plot.read(out / f"{name}.jsonl")
         plot.draw_speedup(reports, out / f"{name}.png")
-        for (net, (batch, _, model)), (middle, low, high) in plot.speedups(reports).items():
-            over = batch * model > slots()
+        result["machine"] = measured_on(reports[0]["versions"])
+        for (net, sizes), (middle, low, high) in plot.speedups(reports).items():
+            batch, model = (dict(zip(AXES, sizes))[axis] for axis in ("batch", "model"))
+            over = batch * model > reports[0]["slots"]
             row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
             result["speedups"].append(row | {"oversubscribed": over})
         result["counted"] += counted(reports)
-    for grid in dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES))):
-        result["scatter"] += scatter(grid)
     return result
+
+
+def settings_of(name, ranks, data_dir):
+    """The settings of the sweep on a data set."""
+    settings = sweeps.DEFAULTS | sweeps.read_settings(Path(__file__).parent.parent / "settings" / "speedup.toml")
+    return settings | {"dataset": name, "ranks": ranks, "data_dir": data_dir, "reduction": "plain"}  # as theirs
+
+
+def grids(ranks):
+    """The grids on which the scatters are timed."""
+    return list(dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES))))
+
+
+def sizes_of_data(names, data_dir):
+    """Rows: samples, inputs and outputs of data sets, those to train and those to test together."""
+    found = []
+    for name in names:
+        datasets.prepare(name, data_dir)
+        data = datasets.load(name, data_dir)
+        found.append(
+            {"data": name, "samples": len(data.train) + len(data.test), "inputs": data.sample_shape[0], "outputs": data.outputs}
+        )
+    return found
 
 
 def ethylene(data_dir):
@@ -142,9 +212,9 @@ def scatter(grid):
     ranks = parse_grid(grid)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "scatter.json"
-        arguments = ["-m", "experiments.scatter", "--grid", grid, "--report", str(report)]
+        arguments = [*as_module("scatter"), "--grid", grid, "--report", str(report)]
         job = mpiexec(ranks["batch"] * ranks["model"], arguments, timeout=300)
-        check_ended(job, f"experiments.scatter on {grid}")
+        check_ended(job, f"scatter on {grid}")
         rows = json.loads(report.read_text())["rows"]
     in_us = lambda row: {k.replace("seconds", "us"): v * 1e6 if "seconds" in k else v for k, v in row.items()}  # noqa: E731
     return [{"grid": grid, **in_us(row)} for row in rows]
@@ -155,6 +225,7 @@ TITLES = {
     "corrected (`parallel/placement/volume.py` says how), and with reduce-scatter in backward",
     "crossover": "Section 7: one scatter is faster than scatter and broadcast for blocks *below* this size (Cori's constants)",
     "published": "Published speedups at 32 ranks of Cori; not measured here (this table needs 32 cores)",
+    "data": "Table 1: the data sets, samples to train and to test together",
     "speedups": "Measured speedups over one rank (median, min and max of the repeats)",
     "counted": "Bytes that all ranks send in a step: counted in the runs, and the formulas",
     "scatter": "The two ways to bring a minibatch from one rank to all, measured",
@@ -163,4 +234,5 @@ TITLES = {
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    return "# Laugier et al. 2018\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables.items())
+    where = f"Measured on {tables['machine']}.\n" if tables.get("machine") else ""
+    return f"# Laugier et al. 2018\n\n{where}" + "".join(table(TITLES[name], tables[name]) for name in tables if name in TITLES)

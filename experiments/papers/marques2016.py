@@ -8,7 +8,7 @@ What runs is in `marques2016_runs.py`. Only numbers from runs are called measure
 the step is predicted: the part that was measured on two, in the proportion that the cost model has for it.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import median
 
 from experiments.common import markdown
@@ -16,6 +16,7 @@ from experiments.common.published_networks import published
 from experiments.papers import marques2016_scaling as scaling
 from experiments.papers.marques2016_claims import claims
 from experiments.papers.marques2016_runs import (
+    BATCH_SIZES,
     LARGE,
     LARGE_ROUNDS,
     MANY_ROUNDS,
@@ -26,18 +27,23 @@ from experiments.papers.marques2016_runs import (
     ROUNDS,
     WITH_MASTER,
     Run,
+    all_runs,
+    machine_of,
     measure,
     parts,
     ratios,
 )
+from experiments.papers.parts import SHORT, Part
 from experiments.plots import marques2016 as figures
 from parallel.grid.grid_description import GridDescription
+from parallel.job.launch import slots
 from parallel.performance.cost import Cost
 from parallel.performance.machine import read
 from parallel.placement import volume
 
 MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's laptops and network
 RANKS = 2, 3, 4
+SHORT_SIZES = (64,)  # batches in a short measurement
 COMPARED = "500:1500", 64  # where the forms are compared with each other: network and batch size
 CPUS = {  # Table 5.1: best speedups by network and number of CPUs
     "50:500": (1.40, 1.51, 1.56), "150:800": (1.68, 1.93, 2.10), "300:1000": (1.69, 2.15, 2.33), "500:1500": (1.98, 2.74, 3.28),
@@ -82,6 +88,30 @@ FIGURES = {"split": "step.png", "scaling": "scaling.png", "rates": "rates.png"}
 def experiments(out, ranks, data_dir, full=False, **small):
     """Measure: what `tables` takes. full: more rounds. small: other arguments of `marques2016_runs.measure`."""
     return measure(out / "runs.jsonl", ranks, MANY_ROUNDS if full else ROUNDS, **small)
+
+
+def to_measure(size, ranks, data_dir):
+    """The experiments as Parts, which take turns as in `measure`. A short one has SHORT_SIZES alone, one round of it."""
+    ranks = [p for p in ranks if p <= slots()]
+    rounds, sizes, seconds = (1, SHORT_SIZES, 1.0) if size == SHORT else (MANY_ROUNDS, BATCH_SIZES, 3.0)
+    found = []
+    for run, number in all_runs(ranks, rounds, NETWORKS, sizes):
+        settings = {"run": run.key, "seconds": seconds}
+        found.append(Part(f"{run.key}, round {number}", partial(printed, run, number, seconds), run.about(seconds), settings))
+    return found
+
+
+def printed(run, number, seconds):
+    """What a run prints in a round, with the name of the run and the number of the round."""
+    return {"key": run.key, "round": number} | run.start(seconds)
+
+
+def gathered(results, out):
+    """What `tables` takes, of what the parts found. out: there is nothing to write there."""
+    found = {}
+    for result in results.values():
+        found.setdefault(result["key"], []).append({name: value for name, value in result.items() if name != "key"})
+    return {"runs": found, "machine": machine_of(found, out)} if found else {}
 
 
 def tables(measured=None):
@@ -261,7 +291,7 @@ def draw(tables, out):
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    where = "Nothing measured yet: `python -m experiments.reproduce marques2016`."
+    where = "Nothing measured yet: run `reproduce marques2016`."
     if "machine" in tables:
         rounds = max(map(len, tables["runs"].values()))
         where = (

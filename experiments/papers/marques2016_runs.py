@@ -7,9 +7,12 @@ from statistics import median
 
 from tqdm import tqdm
 
+from experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
 from experiments.common.jobs import check_ended
+from experiments.common.programs import as_module
 from experiments.common.report import write_text
-from experiments.plots.figures import measured_on
+from experiments.plots.figures import VERSIONS, measured_on
+from nn.json_text import content_of
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError
 
@@ -18,9 +21,11 @@ BATCH_SIZES = (64, 128, 256, 512, 1024)
 WITH_MASTER, MASTERLESS = "master/slave", "masterless"
 PLANS = {WITH_MASTER: "marques", MASTERLESS: "out"}
 PARTS = ("communication", "convolution", "computation")
+RUN = {"key": TEXT, "round": COUNT, "versions": VERSIONS} | dict.fromkeys(PARTS, [AT_LEAST_0])  # a line of a file of runs
 ROUNDS, MANY_ROUNDS = 3, 7
 LARGE, LARGE_ROUNDS = 512, 1  # batches of so many samples and more, whose steps take up to a minute, have fewer rounds
 TIMEOUT = 3600
+FAST = 6e10  # products that a core adds in a second, about
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,16 @@ class Run:
         """The name of the run in the JSON of a measurement."""
         return f"{self.network} batch={self.batch_size} ranks={self.ranks}" + (f" {self.form}" if self.form else "")
 
+    def about(self, seconds):
+        """About how many seconds the job takes. seconds: about how long it times steps."""
+        first, second = map(int, self.network.split(":"))
+        products = self.batch_size * (28**2 * 25 * 3 * first + 10**2 * 25 * first * second)  # of a forward pass
+        step = 3 * products / FAST / self.ranks
+        return 2 + 3 * step + max(seconds, 2 * step)
+
     def start(self, seconds):
         """Start the job and return what it printed. seconds: about how long it times steps."""
-        arguments = ["-m", "experiments.papers.marques2016_job", "--net", self.net, "--batch-size", self.batch_size]
+        arguments = [*as_module("papers.marques2016_job"), "--net", self.net, "--batch-size", self.batch_size]
         arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
         arguments += ["--plan", PLANS[self.form]] if self.form else []
         job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
@@ -58,6 +70,16 @@ def runs(network, batch_size, ranks):
     return [Run(network, batch_size), *several]
 
 
+def all_runs(ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES):
+    """[(Run, number of its round)] in the order in which they run: those of one network and batch size take turns.
+
+    rounds: of each run, at most LARGE_ROUNDS of large ones.
+    """
+    cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
+    rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
+    return [(run, number) for case in cases for number in range(rounds_of[case]) for run in runs(*case, ranks)]
+
+
 def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seconds=3.0):
     """Start all runs: {"runs": {key: [what each round printed, and "round", its number]}, "machine": words}.
 
@@ -68,38 +90,32 @@ def measure(out, ranks, rounds, networks=NETWORKS, batch_sizes=BATCH_SIZES, seco
     seconds: for about how long each run times steps. UserError if all runs fail, and if `out` has lines that are no runs, or
     runs of another machine.
     """
-    ranks = [p for p in ranks if p <= slots()]
     found = read(out)
-    cases = [(net, size) for size in batch_sizes for net in networks]  # those that need the most time and memory at the end
-    rounds_of = {case: min(rounds, LARGE_ROUNDS) if case[1] >= LARGE else rounds for case in cases}
-    total = sum(number * len(runs(*case, ranks)) for case, number in rounds_of.items())
-    with tqdm(total=total, unit=" runs", disable=None) as bar:
-        for case in cases:
-            for number in range(rounds_of[case]):
-                for run in runs(*case, ranks):
-                    bar.update()
-                    if any(earlier["round"] == number for earlier in found.get(run.key, ())):
-                        continue
-                    try:
-                        result = run.start(seconds)
-                    except UserError as error:
-                        bar.write(f"left out: {error}")
-                        continue
-                    found.setdefault(run.key, []).append({"round": number} | result)
-                    write(out, found)
+    wanted = all_runs([p for p in ranks if p <= slots()], rounds, networks, batch_sizes)
+    with tqdm(wanted, unit=" runs", disable=None) as bar:
+        for run, number in bar:
+            if any(earlier["round"] == number for earlier in found.get(run.key, ())):
+                continue
+            try:
+                result = run.start(seconds)
+            except UserError as error:
+                bar.write(f"left out: {error}")
+                continue
+            found.setdefault(run.key, []).append({"round": number} | result)
+            write(out, found)
     return {"runs": found, "machine": machine_of(found, out)}
 
 
 def read(path):
     """{key: [run]} of the runs that `write` wrote; empty if there is no such file. UserError for a line that is no run."""
     found = {}
-    for number, line in enumerate(path.read_text().splitlines() if path.exists() else (), 1):
+    for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
         try:
-            run = json.loads(line)
-            found.setdefault(run.pop("key"), []).append(run)
-            run["round"], run["versions"], [run[name] for name in PARTS]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: line {number} is not a run ({error!r}): delete it to measure that run again") from None
+            run = content_of(line)
+            check(run, RUN)
+        except ValueError as error:
+            raise UserError(f"{path}: line {number} is not a run ({error}): delete it to measure that run again") from None
+        found.setdefault(run.pop("key"), []).append(run)
     return found
 
 

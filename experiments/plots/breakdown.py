@@ -16,6 +16,7 @@ Below stand the efficiencies of the POP project (pop-coe.eu), of the time that i
 
 from collections import defaultdict
 
+from experiments.common.forms import AT_LEAST_0, SECONDS, TEXT, check
 from experiments.plots.figures import crowded, entitle, plt, save, starred
 from parallel.grid.process_grid import AXES
 from parallel.observe.span_observer import METHODS
@@ -24,11 +25,20 @@ PARTS = {"convolution": "#31688e", "other computation": "#7fc8a0", "communicatio
 CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"
 
 
+PROFILED = {
+    "layers": [{"kind": TEXT} | dict.fromkeys(METHODS, AT_LEAST_0)], "compute_max": SECONDS,
+    "time": {"compute": SECONDS, "read": AT_LEAST_0, "communicate": AT_LEAST_0, "wait": AT_LEAST_0},
+}  # fmt: skip
+
+
 def parts(report):
     """{part: seconds a step}; ValueError if the run was not profiled."""
-    if "layers" not in report or "compute_max" not in report:
+    try:
+        check(report, PROFILED)
+    except ValueError as error:
         where = f"{report['net']} on {report['grid']}"
-        raise ValueError(f"the run of {where} has no profile: sweep again with --profile, or profile = true in its settings")
+        advice = "sweep again with --profile, or profile = true in its settings"
+        raise ValueError(f"the run of {where} has no profile: {advice} ({error})") from None
     time = report["time"]
     convolution = sum(row[method] for row in report["layers"] if row["kind"] in CONVOLUTIONS for method in METHODS)
     other = time["compute"] - convolution + time["read"]
@@ -38,7 +48,8 @@ def parts(report):
 def efficiencies(report, fewest):
     """{efficiency: ratio} of a run, against that on the fewest ranks."""
     time, largest = report["time"], report["compute_max"]
-    balance, communication = time["compute"] / largest, largest / (sum(time.values()) - time["read"])
+    balance = time["compute"] / largest
+    communication = largest / (time["compute"] + time["communicate"] + time["wait"])
     scaling = fewest["P"] * fewest["time"]["compute"] / (report["P"] * time["compute"])
     return {
         "load balance": balance,

@@ -1,6 +1,5 @@
 """What the figures share: reading the reports of sweeps, checking that they can be compared, colours, titles, error bars."""
 
-import json
 import textwrap
 from pathlib import Path
 
@@ -11,7 +10,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from datasets.files import written_whole
-from parallel.grid.process_grid import parse_grid
+from experiments.common.forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
+from nn.json_text import contents_of_lines
+from parallel.grid.process_grid import check_places, parse_grid
 
 SAME = {  # what all runs of one figure must have in common: its name, and where it stands in a report
     "data set": ("dataset",),
@@ -24,21 +25,24 @@ SAME = {  # what all runs of one figure must have in common: its name, and where
     "MPI library": ("versions", "mpi"),
     "number of cores": ("slots",),
 }
+VERSIONS = {"processor": TEXT, "mpi": TEXT, "threads": WHOLE}  # what `measured_on` needs
+RUN = {
+    "net": TEXT, "grid": TEXT, "P": WHOLE, "dataset": TEXT, "synthetic": Optional(TRUTH), "slots": WHOLE,
+    "oversubscribed": TRUTH, "simulated": Optional(TRUTH), "seconds_per_step": {"median": SECONDS}, "versions": VERSIONS,
+    "settings": {"batch_size": WHOLE, "dtype": PLAIN, "plan": Optional(PLAIN), "reduction": Optional(PLAIN)},
+}  # fmt: skip
 
 
 def read(path, may_differ=()):
     """The reports of a sweep; ValueError if a line is not one, or if runs differ in what SAME names, `may_differ` apart."""
     reports = []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    for number, report in contents_of_lines(path):
         try:
-            report = json.loads(line)
-            report["axes"] = parse_grid(report["grid"])
-            report["P"], report["net"], report["seconds_per_step"]["median"], report["oversubscribed"]
+            check(report, RUN)
+            report["axes"] = sizes_of(report)
             report["settings"].setdefault("reduction", "plain")  # of reports from before there was a choice
-            for place in SAME.values():
-                _at(report, place)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: line {number} is not a report of sweep ({error!r}); run sweep again") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: line {number} is not a report of sweep ({error}); run sweep again") from None
         if report.get("simulated"):
             raise ValueError(f"{path}: line {number} is of a simulation: it was not measured")
         reports.append(report)
@@ -49,6 +53,13 @@ def read(path, may_differ=()):
         if len(found) > 1 and what not in may_differ:
             raise ValueError(f"{path}: runs differ in {what} ({', '.join(found)}) and do not compare; draw them apart")
     return reports
+
+
+def sizes_of(report):
+    """The sizes of the axes of a report's grid. ValueError if they are not those of its ranks."""
+    sizes = parse_grid(report["grid"])
+    check_places(report["grid"], sizes, report["P"])
+    return sizes
 
 
 def _at(report, place):

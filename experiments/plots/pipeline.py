@@ -1,6 +1,5 @@
 """A figure of what the ranks of a pipeline do in a step: as predicted, and as measured in a trace."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,9 @@ from statistics import mean
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
 from experiments.plots.figures import plt, save
+from nn.json_text import content_of
 from parallel.pipeline.schedule import Instruction
 from parallel.pipeline.simulate import Event
 
@@ -87,25 +88,31 @@ def predicted(found, updates=1):
 def measured(path, updates=1):
     """The Run in a file that `train --trace` wrote, with the first rank of each stage. ValueError if there is none."""
     try:
-        events = json.loads(Path(path).read_text(encoding="utf-8"))["traceEvents"]
-        stages, rows = {}, {}
+        content, stages, rows = content_of(Path(path).read_bytes()), {}, {}
+        check(content, {"traceEvents": [{"name": TEXT}]})
+        events = content["traceEvents"]
         for event in events:
             if event["name"] == "process_name":
+                check(event, {"pid": COUNT, "args": {"name": TEXT}}, "an event")
                 inside = event["args"]["name"].partition("(")[2].partition(")")[0]
                 places = {axis: int(place) for axis, place in COORDINATE.findall(inside)}
                 stage = places.pop("stage")
                 if not any(places.values()):
                     stages[event["pid"]] = stage
             elif event.get("cat") == "instruction":
+                check(event, {"pid": COUNT, "ts": AT_LEAST_0, "dur": AT_LEAST_0}, "an event")
                 start = event["ts"] / 1e6
                 one = Event(Instruction.parse(event["name"]), start, start + event["dur"] / 1e6)
                 rows.setdefault(event["pid"], []).append(one)
         found = [sorted(rows[rank], key=lambda event: event.start) for rank in sorted(stages, key=stages.get)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no timeline of a pipeline ({error!r}): train --trace writes one") from None
-    if not found:
-        raise ValueError(f"{path} is no timeline of a pipeline: train --trace writes one")
-    return Run("measured", tuple(found), updates)
+        if not found:
+            raise ValueError("no rank is of a stage")
+        run = Run("measured", tuple(found), updates)
+        if not any(event.stop > event.start for row in run.rows for event in run.of_steps(row)):
+            raise ValueError("its steps take no time")
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{path} is no timeline of a pipeline ({error}): train --trace writes one") from None
+    return run
 
 
 def draw_pipelines(runs, title, path):
@@ -142,7 +149,7 @@ def draw_run(panel, run, rows, begin, length):
         chunks = sorted({event.instruction.chunk for event in row} - {None})
         for event in every:
             if event.instruction.op in COLOURS and event.stop > begin and event.start < begin + length:
-                later = event.instruction.chunk is not None and event.instruction.chunk != chunks[0]
+                later = event.instruction.chunk not in (None, *chunks[:1])
                 draw_box(panel, rank, event, begin, inches, event in row, later)
         busy = sum(event.stop - event.start for event in row if event.instruction.op in COLOURS) / run.updates
         ends.append(max(0.0, 1 - busy / seconds))

@@ -4,18 +4,24 @@ A panel for each network: the speedup over one rank for strong scaling, the effi
 scheme; measured points are drawn into the panels of strong scaling. Refuses predictions and runs that do not compare.
 """
 
-import json
 import textwrap
 from math import prod
-from pathlib import Path
 from statistics import median
 
+from experiments.common.forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Kind, check
 from experiments.common.parallel_schemes import grid_of, scheme_of
 from experiments.common.predicted_reports import AUTO
-from experiments.plots.figures import draw_ranges, measured_on, plt, save
+from experiments.plots.figures import draw_ranges, measured_on, plt, save, sizes_of
+from nn.json_text import contents_of_lines
 from parallel.grid.process_grid import parse_grid
 
 COLOURS = {"batch": "tab:blue", "model": "tab:orange", "2d": "tab:green", "height": "tab:red", AUTO: "black"}
+PREDICTION = {
+    "predicted": Kind("true", lambda value: value is True), "scaling": Kind("strong or weak", ("strong", "weak").__contains__),
+    "scheme": Kind(f"one of {', '.join(COLOURS)}", list(COLOURS).__contains__), "net": TEXT, "grid": TEXT, "P": WHOLE,
+    "machine": TEXT, "ranks_per_node": WHOLE, "threads": WHOLE, "shape": [WHOLE], "outputs": WHOLE, "fits": TRUTH,
+    "seconds_per_step": {"median": SECONDS}, "settings": {"batch_size": WHOLE, "dtype": PLAIN, "plan": PLAIN},
+}  # fmt: skip
 SAME = {  # what a network's measured runs and its predictions must share: (how it is called, where each has it)
     "global batch size": (lambda run: run["settings"]["batch_size"],) * 2,
     "type of numbers": (lambda run: run["settings"]["dtype"],) * 2,
@@ -33,17 +39,13 @@ def read_predicted(paths):
     """
     panels = {}
     for path in paths:
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        for number, report in contents_of_lines(path):
             try:
-                report = json.loads(line)
-                if report["predicted"] is not True or report["scaling"] not in ("strong", "weak"):
-                    raise ValueError("not predicted")
-                report["axes"], report["seconds_per_step"]["median"] = parse_grid(report["grid"]), seconds(report)
-                panels.setdefault((report["net"], report["scaling"]), []).append(report)
-                alike(report), report["ranks_per_node"], report["fits"], [COLOURS[report["scheme"]]]
-                [theirs(report) for _, theirs in SAME.values()]
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}: line {number} is not a report of sweep --predict ({error!r})") from None
+                check(report, PREDICTION)
+                report["axes"] = sizes_of(report)
+            except ValueError as error:
+                raise ValueError(f"{path}: line {number} is not a report of sweep --predict ({error})") from None
+            panels.setdefault((report["net"], report["scaling"]), []).append(report)
     for (net, scaling), reports in panels.items():
         for what in alike(reports[0]):
             found = sorted({str(alike(report)[what]) for report in reports})
@@ -68,7 +70,7 @@ def alike(report):
 
 
 def seconds(report):
-    return float(report["seconds_per_step"]["median"])
+    return report["seconds_per_step"]["median"]
 
 
 def compared(measured, panels):

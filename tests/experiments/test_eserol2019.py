@@ -28,7 +28,7 @@ BATCHES = 16, 512  # for which steps are predicted
 @pytest.fixture(scope="module")
 def kept():
     """Two coarse partitions and an exact one."""
-    return searches.search_all([Case("coarse", 2), Case("coarse", 4), Case("exact", 2)])
+    return [searches.search(case) for case in (Case("coarse", 2), Case("coarse", 4), Case("exact", 2))]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,157 @@
+"""The page of all papers as HTML: one file without scripts, readable on a phone, in light and in dark."""
+
+import re
+from html import escape
+
+from experiments.common.markdown import cell
+from experiments.papers import page_words as words
+from experiments.papers.items import PREDICTED, PUBLISHED, deviation
+
+LONG = 14  # rows; of longer tables those without a published number are closed at first
+STYLE = """
+:root { color-scheme: light dark; --text: #1c2430; --soft: #5b6675; --line: #d5dae1; --back: #ffffff; --box: #f5f7f9;
+  --published: #44505e; --measured: #0b5cad; --kept: #3f7fb8; --predicted: #a3560b; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #9aa5b4; --line: #363f4b; --back: #14181d;
+  --box: #1c2229; --published: #c3ccd8; --measured: #74b6ff; --kept: #9cc4e8; --predicted: #f0a95c; --bad: #ff8a80; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--back); color: var(--text);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { margin-top: 3rem; font-size: 1.25rem; border-top: 2px solid var(--line);
+  padding-top: 1rem; } h3 { margin: 2rem 0 .3rem; font-size: 1.05rem; } h3 span { font-weight: normal; }
+a { color: var(--measured); } p { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
+.box { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; margin: .6rem 0; background: var(--box); }
+table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th, td { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+tr:last-child td { border-bottom: 0; } td:first-child { min-width: 9rem; } td.remark { color: var(--soft); min-width: 8rem; }
+td.words { min-width: 10rem; } td.number { white-space: nowrap; }
+.published { color: var(--published); } .measured { color: var(--measured); } .kept { color: var(--kept); }
+.predicted { color: var(--predicted); } .bad { color: var(--bad); }
+figure { margin: .8rem 0; } img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
+figcaption { color: var(--soft); font-size: .85rem; } summary { cursor: pointer; color: var(--soft); }
+ul.legend { list-style: none; padding: 0; } nav ul { columns: 14rem; padding-left: 1.1rem; font-size: .9rem; }
+dl { margin: .3rem 0; font-size: .9rem; } dt { font-weight: 600; } dd { margin: 0 0 .3rem 1rem; }
+article > details { margin: .4rem 0; }
+@media (max-width: 32rem) { body { padding: .7rem; } table { font-size: .8rem; } th, td { padding: .2rem .35rem; }
+  td:first-child { min-width: 6.5rem; } }
+code { background: var(--box); padding: 0 .2em; border-radius: 3px; font-size: .92em; }
+"""
+
+
+def render(page):
+    """The text of the page. page: a `page.Page`."""
+    legend = "".join(f'<li class="{mark}">{symbol} {inline(text)}</li>' for mark, (symbol, text) in words.LEGEND.items())
+    body = [
+        f"<h1>{escape(words.HEADING)}</h1>", f"<p>{inline(words.about(page))}</p>", f'<ul class="legend">{legend}</ul>',
+        overview(page), *(of_section(section) for section in page.sections), missing(page),
+    ]  # fmt: skip
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(words.HEADING)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def inline(text):
+    """A text as HTML, with its `code` and *emphasis*."""
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    return re.sub(r"(?<!\w)\*([^*\s][^*]*)\*(?!\w)", r"<em>\1</em>", text)
+
+
+def anchor(section, item=None):
+    """The id of a section or an item."""
+    return re.sub(r"\W+", "-", section.paper + (f" {item.name}" if item else "")).lower()
+
+
+def table(heads, rows):
+    """A table in a box that scrolls by itself. rows: of cells that are HTML, or (attributes, HTML)."""
+    cells = lambda row: "".join(f"<td{one[0]}>{one[1]}</td>" if isinstance(one, tuple) else f"<td>{one}</td>" for one in row)  # noqa: E731
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    body = "\n".join(f"<tr>{cells(row)}</tr>" for row in rows)
+    return f'<div class="box"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
+
+
+def overview(page):
+    """How much of each paper was reproduced, and links to all items."""
+    rows = []
+    for section in page.sections:
+        done = sum(item.reproduced for item in section.items)
+        name = f'<a href="#{anchor(section)}">{escape(words.short(section))}</a>'
+        rows.append([name, str(done), str(len(section.items) - done), inline(section.here or "-")])
+    return table(["paper", "reproduced", "not reproducible", "measured now on"], rows)
+
+
+def of_section(section):
+    """A paper."""
+    items = [item for item in section.items if item.reproduced]
+    links = "".join(f'<li><a href="#{anchor(section, item)}">{escape(item.name)}</a></li>' for item in items)
+    failed = "".join(f'<p class="bad"><strong>Failed:</strong> {inline(line)}</p>' for line in section.failures)
+    late = f'<p class="soft">{escape(words.left_out(section))}</p>' if section.left_out else ""
+    return (
+        f'<section id="{anchor(section)}"><h2>{escape(section.title)}</h2>\n<p class="soft">{inline(section.described)}</p>\n'
+        f"{failed}{late}<nav><ul>{links}</ul></nav>\n" + "\n".join(of_item(section, item) for item in items) + "\n</section>"
+    )
+
+
+def of_item(section, item):
+    """A table or a figure of a paper."""
+    line = f"<p>{inline(deviation(item))}.</p>" if deviation(item) else ""
+    reason = f'<p class="soft">{inline(item.reason)}</p>' if item.reason else ""
+    figures = "".join(
+        f'<figure><a href="{escape(path)}"><img src="{escape(path)}" loading="lazy" alt="{escape(item.name)}: '
+        f'{escape(item.title)}"></a><figcaption>{escape(item.name)}{escape(words.of_figure(mark))}</figcaption></figure>'
+        for path, mark in item.figures
+    )
+    origin = "".join(f"<dt>{inline(name)}</dt><dd>{inline(text)}</dd>" for name, text in words.provenance(section, item))
+    return (
+        f'<article id="{anchor(section, item)}"><h3>{escape(item.name)}: <span>{inline(item.title)}</span></h3>\n{line}'
+        f"<p>{inline(item.why)}</p>{reason}\n{numbers(item)}\n{figures}"
+        f"<details><summary>where the numbers come from</summary><dl>{origin}</dl></details></article>"
+    )
+
+
+def numbers(item):
+    """The rows of an item; where they are many, some are closed at first."""
+    closed = [row for row in item.rows if row.published is None] if len(item.rows) > LONG else []
+    if len(item.rows) - len(closed) > LONG:
+        closed = item.rows
+    shown = [row for row in item.rows if row not in closed]
+    more = f"{len(closed)} {'more ' if shown else ''}rows"
+    parts = [table_of(shown)] * bool(shown)
+    parts += [f"<details><summary>{more}</summary>{table_of(closed)}</details>"] * bool(closed)
+    return "".join(parts)
+
+
+def table_of(some):
+    """Some rows of an item as a table, with a column for remarks if there are any."""
+    remarks, rows = any(row.remark for row in some), []
+    for row in some:
+        values = (PUBLISHED, row.published), (row.mark, row.measured), (PREDICTED, row.predicted)
+        rows.append(
+            [inline(row.label), *(marked(*value) for value in values), *[(' class="remark"', inline(row.remark))] * remarks]
+        )
+    return table(["", "published", "measured", "predicted", *["remark"] * remarks], rows)
+
+
+def marked(mark, value):
+    """The cell of a value, with its mark."""
+    if value is None:
+        return "-"
+    kind = "words" if isinstance(value, str) and len(value) > 12 else "number"
+    text = f'<span title="{mark}">{words.SYMBOLS[mark]}</span> {inline(cell(value))}'
+    return f' class="{kind} {mark}"', text
+
+
+def missing(page):
+    """What could not be reproduced, and why."""
+    rows = []
+    for section in page.sections:
+        for item in section.items:
+            if not item.reproduced:
+                published = "; ".join(f"{row.label} {words.SYMBOLS[PUBLISHED]} {cell(row.published)}" for row in item.rows)
+                name = f'<span id="{anchor(section, item)}">{escape(section.paper)}</span>'
+                title = inline(item.title) + (f"<br>{escape(published)}" if published else "")
+                rows.append([name, escape(item.name), title, inline(item.reason)])
+    heads = ["paper", "table or figure", "what it shows", "why"]
+    return f'<section id="missing"><h2>{escape(words.MISSING)}</h2>{table(heads, rows)}</section>'

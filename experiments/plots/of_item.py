@@ -1,0 +1,39 @@
+"""A figure of the rows of an item: published, measured and predicted side by side."""
+
+from textwrap import fill
+
+from experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, is_number
+from experiments.plots.figures import plt, save
+
+COLOURS = {PUBLISHED: "#777777", MEASURED: "#1f77b4", KEPT: "#8fbbdb", PREDICTED: "#e39a3b"}
+WORDS = {PUBLISHED: "published", MEASURED: "measured", KEPT: "measured earlier", PREDICTED: "predicted"}
+
+
+def draw_item(item, path):
+    """Draw a panel for each quantity of an item, with bars for each of its rows, and write it to `path`."""
+    quantities = list(dict.fromkeys(row.quantity for row in item.rows))
+    figure, panels = plt.subplots(
+        len(quantities), 1, figsize=(7, 0.8 + 2.4 * len(quantities)), layout="constrained", squeeze=False
+    )
+    shown = set()
+    for panel, quantity in zip(panels[:, 0], quantities):
+        rows = [row for row in item.rows if row.quantity == quantity]
+        for place, row in enumerate(rows):
+            values = {PUBLISHED: row.published, row.mark: row.measured, PREDICTED: row.predicted}
+            values = {mark: value for mark, value in values.items() if is_number(value)}
+            for number, (mark, value) in enumerate(values.items()):
+                at = place + 0.26 * (number - (len(values) - 1) / 2)
+                bars = panel.bar(at, value, 0.24, color=COLOURS[mark])
+                panel.bar_label(bars, fmt="%.3g", fontsize=8)
+                shown.add(mark)
+        panel.set_xticks(
+            range(len(rows)), [fill(row.label.removesuffix(f": {quantity}"), 60 // len(rows)) for row in rows], fontsize=8
+        )
+        panel.set_ylabel(quantity)
+        panel.margins(y=0.15)
+        panel.grid(axis="y", alpha=0.3)
+        panel.set_axisbelow(True)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[mark]) for mark in COLOURS if mark in shown]
+    figure.legend(handles, [WORDS[mark] for mark in COLOURS if mark in shown], loc="outside lower center", ncols=4)
+    figure.suptitle(f"{item.name}: {item.title}", fontsize=10)
+    save(figure, path)
