@@ -16,6 +16,7 @@ from tqdm import tqdm
 from experiments.common import report
 from experiments.common.jobs import check_ended
 from experiments.common.options import Parser, check_writable, user_input
+from experiments.common.programs import as_module
 from parallel.grid.process_grid import parse_grid
 from parallel.job.launch import mpiexec
 from parallel.job.run import run_launcher
@@ -33,7 +34,7 @@ def train(net, options, grid, seed, data_dir, timeout):
     """{"grid", "seed", "accuracy", "final_loss"} of one run; UserError with the error message of the job if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
-        arguments = ["-m", "experiments.train", "--quiet", "--net", net, *options.split(), "--grid", grid]
+        arguments = [*as_module("train"), "--quiet", "--net", net, *options.split(), "--grid", grid]
         arguments += ["--seed", str(seed), "--report", str(path), *(["--data-dir", data_dir] if data_dir else [])]
         with user_input():
             job = mpiexec(prod(parse_grid(grid).values()), arguments, timeout)

@@ -47,6 +47,7 @@ from experiments.benchmarks.rounds import (
 from experiments.common import report
 from experiments.common.jobs import check_ended
 from experiments.common.options import Parser, check_writable, user_input
+from experiments.common.programs import as_module
 from parallel.job.launch import mpiexec, slots
 from parallel.job.run import UserError, run_launcher
 
@@ -106,7 +107,7 @@ def rank_rows(args, end):
 
 
 def sum_rows(args, end):
-    program = ["-m", "experiments.benchmarks.bench_sums", "--rounds", str(args.rounds)]
+    program = [*as_module("benchmarks.bench_sums"), "--rounds", str(args.rounds)]
     finished = mpiexec(2, program, timeout=seconds_until(end))
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
         found = {case.name: {} for case in CASES}
@@ -148,7 +149,7 @@ def measured(program, args, end, *more, env=None):
 
 def printed(program, options, end, env=None):
     """The lines of JSON that a program prints, run in a process of its own: those until the moment `end`, when it is killed."""
-    command = [sys.executable, "-m", f"experiments.benchmarks.{program}", *options]
+    command = [sys.executable, *as_module(f"benchmarks.{program}"), *options]
     try:
         finished = subprocess.run(command, env=os.environ | (env or {}), stdout=subprocess.PIPE, timeout=seconds_until(end))
         if finished.returncode:

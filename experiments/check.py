@@ -10,7 +10,7 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common import report
+from experiments.common import binding, report
 from experiments.common.options import Parser, whole
 from parallel.job.launch import cores
 from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
@@ -55,11 +55,11 @@ def all_reduce(comm):
     return min(seconds)
 
 
-def problems(asked, found, hosts, threads, environ=os.environ):
+def problems(asked, found, nodes, environ=os.environ):
     """What is wrong, a line each, the worst first.
 
-    asked: ranks of --ranks or None. found: what MPI sees. hosts: {name: (ranks there, cores there)}.
-    threads: of BLAS, a rank. environ: where the launcher says how many ranks it started.
+    asked: ranks of --ranks or None. found: what MPI sees. nodes: {name: (its ranks as Placed, its {core: physical core})}.
+    environ: where the launcher says how many ranks it started.
     """
     wrong = []
     promised = promised_ranks(environ)[0]
@@ -75,13 +75,29 @@ def problems(asked, found, hosts, threads, environ=os.environ):
             wrong.append(str(error))
     elif asked is not None and asked != found:
         wrong.append(f"{asked} ranks were asked for but {found} started")
-    for host, (ranks, available) in hosts.items():
-        if threads > 1 and ranks * threads > available:
-            wrong.append(
-                f"{ranks} ranks x {threads} BLAS threads on the {available} cores of {host}: BLAS threads spin, and steps "
-                "become many times slower; set OMP_NUM_THREADS=1"
-            )
+    for host, (ranks, core_of) in nodes.items():
+        wrong += binding.problems(host, ranks, core_of)
     return wrong
+
+
+def gather_nodes(comm):
+    """{name: (its ranks as Placed, its {core: physical core})} of all nodes of a job. Collective."""
+    own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    asked = int(words) if words.isdecimal() else None
+    placed = binding.Placed(comm.rank, frozenset(own), report.blas_threads(), asked)
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
+    here = node.allgather((placed, binding.physical(own)))
+    first = (MPI.Get_processor_name(), here) if node.rank == 0 else None
+    node.Free()
+    found = [entry for entry in comm.allgather(first) if entry]
+    return {
+        f"{host} (node {i})" if len(found) > 1 else host: (
+            [p for p, _ in here],
+            {c: p for _, of in here for c, p in of.items()},
+        )
+        for i, (host, here) in enumerate(found)
+    }
 
 
 def main():
@@ -92,15 +108,9 @@ def main():
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     promised, name = promised_ranks()
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
-    available = len(set().union(*node.allgather(cores())))
-    here = (MPI.Get_processor_name(), node.size, available, report.blas_threads()) if node.rank == 0 else None
-    everywhere = [entry for entry in comm.allgather(here) if entry]
-    node.Free()
-    hosts = {f"{host} (node {i})" if len(everywhere) > 1 else host: (n, c) for i, (host, n, c, _) in enumerate(everywhere)}
-    threads = max(entry[3] for entry in everywhere)
-    wrong = problems(args.ranks, comm.size, hosts, threads)
+    nodes = gather_nodes(comm)
+    wrong = problems(args.ranks, comm.size, nodes)
+    threads = max(rank.threads for ranks, _ in nodes.values() for rank in ranks)
     standard, level = ".".join(map(str, MPI.Get_version())), THREAD_LEVELS[MPI.Query_thread()]
     launcher = f"{name}={promised}" if name else "no launcher"
     lines = [
@@ -108,9 +118,13 @@ def main():
         ("ranks", f"{comm.size} found, {args.ranks or promised} asked for ({launcher})"),
         ("BLAS", f"{report.blas()}, threads a rank: {threads}"),
     ]
-    for host, (ranks, available) in hosts.items():
-        over = ": oversubscribed, timings mean nothing here" if ranks * threads > available else ""
-        lines.append(("host", f"{host}: {ranks} ranks on {available} cores{over}"))
+    for host, (ranks, core_of) in nodes.items():
+        crowded = sum(rank.threads for rank in ranks) > len(core_of)
+        over = ": oversubscribed, timings mean nothing here" if crowded else ""
+        lines.append(("host", f"{host}: {len(ranks)} ranks on {len(core_of)} cores{over}"))
+        lines += [("binding", text) for text in binding.lines(ranks)]
+        if (better := binding.advice(ranks, os.cpu_count() or 1)) and not wrong:
+            lines.append(("advice", better))
     if comm.size > 1:
         lines.append(("ring", f"1 MB round {comm.size} ranks in {ring(comm) * 1e3:.2f} ms, came back right"))
         lines.append(("all-reduce", f"1 MB over {comm.size} ranks in {all_reduce(comm) * 1e3:.2f} ms, sum right"))

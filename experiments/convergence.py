@@ -124,7 +124,7 @@ def document(results):
     for one in results:
         settings = one["settings"]
         yield (
-            f"\n{one['net']} on {one['samples']} images of {one['dataset']}{' (made up)' * one['synthetic']}, "
+            f"\n{one['net']} on {one['samples']} images of {one['dataset']}{' (made up)' * bool(one['synthetic'])}, "
             f"{one['ranks']} ranks, batch {one['batch_size']}, learning rate {one['lr']:g}, momentum {settings['momentum']:g}, "
             f"training accuracy on {settings['evaluated']} images; {measured_on(one['versions'])}:\n"
         )
@@ -136,7 +136,7 @@ def prepare(args):
     datasets.prepare(args.dataset, args.data_dir)
     if args.figure:
         check_writable(args.figure)
-    return earlier_results(args.out, (*PROBLEM, "ways"), "convergence")
+    return earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
 
 
 def main():

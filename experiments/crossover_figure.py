@@ -6,33 +6,46 @@ On the left one batch size: the seconds of a step on each grid and the megabytes
 the same over the batch size on the right, where the lines cross.
 """
 
-import json
 from pathlib import Path
 
 from matplotlib.ticker import LogLocator
 
+from experiments.common.forms import AT_LEAST_0, SECONDS, TEXT, WHOLE, Each, Optional, check
 from experiments.common.options import Parser, check_writable, user_input, whole
-from experiments.plots.figures import colours_of, measured_on, plt, save
+from experiments.plots.figures import VERSIONS, colours_of, measured_on, plt, save
+from nn.json_text import content_of
 from parallel.grid.process_grid import parse_grid
 from parallel.job.run import run_launcher
 
 PARTS = {"compute": "#31688e", "wait": "#b5b5b5", "communicate": "#e08214"}
-SECONDS, MEGABYTES = "seconds a step (median, min to max of rounds)", "MB that a rank sends in a step"
+STEP, SENT = "seconds a step (median, min to max of rounds)", "MB that a rank sends in a step"
+REPORT = {
+    "net": TEXT, "features": WHOLE, "ranks": WHOLE, "link": TEXT, "versions": VERSIONS,
+    "batch_faster_from": Each(Optional(AT_LEAST_0)),
+    "rows": [{
+        "grid": TEXT, "batch_size": WHOLE, "bytes": Each(AT_LEAST_0),
+        "seconds": {"min": SECONDS, "median": SECONDS, "max": SECONDS},
+        "time": dict.fromkeys(PARTS, AT_LEAST_0) | {"compute": SECONDS},
+    }],
+}  # fmt: skip
 
 
 def read(path):
     """A report of `crossover`; ValueError if the file holds none."""
     try:
-        result = json.loads(Path(path).read_text())
-        result["batch_faster_from"], result["link"], result["versions"]["mpi"]
+        result = content_of(Path(path).read_bytes())
+        check(result, REPORT)
+        if not result["rows"]:
+            raise ValueError("it has no rows")
         for row in result["rows"]:
             row["axes"] = {axis: size for axis, size in parse_grid(row["grid"]).items() if size > 1}
             row["megabytes"] = sum(row["bytes"].values()) / result["ranks"] / 1e6
-            row["spread"] = row["seconds"]["median"] - row["seconds"]["min"], row["seconds"]["max"] - row["seconds"]["median"]
-            [row["time"][part] for part in PARTS], row["batch_size"]
-        result["rows"][0]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{path} is no report of crossover ({error!r}); run crossover again") from None
+            least, middle, most = (row["seconds"][name] for name in ("min", "median", "max"))
+            if not least <= middle <= most:
+                raise ValueError("a median lies outside its range")
+            row["spread"] = middle - least, most - middle
+    except ValueError as error:
+        raise ValueError(f"{path} is no report of crossover ({error}); run crossover again") from None
     return result
 
 
@@ -62,8 +75,8 @@ def draw_bars(seconds, megabytes, rows):
         panel.grid(axis="y", alpha=0.3)
         panel.set_axisbelow(True)
     megabytes.bar(places, [row["megabytes"] for row in rows], 0.6, color=PARTS["communicate"])
-    seconds.set(title=f"Global batch {rows[0]['batch_size']}", ylabel=SECONDS)
-    megabytes.set(ylabel=MEGABYTES, xlabel="grid")
+    seconds.set(title=f"Global batch {rows[0]['batch_size']}", ylabel=STEP)
+    megabytes.set(ylabel=SENT, xlabel="grid")
     seconds.legend(title="of a step")
 
 
@@ -92,8 +105,8 @@ def draw_lines(seconds, megabytes, rows, crossings):
     title = "All batch sizes"
     if any(crossings.values()):
         title += "; dashed: from here on the pure batch grid is faster"
-    seconds.set(title=title, ylabel=SECONDS)
-    megabytes.set(ylabel=MEGABYTES, xlabel="samples of the global minibatch")
+    seconds.set(title=title, ylabel=STEP)
+    megabytes.set(ylabel=SENT, xlabel="samples of the global minibatch")
     seconds.legend(title="grid")
 
 

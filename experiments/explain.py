@@ -25,6 +25,7 @@ from experiments.common.options import (
     whole,
     whole_list,
 )
+from experiments.common.parallel_schemes import MOST_RANKS
 from experiments.common.published_networks import published
 from experiments.plots.pipeline import draw_pipelines, measured, predicted
 from nn import network_names
@@ -38,8 +39,6 @@ from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
 from parallel.pipeline import names
 from parallel.pipeline.csv_text import to_csv
 from parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
-
-MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
 
 
 def options():

@@ -20,6 +20,7 @@ Nothing of it has a name or a file outside, and all of it ends with process 1: `
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -163,8 +164,8 @@ def options():
 
 def main():
     args = options().parse_args()
-    if "experiments.hosts" in os.environ.get("MPIEXEC", ""):
-        del os.environ["MPIEXEC"]  # that is this program
+    if re.search(r"\bhosts run\b", os.environ.get("MPIEXEC", "")):  # that is this program: it needs the launcher behind it
+        del os.environ["MPIEXEC"]
     with user_input():
         find_mpiexec()
         check(args.program)

@@ -5,15 +5,16 @@
 The owners that it writes are executed by `experiments.train --plan owners.h5`. See `parallel/partitioning`.
 """
 
-import json
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 from datasets import written_whole
+from experiments.common.forms import AT_LEAST_0, TEXT, check
 from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
+from nn.json_text import content_of
 from nn.summary import aligned
 from parallel.job.run import run_launcher
 from parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
@@ -77,9 +78,12 @@ def options():
 
 def profiled(path):
     """{layer name: seconds of a step} in a report of train. ValueError if it has none."""
-    rows = json.loads(Path(path).read_text()).get("layers")
-    if not rows:
-        raise ValueError(f"{path} has no seconds of layers: write it by train --profile --report {path}")
+    try:
+        report = content_of(Path(path).read_bytes())
+        check(report, {"layers": [{"layer": TEXT} | dict.fromkeys(METHODS_OF_LAYERS, AT_LEAST_0)]})
+        rows = report["layers"]
+    except ValueError as error:
+        raise ValueError(f"{path} has no seconds of layers ({error}): write it by train --profile --report {path}") from None
     found = Counter()
     for row in rows:
         found[row["layer"]] += sum(row[method] for method in METHODS_OF_LAYERS)

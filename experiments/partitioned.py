@@ -121,7 +121,7 @@ def document(results):
 def main():
     parser = Parser(prog="partitioned", description="Time training steps of a partitioned network beside other plans.")
     add = parser.add_argument
-    add("--machine", required=True, metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks")
+    add("--machine", required=True, metavar="FILE.json", help="machine file that calibrate wrote on as many ranks")
     add("--net", default=VGG_STYLE, help=f"{VGG_STYLE}, or {network_names.HELP}")
     add("--shape", type=whole_list, default=[64, 64, 3], metavar="SHAPE", help="shape of a sample")
     add("--outputs", type=whole(1), default=10, help="number of classes")
@@ -129,7 +129,7 @@ def main():
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every plan is timed once")
     add("--out", default="results/partitioned.json", metavar="FILE.json", help="file of the results, to which these are added")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
-    before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "partitioned"))
+    before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "partitioned", document))
     with user_input():
         described = machine.read(args.machine)
         kind = VggStyle if args.net == VGG_STYLE else Problem

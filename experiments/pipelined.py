@@ -296,14 +296,14 @@ def main():
         metavar="NAME,NAME,..",
         help="schedules of the stages (default: sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:P,async:2P on P ranks)",
     )
-    add("--machine", metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks, by which the "
+    add("--machine", metavar="FILE.json", help="machine file that calibrate wrote on as many ranks, by which the "
         "cost model predicts and the planner chooses")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="where the chunks of schedules with one chunk a rank begin")
     add("--no-hypergraph", action="store_true", help="leave out the hypergraph partition")
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every way is timed once")
     add("--out", default="results/pipelined.json", metavar="FILE.json", help="file of the results, to which these are added")
     args, comm = parser.parse_args(), MPI.COMM_WORLD
-    before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "pipelined"))
+    before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "pipelined", document))
     default = f"sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:{comm.size},async:{2 * comm.size}"
     with user_input():
         shape, cuts = tuple(args.shape), args.cuts and tuple(args.cuts)

@@ -157,7 +157,7 @@ def table(rows):
 def main():
     parser = Parser(prog="predictions", description="Compare the predictions of the cost model with measured training steps.")
     parser.add_argument(
-        "--machine", required=True, metavar="FILE.json", help="machine file that experiments.calibrate wrote on as many ranks"
+        "--machine", required=True, metavar="FILE.json", help="machine file that calibrate wrote on as many ranks"
     )
     parser.add_argument("--passes", type=whole(1), default=4, help="number of passes over all problems")
     parser.add_argument("--rounds", type=whole(1), default=3, help="rounds in a pass; each plan is timed once in a round")

@@ -3,13 +3,14 @@
 python -m experiments.predictions_table results/predictions/*.json --out results/predictions.md
 """
 
-import json
 from pathlib import Path
 
+from experiments.common.forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, check
 from experiments.common.markdown import table
 from experiments.common.options import Parser, check_writable, user_input
 from experiments.common.report import write_text
 from experiments.predictions import fastest, problem_of, summary
+from nn.json_text import content_of
 from parallel.job.run import run_launcher
 
 TITLE = """# Predicted and measured steps
@@ -19,16 +20,22 @@ none of these networks, and measured by `experiments.predictions` normalised to 
 (`parallel/calibration/core_speed.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
 takes, measured, over the fastest plan measured.
 """
+ROW = {
+    "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
+    "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER,
+}  # fmt: skip
 
 
 def read(path):
     """The rows of a report; ValueError if the file is not such a report."""
     try:
-        rows = json.loads(Path(path).read_text())["rows"]
-        summary(rows)
-        return rows
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path} is no report of experiments.predictions") from None
+        content = content_of(Path(path).read_bytes())
+        check(content, {"rows": [ROW]})
+        if not any(row["planned"] for row in content["rows"]):
+            raise ValueError("no row is a choice of the planner")
+    except ValueError as error:
+        raise ValueError(f"{path} is no report of the program predictions: {error}") from None
+    return content["rows"]
 
 
 def totals(groups):
@@ -67,8 +74,8 @@ def percent(share):
 
 
 def main():
-    parser = Parser(prog="predictions_table", description="Put reports of experiments.predictions together in one table.")
-    parser.add_argument("reports", nargs="+", metavar="FILE.json", help="reports of experiments.predictions")
+    parser = Parser(prog="predictions_table", description="Put reports of predictions together in one table.")
+    parser.add_argument("reports", nargs="+", metavar="FILE.json", help="reports of predictions")
     parser.add_argument("--out", default="results/predictions.md", metavar="FILE.md", help="the table")
     args = parser.parse_args()
     with user_input():

@@ -91,7 +91,7 @@ def prepared(args):
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
         if args.figure and (args.measure or args.sorted):
             raise ValueError("--figure draws virtual time, with samples that are not sorted: leave it out")
-        before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols")
+        before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
         if args.figure:
             check_writable(args.figure)
         datasets.prepare(args.dataset, args.data_dir)
@@ -146,7 +146,7 @@ def keep(args, before, found):
     result = {name: settings[name] for name in names} | found | {"settings": settings}
     write_results(args.out, before, result, PROBLEM, document)
     if args.figure:
-        draw(earlier_results(args.out, PROBLEM, "protocols"), args.figure)
+        draw(earlier_results(args.out, PROBLEM, "protocols", document), args.figure)
 
 
 def main():

@@ -188,7 +188,7 @@ def document(results):
 
 def write(args, result):
     """Add a result to those in the file, print its table, and draw it if it is the limit."""
-    before = earlier_results(args.out, (*KEYS, "rows"), "servers")
+    before = earlier_results(args.out, (*KEYS, "rows"), "servers", document)
     write_results(args.out, before, result, KEYS, document)
     print("\n".join(document([result])), flush=True)
     if args.figure and result["part"] == "limit":
@@ -197,7 +197,7 @@ def write(args, result):
 
 def prepare(args):
     """Whether the results can be written: OSError or ValueError if not."""
-    earlier_results(args.out, (*KEYS, "rows"), "servers")
+    earlier_results(args.out, (*KEYS, "rows"), "servers", document)
     if args.figure:
         check_writable(args.figure)
 

@@ -5,15 +5,21 @@
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
 before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
-becomes FILE when all runs are done; a sweep that was interrupted goes on from there when it is started again.
+becomes FILE when all runs are done. Runs that FILE or FILE.part have already, with the same settings and on a machine like
+this one, are not repeated: a sweep that was interrupted goes on when it is started again, and a longer one adds to FILE.
+
+Several jobs may share a sweep: `--part 2/4` does every fourth run, from the second on, and writes FILE-2-of-4. Then
+`--gather FILE FILE ..` puts the reports of all parts into one file.
 
 With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predicted
 (`experiments/common/predicted_reports.py`).
 """
 
+import argparse
 import json
 import math
-import os
+import signal
+import sys
 import tempfile
 import tomllib
 from itertools import product
@@ -21,18 +27,26 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.common import predicted_reports
+from experiments.common import forms, predicted_reports, sweep_files
 from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from experiments.common.parallel_schemes import SCHEMES, grid_of
+from experiments.common.programs import FOLDER, as_module
+from experiments.common.report import write_text
 from parallel.grid.process_grid import parse_grid
 from parallel.job.launch import mpiexec, slots
-from parallel.job.run import UserError, run_launcher
+from parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from parallel.performance.machine import names
 
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
     "reduction": "auto",
+}  # fmt: skip
+MOST_REPEATS = 10_000
+LISTS = {  # the settings that say which runs there are, in a report
+    "nets": [forms.TEXT], "grids": forms.Optional([forms.TEXT]), "ranks": [forms.WHOLE],
+    "schemes": [forms.Kind(f"one of {', '.join(SCHEMES)}", SCHEMES.__contains__)],
+    "repeats": forms.Kind(f"a number of at most {MOST_REPEATS}", lambda value: type(value) is int and value <= MOST_REPEATS),
 }  # fmt: skip
 
 
@@ -51,7 +65,7 @@ def launch(net, grid, settings, timeout):
     ranks = math.prod(parse_grid(grid).values())
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        arguments = ["-m", "experiments.train", "--quiet", "--net", net, "--grid", grid, "--report", str(report)]
+        arguments = [*as_module("train"), "--quiet", "--net", net, "--grid", grid, "--report", str(report)]
         for name in ("dataset", "data_dir", "batch_size", "steps", "plan", "dtype", "seed", "reduction"):
             if settings.get(name) is not None:
                 arguments += [f"--{name.replace('_', '-')}", str(settings[name])]
@@ -67,40 +81,62 @@ def launch(net, grid, settings, timeout):
         return json.loads(report.read_text()) | {"loss": None}
 
 
-def sweep(settings, out, timeout=600):
-    """Run a sweep and write its reports, a line of JSON each, to `out`; see the module's text."""
-    todo = [(repeat, *pair) for repeat in range(settings["repeats"]) for pair in runs(settings)]
-    part = Path(f"{out}.part")
-    done = finished_runs(part, settings)
-    if not done:
-        part.unlink(missing_ok=True)
-    for repeat, net, grid in tqdm(todo, unit=" runs", delay=2, disable=None):
-        if (repeat, net, grid) in done:
-            continue
-        report = launch(net, grid, settings, timeout) | {"repeat": repeat, "slots": slots(), "sweep": settings}
-        with open(part, "a") as file:
-            file.write(json.dumps(report | {"oversubscribed": report["P"] > report["slots"]}) + "\n")
-    os.replace(part, out)
+def report_of(net, grid, repeat, settings, timeout=600):
+    """The report of one run of a sweep, as its file has it; see `launch`."""
+    report = launch(net, grid, settings, timeout) | {"repeat": repeat, "slots": slots(), "sweep": settings}
+    return report | {"oversubscribed": report["P"] > report["slots"], "machine": sweep_files.here()}
 
 
-def finished_runs(part, settings):
-    """The (repeat, net, grid) of the reports in a file that an interrupted sweep of the same settings left; else none."""
-    if not part.exists():
-        return set()
-    try:
-        reports = [json.loads(line) for line in part.read_text().splitlines()]
-        same = all(r["sweep"] == json.loads(json.dumps(settings)) for r in reports)
-        return {(r["repeat"], r["net"], r["settings"]["grid"]) for r in reports} if same else set()
-    except (ValueError, KeyError, TypeError):
-        return set()
+def all_runs(settings):
+    """(net, grid, repeat) of all runs of a sweep, in the order in which they are done."""
+    return [(net, grid, repeat) for repeat in range(settings["repeats"]) for net, grid in runs(settings)]
+
+
+def sweep(settings, out, timeout=600, part=(1, 1), anew=False):
+    """Do the runs of one part of a sweep that `out` does not have yet, and write all reports to `out`; see the module's text.
+
+    part: (I, N), every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done
+    now, runs of this part).
+    """
+    todo = all_runs(settings)[part[0] - 1 :: part[1]]
+    unfinished = Path(f"{out}.part")
+    with user_input():
+        found = sweep_files.done(unfinished, settings)
+        if not anew:
+            found = sweep_files.done(out, settings) | found
+    missing = [run for run in todo if run not in found]
+    for net, grid, repeat in tqdm(missing, unit=" runs", delay=2, disable=None):
+        found[net, grid, repeat] = report_of(net, grid, repeat, settings, timeout)
+        write_text(unfinished, sweep_files.lines(found.values()))
+    write_text(out, sweep_files.lines(found.values()))
+    unfinished.unlink(missing_ok=True)
+    return len(missing), len(todo)
+
+
+def gather(files, out):
+    """Put the reports of several sweeps, or of the parts of one, into one file. Returns words about what it holds.
+
+    ValueError if they disagree. A run is missing if the settings of a sweep have it, and none of the files.
+    """
+    reports = sweep_files.gather(files)
+    asked = {}
+    for own in (report["sweep"] for report in reports):
+        settings = DEFAULTS | own
+        forms.check(settings, LISTS, "sweep")
+        asked |= dict.fromkeys((*run, sweep_files.how(own)) for run in all_runs(settings))
+    missing = list(asked.keys() - {sweep_files.name_of(report) for report in reports})
+    write_text(out, sweep_files.lines(reports))
+    net, grid, repeat, _ = min(missing, default=(None,) * 4)
+    words = f"; {len(missing)} are missing, such as {net} on {grid}, repeat {repeat}" if missing else ""
+    return f"{len(reports)} runs written to {out}{words}"
 
 
 def read_settings(path):
     """The settings of a TOML file; ValueError, which names the file, if it is none."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # of the syntax, or of bytes that are not UTF-8
-        raise ValueError(f"{path} is no TOML file: {error}; see experiments/settings/speedup.toml") from None
+    except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, of lists in too many lists
+        raise ValueError(f"{path} is no TOML file: {error}; see {FOLDER}/settings/speedup.toml") from None
 
 
 def check(settings, schemes=SCHEMES):
@@ -114,10 +150,27 @@ def check(settings, schemes=SCHEMES):
         if not good or (type(example) is int and name != "seed" and not all(v >= 1 for v in values)):
             words = {int: "whole numbers of at least 1", bool: "true or false", str: "texts"}[type(example)]
             raise ValueError(f"setting {name} = {value!r}: expected {'a list of ' if values is value else ''}{words}")
+    if settings["repeats"] > MOST_REPEATS:
+        raise ValueError(f"setting repeats = {settings['repeats']}: every run can be repeated {MOST_REPEATS} times at most")
     if unknown := set(settings["schemes"]) - set(schemes):
         raise ValueError(f"unknown schemes {', '.join(sorted(unknown))}: use {', '.join(schemes)}")
     for grid in settings.get("grids", []):
         parse_grid(grid)
+
+
+def part_of(text):
+    """An option type: "I/N" with 1 <= I <= N as (I, N)."""
+    words = text.split("/")
+    if len(words) != 2:
+        raise argparse.ArgumentTypeError(f"must be I/N, such as 2/4, not '{text}'")
+    count = whole(1)(words[1])
+    return whole(1, count)(words[0]), count
+
+
+def stop(number, frame):
+    """End on a signal, such as the one that an allocation sends before its end: what is done is kept."""
+    print("sweep: stopped early: the same command line goes on from here", file=sys.stderr, flush=True)
+    sys.exit(CHECKPOINTED)
 
 
 def options():
@@ -138,10 +191,14 @@ def options():
     add("--reduction", help="see train --help")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
     add("--timeout", type=whole(1), default=600, help="seconds that one run may take")
+    add("--part", type=part_of, default=(1, 1), metavar="I/N", help="do only every N-th run, from the I-th on, and write them "
+        "to FILE-I-of-N instead of FILE (default: all runs)")  # fmt: skip
+    add("--anew", action="store_true", help="repeat also the runs that --out has, and replace them")
+    add("--gather", nargs="+", metavar="FILE", help="start no job, but put the reports of these files together into --out")
     add = parser.add_argument_group("predictions").add_argument
     add("--predict", type=whole_list, metavar="P,P,..", help="numbers of ranks to predict reports for; starts no job. "
         f"Schemes are some of {', '.join(predicted_reports.ALL_SCHEMES)}; default all")  # fmt: skip
-    add("--machine", metavar="NAME", help="a file that experiments.calibrate wrote, or one of "
+    add("--machine", metavar="NAME", help="a file that calibrate wrote, or one of "
         f"{', '.join(names())}; default cori-haswell")  # fmt: skip
     add(
         "--weak",
@@ -173,6 +230,7 @@ def predict(settings, given, out, problem):
 def main():
     args = vars(options().parse_args())
     path, out, timeout = args.pop("settings"), args.pop("out"), args.pop("timeout")
+    part, anew, gathered = args.pop("part"), args.pop("anew"), args.pop("gather")
     problem = {name: args.pop(name) for name in ("predict", "machine", "weak", "shape", "outputs")}
     with user_input():
         given = (read_settings(path) if path else {}) | {name: value for name, value in args.items() if value is not None}
@@ -181,13 +239,19 @@ def main():
         check_writable(out)
         if problem["predict"] is None and any(problem.values()):
             raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
+        if gathered:
+            print(gather(gathered, out))
+            return
         if problem["predict"] is None and not runs(settings):
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
     if problem["predict"]:
         predict(settings, given, out, problem)
         return
-    sweep(settings, out, timeout)
-    print(f"{len(runs(settings)) * settings['repeats']} runs written to {out}")
+    if part[1] > 1:
+        out = sweep_files.part_name(out, part)
+    signal.signal(signal.SIGUSR1, stop)
+    now, count = sweep(settings, out, timeout, part, anew)
+    print(f"{count} runs written to {out}" + (f", {count - now} of which were there already" if now < count else ""))
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def options():
     )
     add = parser.add_argument
     add("--ranks", type=whole(2), default=32, metavar="P", help="number of ranks")
-    words = f"a file that experiments.calibrate wrote, or one of {', '.join(machines.names())}"
+    words = f"a file that calibrate wrote, or one of {', '.join(machines.names())}"
     add("--machine", default="cori-haswell", metavar="NAME", help=words)
     add("--widths", type=whole_list, default=WIDTHS, metavar="N,N,..", help="widths of the hidden layers")
     add("--batch-sizes", type=whole_list, default=BATCH_SIZES, metavar="B,B,..", help="samples in the global minibatch")

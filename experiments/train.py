@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 import datasets
 from datasets import Augmented, augment, hold_out, written_whole
-from experiments.common import report, train_setup, workers_report
+from experiments.common import faults, report, train_setup, workers_report
+from experiments.common.checkpoints import Checkpoints, Progress, add_checkpoints, check_checkpoints, prepare_checkpoints
 from experiments.common.options import (
     AUTO_SHARES_HELP,
     Parser,
@@ -31,6 +32,7 @@ from nn import LOSSES, OPTIMIZERS, network_names, schedules
 from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
 from parallel.auto.parallelize import grid_and_plan
 from parallel.balance.rebalance import Rebalancer
+from parallel.checkpoint.signals import Signals
 from parallel.job.deaths import end_after_death
 from parallel.job.run import UserError, on_root, run
 from parallel.observe.handicap import Handicap
@@ -109,6 +111,7 @@ def options():
     )
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add_device(parser)
+    add_checkpoints(parser)
     add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
     add(
         "--predictions",
@@ -132,6 +135,7 @@ def options():
         f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
     add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
         "from training step STEP on")  # fmt: skip
+    faults.add_faults(parser)
     add("--quiet", action="store_true", help="print nothing but errors")
     return parser
 
@@ -147,12 +151,17 @@ def main():
         train_setup.complete(args)
         make_protocol = protocols.parse(args.protocol)
         train_setup.check_protocol(args)
+        check_checkpoints(args)
+        signals = Signals()
+        if args.checkpoint:
+            signals.listen()
+        faults.prepare(args)
         use_device(comm, args.device, args.tf32)
         sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
         model = train_setup.simulation(args)
         slow, handicaps = (train_setup.slowdowns(option, getattr(args, option), comm.size) for option in ("slow", "handicap"))
-    on_root(comm, lambda: train_setup.prepare(args))
+    on_root(comm, lambda: (train_setup.prepare(args), prepare_checkpoints(args)))
     data = train_setup.load(args, comm)
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
@@ -197,6 +206,7 @@ def main():
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
         rebalancer = Rebalancer(net, serial, protocol.optimizer, balance, args.rebalance, steps) if rebalances else None
+        checks = faults.Faults(args, comm, net, protocol)
     own = train_setup.shuffled(protocol, train, args.seed) if protocol.shuffles else train
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, own)), train_setup.evaluation_batch(args, serial)
@@ -223,32 +233,45 @@ def main():
 
     # ----- training
     job = {"P": grid.size, "grid": str(grid)}
-    losses, first, trainer = [], min(WARM_UP, steps - 1), net.trainer(loss, protocol)
+    progress, trainer = Progress(), net.trainer(loss, protocol)
+    flush = lambda: progress.losses.extend(trainer.flush())  # noqa: E731
+    with user_input():
+        checkpoints = Checkpoints(
+            args, comm, net, protocol, progress, validation, workers, signals, len(train), steps, flush, say
+        )
+    checkpoints.resume()
+    if rebalancer:
+        rebalancer.times.begin_anew()  # the step from which it counts may be another one now
+    first = min(WARM_UP, max(0, steps - net.step - 1))
     profile = Profile(net) if args.profile else None
     trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
-    shares, epochs, in_epoch = protocol.shares(len(train), args.batch_size, args.seed), 0, 0
-    with tqdm(total=steps, unit=" steps", delay=2, disable=None if comm.rank == 0 and not args.quiet else True) as bar:
-        for number, turn in enumerate(watched(protocol.turns(shares, steps), first, profile, trace)):
+    shares = protocol.shares(len(train), args.batch_size, args.seed)
+    turns = () if validation and validation.stop else protocol.turns(shares, steps, checkpoints.boundary)
+    silent = None if comm.rank == 0 and not args.quiet else True
+    with tqdm(total=steps, initial=net.step, unit=" steps", delay=2, disable=silent) as bar:
+        for number, turn in enumerate(watched(turns, first, profile, trace)):
             if number == first:
                 timer.start()
             if args.augment:
                 train.epoch = turn.step // per_epoch
             ended = -(-steps // per_epoch) if turn.step + 1 == steps else (turn.step + 1) // per_epoch
-            epoch_ends = ended > epochs
+            epoch_ends = ended > progress.epochs
             with timer.step(turn.whole):
-                losses += trainer.step(reader.parts(turn.indices, net.micro_batches), turn.samples)
+                progress.losses += trainer.step(reader.parts(turn.indices, net.micro_batches), turn.samples)
                 if epoch_ends or trace and number + 1 in (first, first + trace.steps):  # a trace begins and ends in step
-                    losses += trainer.flush()
+                    flush()
+            checks.after_step(turn.step)
             if rebalancer and (proposal := rebalancer.after_step()):
                 say(train_setup.in_words(proposal))
             bar.update(turn.step + 1 - bar.n)
             if epoch_ends:
-                recent, in_epoch, epochs = losses[in_epoch:], len(losses), ended
+                recent = progress.end_epoch(ended)
                 seen = f"validation {validation.see():.6f}, " if validation else ""
-                say(f"epoch {epochs}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
+                say(f"epoch {ended}: mean loss {sum(recent) / len(recent):.6f}, {seen}step {turn.step + 1} of {steps}")
                 if validation and validation.stop:
                     break
-    losses += trainer.flush()
+    flush()
+    checkpoints.finish(net.step)
     protocol.finish()
     if protocol.lost:  # there is no job of all ranks any more: the first worker reports what it has
         if workers.rank:
@@ -266,7 +289,7 @@ def main():
         layers = profile.rows(len(timer.seconds))
         measured = measured and measured | {"layers": layers}
     timeline = trace.timeline() if trace else None
-    losses = workers_report.losses_of_all(grid, net, protocol, losses)
+    losses = workers_report.losses_of_all(grid, net, protocol, progress.losses)
     followed = workers_report.of_protocol(grid, net, protocol, args.batch_size)
 
     # ----- testing, on the same grid: all workers have the same network
@@ -285,23 +308,26 @@ def main():
     if args.report:
         digest = report.digest(net.global_parameters())
         pipeline = net.pipeline_report()
-        seen = losses, validation, rebalancer, tested, measured, timer.samples_per_step, digest
+        seen = losses, validation, rebalancer, checkpoints, tested, measured, timer.samples_per_step, digest
         summary = lambda: summarise(args, data, job, net, pipeline, followed, *seen)  # noqa: E731
         on_root(comm, lambda: report.write_json(args.report, summary()))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
-    if measured:
+    if measured and timer.seconds:
         say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
     if followed:
         say(workers_report.in_words(followed, measured))
+    checkpoints.end()
     if protocol.lost:
         end_after_death(0)
+    checks.stop()
     grid.free()
 
 
 def summarise(
-    args, data, job, net, pipeline, followed, losses, validation, rebalancer, tested, measured, samples_per_step, digest
-):
+    args, data, job, net, pipeline, followed, losses, validation, rebalancer, checkpoints, tested, measured, samples_per_step,
+    digest
+):  # fmt: skip
     """The report of a run."""
     return {
         "program": "train",
@@ -322,6 +348,7 @@ def summarise(
         "steps": len(losses),
         "samples_per_step": samples_per_step,
         "rebalancing": rebalancer and rebalancer.log,
+        **checkpoints.report(),
         "loss": losses,
         "final_loss": losses[-1],
         **(validation.report() if validation else {}),

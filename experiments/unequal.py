@@ -126,7 +126,7 @@ def main():
     comm = MPI.COMM_WORLD
     if comm.size == 1:
         raise UserError("one rank shares nothing: start at least 2")
-    before = on_root(comm, lambda: earlier_results(args.out, (*PROBLEM, "ratios"), "unequal")) if args.out else None
+    before = on_root(comm, lambda: earlier_results(args.out, (*PROBLEM, "ratios"), "unequal", markdown)) if args.out else None
     if args.figure:
         on_root(comm, lambda: check_writable(args.figure))
     with user_input():

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 
+from experiments.common.programs import as_module
 from parallel.job.run import UserError
 
 STEP = 50  # widths are multiples of this number, as in the paper
 TIMEOUT = 1800  # seconds
 # What Python, the loader of libraries and OpenBLAS say last where there is too little memory.
 NO_MEMORY = "MemoryError|Cannot allocate|failed to map|Memory allocation still failed"
-PROCESS = "-m", "experiments.autoencoder.two_steps"
+PROCESS = as_module("autoencoder.two_steps")
 
 
 def largest_width(nbytes, settings, say):

@@ -7,6 +7,7 @@ from tqdm import tqdm
 from experiments.benchmarks.cases import CIFAR, Case
 from experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
 from experiments.common.jobs import check_ended
+from experiments.common.programs import as_module
 from parallel.job.launch import mpiexec
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
@@ -59,7 +60,7 @@ def pace(jobs):
 
 def job(ranks, program, case, steps, end, *more):
     """What a job of `step_time` or `torch_peer` prints as JSON. Raises OutOfTime if it has not ended at the moment `end`."""
-    arguments = ["-m", f"experiments.benchmarks.{program}", *options(case), "--steps", str(steps), *more]
+    arguments = [*as_module(f"benchmarks.{program}"), *options(case), "--steps", str(steps), *more]
     finished = mpiexec(ranks, arguments, timeout=seconds_until(end))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")

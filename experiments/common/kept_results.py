@@ -1,22 +1,39 @@
 """Files of results to which a program adds those of one problem after another."""
 
+import contextlib
 import json
 from pathlib import Path
 
 from experiments.common import report
 from experiments.common.options import check_writable
+from nn.json_text import content_of_file
+
+# What code raises that is given other content than it was written for.
+UNFIT = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 
 
-def earlier_results(path, entries, program):
+@contextlib.contextmanager
+def fitting(words):
+    """Around code that uses the content of a file: what it raises for unfit content becomes a ValueError with these words."""
+    try:
+        yield
+    except UNFIT as error:
+        raise ValueError(f"{words} ({type(error).__name__}: {error})") from None
+
+
+def earlier_results(path, entries, program, document=iter):
     """The results in a file, a list of dicts; an empty list if there is no file.
 
-    entries: what each of them must have. program: the name of the one that writes the file. ValueError if it holds anything
-    else, OSError if it can not be written.
+    entries: what each of them must have. program: the name of the one that writes the file. document: what the program makes
+    of all results, see `write_results`; it is tried now, and not only when new results have been measured.
+    ValueError if the file holds anything else, OSError if it can not be written.
     """
     check_writable(path)
-    found = json.loads(Path(path).read_text()) if Path(path).exists() else []
+    found = content_of_file(path) if Path(path).exists() else []
     if not isinstance(found, list) or any(not isinstance(r, dict) or not set(entries) <= r.keys() for r in found):
         raise ValueError(f"{path} holds no results of {program}: give another name")
+    with fitting(f"{path} holds results of {program} that are damaged: give another name"):
+        list(document(found) if found else ())
     return found
 
 

@@ -3,10 +3,16 @@
 import math
 
 SCHEMES = ("batch", "model", "2d", "height")
+MOST_RANKS = 1 << 24  # more than any machine has; beyond it listing the grids alone takes long
 
 
 def grid_of(scheme, ranks):
-    """The grid of a scheme on so many ranks, as text; None where the scheme has none (2d needs a composite number)."""
+    """The grid of a scheme on so many ranks, as text; None where the scheme has none (2d needs a composite number).
+
+    ValueError for more ranks than MOST_RANKS.
+    """
+    if ranks > MOST_RANKS:
+        raise ValueError(f"{ranks} ranks are more than any machine has: there may be {MOST_RANKS}")
     if scheme == "batch":
         return f"batch={ranks},model=1"
     if scheme == "model":

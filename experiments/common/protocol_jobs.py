@@ -8,6 +8,7 @@ from statistics import median
 
 from experiments.common.jobs import check_ended
 from experiments.common.options import user_input
+from experiments.common.programs import as_module
 from experiments.common.protocol_runs import rates, rose, staleness
 from experiments.common.synchronous_workers import POWER_SGD
 from parallel.job.launch import mpiexec
@@ -44,7 +45,7 @@ def job(args, text, factor):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
-        arguments = ["-m", "experiments.train", "--quiet", "--report", str(path), *chosen]
+        arguments = [*as_module("train"), "--quiet", "--report", str(path), *chosen]
         settings = {name: getattr(args, name) for name in SETTINGS} | rates(args, text)
         for name, value in settings.items():
             if value is not None:

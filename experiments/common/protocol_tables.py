@@ -40,7 +40,7 @@ def document(results):
 
 def title(result):
     """What was trained, in words."""
-    made_up, order = " (made up)" * result["synthetic"], ", sorted by label" * result["sorted"]
+    made_up, order = " (made up)" * bool(result["synthetic"]), ", sorted by label" * bool(result["sorted"])
     length = f"{result['steps']} steps on" if result["epochs"] is None else f"{result['epochs']} epochs of {result['samples']}"
     samples, time = f"{length} samples of {result['dataset']}{made_up}{order}", result["time"] == "virtual"
     return f"{result['net']}, {samples}, {result['workers']} workers in {'virtual time' if time else 'jobs'}"

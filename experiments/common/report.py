@@ -12,6 +12,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from datasets.files import written_whole
+from experiments.common.version import version
 from nn import device
 from nn.kernels import kernels
 from nn.processor import blas, processor
@@ -21,8 +22,9 @@ BUSY = 0.2  # busy cores from which on tables and figures mention them
 
 
 def versions():
-    """Python, NumPy, BLAS with its threads, the table of kernels, MPI library, machine, device: those of this rank."""
+    """gridgrad, Python, NumPy, BLAS and its threads, table of kernels, MPI library, machine, device: those of this rank."""
     return {
+        "gridgrad": version(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "blas": str(blas()),

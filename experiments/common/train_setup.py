@@ -66,7 +66,7 @@ def check_protocol(args):
     if "auto" in (args.grid, args.plan, args.shares) or args.rebalance:
         raise ValueError("--protocol trains workers apart: name the grid, the plan and the shares, and leave --rebalance out")
     if args.simulate:
-        raise ValueError("--simulate is for --protocol sync; `python -m experiments.protocols` simulates the others")
+        raise ValueError("--simulate is for --protocol sync; the program protocols simulates the others")
     if args.validation:
         raise ValueError("--validation needs one network, which only --protocol sync has at all times: leave one of them out")
     if args.reader != "each":

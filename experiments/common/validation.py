@@ -5,6 +5,7 @@ import math
 from nn import EarlyStopping
 from nn.observer import Observer
 from parallel import READERS, evaluate
+from parallel.checkpoint.state import State, copy_over
 
 
 class Validation(Observer):
@@ -45,6 +46,23 @@ class Validation(Observer):
             with self.net.exclusive():
                 self._copy(self.best, self._state())
 
+    def state(self):
+        """What a checkpoint needs of it: a State."""
+        early = self.early
+        numbers = {"epochs": early.epochs, "best": finite(early.best), "best_epoch": early.best_epoch}
+        if self.best is None:
+            return State(numbers=numbers, logs={"losses": self.losses})
+        best = {"best": (self.best[0], [slice(0, self.net.size)])}
+        return State(best, buffers={"best_buffers": self.best[1:]}, numbers=numbers, logs={"losses": self.losses})
+
+    def load(self, state):
+        """Take over a state."""
+        copy_over(state, self.state())
+        numbers, early = state.numbers, self.early
+        early.epochs, early.best_epoch = numbers["epochs"], numbers["best_epoch"]
+        early.best = math.inf if numbers["best"] is None else numbers["best"]
+        self.losses = state.logs["losses"].tolist()
+
     def _state(self):
         """The blocks held here of all that training changes: the parameters, and what the layers remember."""
         return [self.net.params, *(buffer.value for _, buffer in self.net.buffers)]
@@ -58,3 +76,8 @@ class Validation(Observer):
         """What a report says. Epochs count from 1; stopped_epoch is None where training ran to its end."""
         stopped = self.early.epochs if self.stop else None
         return {"validation": self.losses, "best_epoch": self.early.best_epoch, "stopped_epoch": stopped}
+
+
+def finite(number):
+    """A number, or None for infinity, which JSON does not have."""
+    return number if math.isfinite(number) else None

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from experiments import launch
+from experiments.common import programs
 from parallel.job.launch import MARK, find_mpiexec, orphaned_segments, segments
 
 WAIT = """
@@ -51,12 +51,12 @@ def test_a_program_that_is_not_there_is_refused_in_one_line(name, tmp_path):
     process = start(["2", name], tmp_path)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert stderr == f"launch: error: there is no program {name}: give the name of a module, such as experiments.train\n"
+    assert stderr == f"launch: error: there is no program {name}: give the name of one, such as train, or of a module\n"
 
 
 def test_modules_and_packages_that_run_are_found():
-    for name in ("experiments.train", "experiments.usability", "json.tool"):
-        launch.check_program(name)
+    assert programs.module_of("train") == programs.module_of("experiments.train") == "experiments.train"
+    assert programs.module_of("usability") == "experiments.usability" and programs.module_of("json.tool") == "json.tool"
 
 
 @pytest.mark.parametrize("status", [0, 7])

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from experiments.benchmarks.bench_table import row, table
 from experiments.benchmarks.cases import Case
 from experiments.benchmarks.rounds import in_minutes
 from experiments.check import problems
+from experiments.common import sweep_files
+from experiments.common.binding import Placed
 from parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -111,6 +115,8 @@ def test_a_network_without_its_serial_run_is_refused(swept):
         (["no-such-file.toml"], "No such file"),
         (["--nets", "vgg99"], "unknown net 'vgg99'"),
         (["--out", "/proc/no/s.jsonl"], "can not write"),
+        (["--part", "5/4"], "must be a whole number of at least 1 and at most 4, not '5'"),
+        (["--part", "2"], "must be I/N, such as 2/4, not '2'"),
     ],
 )
 def test_bad_sweeps_are_refused(arguments, message, tmp_path):
@@ -166,14 +172,82 @@ def test_an_interrupted_sweep_goes_on(swept, tmp_path):
     settings = json.loads(swept.read_text().splitlines()[0])["sweep"]
     out, part = tmp_path / "s.jsonl", tmp_path / "s.jsonl.part"
     lines = swept.read_text().splitlines(keepends=True)
-    part.write_text("".join(lines[:-1]))
-    sweep.sweep(settings, out)
+    part.write_text("".join(lines[:-1]) + lines[-1][:100])  # the last one was being written
+    assert sweep.sweep(settings, out) == (1, 12)
     assert out.read_text().splitlines()[:-1] == [line.rstrip() for line in lines[:-1]]  # not run again
     assert len(out.read_text().splitlines()) == len(lines) and not part.exists()
-    part.write_text("".join(lines[:-1]))
-    assert sweep.finished_runs(part, settings | {"batch_size": 7}) == set()
-    part.write_text("half a li")
-    assert sweep.finished_runs(part, settings) == set()
+    before = out.read_text()
+    assert sweep.sweep(settings, out) == (0, 12) and out.read_text() == before
+    assert len(sweep_files.done(out, settings | {"ranks": [1, 2, 4, 8]})) == 12  # a longer sweep adds to it
+    assert sweep_files.done(out, settings | {"batch_size": 7}) == {}
+    elsewhere = [json.loads(line) | {"machine": {"processor": "another", "threads": "1"}} for line in lines]
+    out.write_text(sweep_files.lines(elsewhere))
+    assert sweep_files.done(out, settings) == {}
+    one = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1]}
+    assert sweep.sweep(one, out) == (1, 1) and len(sweep_files.read(out)) == 1  # those of another machine are replaced
+    assert sweep.sweep(one, out, anew=True) == (1, 1)
+
+
+def test_parts_of_a_sweep_are_gathered(swept, tmp_path):
+    lines = swept.read_text().splitlines(keepends=True)
+    files = [sweep_files.part_name(tmp_path / "s.jsonl", (i, 3)) for i in (1, 2, 3)]
+    assert files[1].name == "s-2-of-3.jsonl"
+    for i, file in enumerate(files):
+        file.write_text("".join(lines[i::3]))
+    finished = program("experiments.sweep", "--gather", *files, files[0], "--out", tmp_path / "s.jsonl")
+    assert finished.stdout == f"12 runs written to {tmp_path / 's.jsonl'}\n", finished.stderr
+    assert sorted((tmp_path / "s.jsonl").read_text().splitlines(keepends=True)) == sorted(lines)
+    words = sweep.gather(files[:2], tmp_path / "two.jsonl")
+    assert words.startswith("8 runs written to") and "; 4 are missing, such as mlp:" in words
+
+
+def test_a_part_is_every_nth_run(monkeypatch, tmp_path):
+    started = []
+
+    def launch(net, grid, *_):
+        started.append(grid)
+        return {"net": net, "P": 1, "settings": {"grid": grid}}
+
+    monkeypatch.setattr(sweep, "launch", launch)
+    settings, files = sweep.DEFAULTS | {"ranks": [1, 2, 4], "repeats": 2}, [tmp_path / f"{i}.jsonl" for i in range(1, 6)]
+    parts = [sweep.sweep(settings, file, part=(i, 5)) for i, file in enumerate(files, 1)]
+    assert parts == [(3, 3), (3, 3), (2, 2), (2, 2), (2, 2)]
+    assert sorted(started) == sorted(grid for _, grid, _ in sweep.all_runs(settings))
+    assert sweep.gather(files, tmp_path / "all.jsonl") == f"12 runs written to {tmp_path / 'all.jsonl'}"
+
+
+def test_a_sweep_that_is_told_to_stop_keeps_what_is_done(monkeypatch, tmp_path, capsys):
+    def launch(net, grid, *_):
+        if len(sweep_files.read(tmp_path / "s.jsonl.part")) == 2:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return {"net": net, "P": 1, "settings": {"grid": grid}}
+
+    monkeypatch.setattr(sweep, "launch", launch)
+    monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1,2", "--out", str(tmp_path / "s.jsonl")])
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            sweep.main()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert ended.value.code == 75 and "the same command line goes on from here" in capsys.readouterr().err
+    assert len(sweep_files.read(tmp_path / "s.jsonl.part")) == 2 and not (tmp_path / "s.jsonl").exists()
+
+
+def test_files_that_can_not_be_gathered_are_refused(swept, tmp_path):
+    lines = swept.read_text().splitlines(keepends=True)
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "other.jsonl").write_text(sweep_files.lines([json.loads(lines[3]) | {"final_loss": 0.0}]))
+    (tmp_path / "garbage.jsonl").write_text(lines[0] + "hello\n")
+    for name, message in (
+        ("empty", "holds no report"), ("other", "disagree about mlp:8,8,relu on"), ("garbage", "line 2, is no report"),
+        ("none", "there is no file"),
+    ):  # fmt: skip
+        finished = program("experiments.sweep", "--gather", swept, tmp_path / f"{name}.jsonl", "--out", tmp_path / "out.jsonl")
+        assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
+    finished = program("experiments.sweep", "--ranks", 1, "--out", tmp_path / "garbage.jsonl")
+    assert finished.returncode == 2 and "give another --out, or delete it" in finished.stderr
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_programs_that_are_no_jobs_say_so_once():
@@ -216,6 +290,7 @@ def test_check_says_what_it_finds():
         "came back right",
         "all-reduce",
         "sum right",
+        "binding",
     ):
         assert finished.stdout.count(words) == 1
     assert finished.stdout.endswith("ok\n")
@@ -228,11 +303,14 @@ def test_check_runs_alone_and_names_a_missing_rank():
 
 
 def test_check_names_singletons_and_too_many_threads():
-    assert "N singletons" in problems(None, 1, {"here": (1, 8)}, 1, {"PMI_SIZE": "4"})[0]
-    assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, {"here": (2, 8)}, 1, {"PMI_SIZE": "4"})[0]
-    assert "OMP_NUM_THREADS=1" in problems(None, 2, {"here": (2, 2)}, 2, {})[0]
-    assert problems(2, 2, {"here": (2, 2)}, 1, {}) == [] == problems(None, 1, {"here": (1, 2)}, 2, {})
-    assert problems(None, 8, {"here": (8, 2)}, 1, {}) == []  # oversubscribed is said, but is not wrong
+    def node(ranks, cores, threads=1):  # none of them bound
+        return {"here": ([Placed(i, frozenset(range(cores)), threads) for i in range(ranks)], {c: c for c in range(cores)})}
+
+    assert "N singletons" in problems(None, 1, node(1, 8), {"PMI_SIZE": "4"})[0]
+    assert "PMI_SIZE says 4 ranks but MPI" in problems(None, 2, node(2, 8), {"PMI_SIZE": "4"})[0]
+    assert "OMP_NUM_THREADS=1" in problems(None, 2, node(2, 2, threads=2), {})[0]
+    assert problems(2, 2, node(2, 2), {}) == [] == problems(None, 1, node(1, 2, threads=2), {})
+    assert problems(None, 8, node(8, 2), {}) == []  # oversubscribed is said, but is not wrong
     env = {"OMP_NUM_THREADS": str(2 * (os.cpu_count() or 1))}
     for family in ("PRTE_MCA_hwloc_default", "OMPI_MCA_hwloc_base"):  # bound to one core, BLAS would start one thread
         env[f"{family}_binding_policy"] = "none"

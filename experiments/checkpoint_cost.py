@@ -1,0 +1,106 @@
+"""Measure what a checkpoint costs: by how many seconds it lengthens training, as one line of JSON.
+
+    mpiexec -n 2 python -m experiments.checkpoint_cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64 --dir DIR
+
+Blocks of training steps alternate. One is without a checkpoint. In the other one a checkpoint is begun, written by a thread
+while training goes on, and made whole, all before the block ends. The cost is the median of the differences. It contains the
+copy, the time that the thread takes from training where every core computes, and the manifest, which comes after the disk has
+everything.
+"""
+
+import json
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from experiments.common.made_up_data import minibatch, own_block
+from experiments.common.options import Parser, add_device, add_grid, add_problem, number, process_grid_of, user_input, whole
+from nn import LOSSES, OPTIMIZERS, device, network_names
+from parallel import parallelize, train_step
+from parallel.checkpoint.manifest import found_in
+from parallel.checkpoint.saver import Saver
+from parallel.checkpoint.state import NetworkState, OptimizerState
+from parallel.grid.devices import use_device
+from parallel.job.run import run
+
+MINUTE = 60.0
+RATE = 1e-9  # at which nothing is learnt, so that all steps take equally long
+
+
+def options():
+    parser = Parser(prog="checkpoint_cost", description="Measure what a checkpoint costs, on made-up data.")
+    add_problem(parser, "mlp:1024,1024,relu", [784], outputs=10, batch_size=128)
+    add_grid(parser)
+    add = parser.add_argument
+    add("--optimizer", default="adam", choices=OPTIMIZERS, help="the optimizer, whose state is saved too")
+    add("--dir", default="checkpoint-cost", metavar="DIR", help="the folder to write to; what this writes is left there")
+    add("--block", type=number(above=0), default=3.0, metavar="SECONDS", help="seconds of a block of steps")
+    add("--rounds", type=whole(1), default=10, help="how many blocks of each kind")
+    add_device(parser)
+    return parser
+
+
+def seconds(comm, step, steps, between):
+    """The seconds of so many steps, on the slowest rank. between: called before each step with its number. Collective."""
+    comm.Barrier()
+    start = time.perf_counter()
+    for done in range(steps):
+        between(done)
+        step()
+    device.synchronise()
+    return comm.allreduce(time.perf_counter() - start, MPI.MAX)
+
+
+def main():
+    args = options().parse_args()
+    comm = MPI.COMM_WORLD
+    with user_input():
+        use_device(comm, args.device, args.tf32)
+        grid = process_grid_of(args, comm)
+        serial = network_names.build(args.net, args.shape, args.outputs)
+        net = parallelize(serial, grid)
+    optimizer, loss = OPTIMIZERS[args.optimizer](net, RATE), LOSSES["cross-entropy"]()
+    x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
+    step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
+    saver = Saver(comm, net, {"network": NetworkState(net), "optimizer": OptimizerState(net, optimizer)}, args.dir, keep=1)
+    nothing = lambda done: None  # noqa: E731
+    seconds(comm, step, 3, nothing)
+    steps = max(10, int(args.block / (seconds(comm, step, 10, nothing) / 10)))
+
+    def saving(done):
+        saver.save(net.step) if done == 0 else saver.boundary(net.step)
+
+    differences, still = [], []
+    for number_of_round in range(args.rounds + 1):
+        without, before = seconds(comm, step, steps, nothing), saver.seconds
+        whole_before = saver.written
+        with_one = seconds(comm, step, steps, saving)
+        complete = saver.written > whole_before
+        saver.complete()
+        if number_of_round:  # in the first one arrays are made that are used again later
+            differences.append(with_one - without)
+            still.append(saver.seconds - before)
+            if not complete and comm.rank == 0:
+                print(f"round {number_of_round}: the block ended before the checkpoint was whole: use a longer --block")
+    saver.close()
+    if comm.rank == 0:
+        found, _ = found_in(args.dir)
+        last = max(found, key=lambda manifest: manifest.saved)  # the folder may have those of earlier measurements
+        low, median, high = np.percentile(differences, [25, 50, 75]) / MINUTE * 100
+        found = {
+            "net": args.net,
+            "P": comm.size,
+            "steps_a_block": steps,
+            "checkpoint_seconds": round(float(np.median(differences)), 4),
+            "percent_of_a_minute": round(float(median), 3),
+            "quartiles": [round(float(low), 3), round(float(high), 3)],
+            "standing_still_seconds": round(float(np.median(still)), 5),
+            "mib": round(sum(entry["size"] for entry in last.files) / 2**20, 1),
+        }
+        print(json.dumps(found))
+    grid.free()
+
+
+if __name__ == "__main__":
+    run(main)

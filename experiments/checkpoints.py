@@ -1,0 +1,86 @@
+"""List the checkpoints in a folder, and check them.
+
+python -m experiments.checkpoints checkpoints
+python -m experiments.checkpoints checkpoints --verify
+"""
+
+from datetime import datetime
+from pathlib import Path
+
+from experiments.common.markdown import lines
+from experiments.common.options import Parser, user_input
+from parallel.checkpoint.manifest import FOLDER, NAME, Manifest
+from parallel.checkpoint.shard_file import Shard
+from parallel.job.run import UserError, one_line, run_launcher
+
+WHOLE = "whole"
+
+
+def main():
+    parser = Parser(
+        prog="checkpoints", description="List the checkpoints that `train --checkpoint DIR` or a script has written."
+    )
+    parser.add_argument("directory", metavar="DIR", help="the folder that has them")
+    words = "read all files and compare their checksums; the status is 2 if one is not what was written"
+    parser.add_argument("--verify", action="store_true", help=words)
+    args = parser.parse_args()
+    with user_input():
+        folders = folders_in(args.directory)
+    rows = [row(folder, content_damage if args.verify else size_damage) for folder in folders]
+    print(lines(rows, str))
+    damaged = sum(cells["state"] != WHOLE for cells in rows)
+    if args.verify and damaged:
+        raise UserError(f"{damaged} of {len(rows)} in {args.directory} are not whole: --resume passes over these")
+
+
+def folders_in(directory):
+    """The folders of all checkpoints in a folder, whole or not. ValueError or OSError if there are none."""
+    directory = Path(directory)
+    found = {path.parent for path in directory.glob(f"*/{NAME}")} | {
+        path for path in directory.glob(f"{FOLDER}*") if path.is_dir()
+    }
+    if not found:
+        next(directory.iterdir(), None)  # raises OSError if there is no such folder
+        raise ValueError(f"{directory} has no checkpoints: name the folder that --checkpoint wrote to")
+    return sorted(found)
+
+
+def row(folder, damage):
+    """A row of the table. damage: a function of a Manifest and an entry of it that says what is wrong, or nothing."""
+    try:
+        manifest = Manifest.read(folder)
+    except FileNotFoundError:
+        return described(folder, state=f"no {NAME}: its job ended while it was written, or is writing it")
+    except (OSError, ValueError) as error:
+        return described(folder, state=one_line(error))
+    written = datetime.fromtimestamp(manifest.saved).isoformat(" ", "seconds")
+    mib = f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}"
+    value = "" if manifest.value is None else f"{manifest.value:.6g}"
+    state = next(filter(None, (damage(manifest, entry) for entry in manifest.files)), WHOLE)
+    return described(folder, manifest.step, written, len(manifest.files), manifest.workers, mib, value, state)
+
+
+def described(folder, step="", written="", ranks="", workers="", mib="", value="", state=""):
+    """A row of the table: {heading: what stands below it}."""
+    numbers = {"step": step, "written": written, "ranks": ranks, "workers": workers, "MiB": mib, "validation": value}
+    return {"folder": folder.name, **numbers, "state": state}
+
+
+def size_damage(manifest, entry):
+    """What is wrong with a file as far as one sees without reading it."""
+    return manifest.wrong_size(entry)
+
+
+def content_damage(manifest, entry):
+    """What is wrong with a file or what it says."""
+    if words := manifest.damage(entry):
+        return words
+    try:
+        with Shard(manifest.folder / entry["name"]):
+            return ""
+    except ValueError as error:
+        return one_line(error)
+
+
+if __name__ == "__main__":
+    run_launcher(main)

@@ -1,0 +1,171 @@
+"""The checkpoints of `train`: its options, what a run must have in common with the one that it continues, and its progress."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from experiments.common.options import check_writable, number, whole
+from parallel.checkpoint.restore import checkpoint_to_resume
+from parallel.checkpoint.saver import MINUTES, Saver
+from parallel.checkpoint.state import State, states_of
+from parallel.job.run import UserError, on_root
+
+APART = 10  # steps between two decisions of workers that never exchange anything
+
+COMPLETE = "complete"  # an empty file beside the checkpoints: the run has ended with all its results
+
+# What the checkpoint's run and this one must have in common, and what makes the training another one if it differs.
+SAME = "dataset", "net", "batch_size", "seed", "dtype", "optimizer", "protocol", "augment", "sorted", "validation"
+DERIVED = {"samples": "training samples", "sums": "sums of gradients by --reduction, which were"}
+NOTED = "lr", "momentum", "nesterov", "l1", "l2", "schedule", "patience", "pipeline", "micro_batches", "reduce_dtype"
+
+
+def add_checkpoints(parser):
+    """The options --checkpoint, --resume and what belongs to them."""
+    add = parser.add_argument
+    add("--checkpoint", metavar="DIR", help="write checkpoints into this folder, which all nodes share: at the end, when "
+        "SIGTERM or SIGUSR1 comes, after which all ranks end with status 75, and as the next options say")  # fmt: skip
+    add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
+    add("--checkpoint-minutes", type=number(above=0), metavar="M",
+        help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
+    add("--keep", type=whole(1), default=3, metavar="K", help="keep the last K checkpoints, and with --validation the best one")
+    add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; if it is the "
+        "folder of --checkpoint and has none yet, training begins")  # fmt: skip
+
+
+def check_checkpoints(args):
+    """ValueError for options of checkpoints that do not go together."""
+    if (args.checkpoint_steps or args.checkpoint_minutes) and args.checkpoint is None:
+        raise ValueError("--checkpoint-steps and --checkpoint-minutes need --checkpoint DIR, the folder to write into")
+    for option in ("checkpoint", "resume"):
+        if getattr(args, option) == "":
+            raise ValueError(f"--{option} is empty: give the name of a folder")
+    if args.checkpoint and args.simulate:
+        raise ValueError("--simulate lets time pass as predicted, which checkpoints do not know of: leave one of them out")
+
+
+def prepare_checkpoints(args):
+    """Make the folder of --checkpoint, and check that one can write into it. OSError or ValueError if not."""
+    if args.checkpoint:
+        Path(args.checkpoint).mkdir(parents=True, exist_ok=True)
+        check_writable(str(Path(args.checkpoint) / "step"))
+
+
+@dataclass
+class Progress:
+    """How far a run has come. losses: of all turns so far. epochs: that are complete. in_epoch: losses before this epoch."""
+
+    losses: list = field(default_factory=list)
+    epochs: int = 0
+    in_epoch: int = 0
+
+    def end_epoch(self, epochs):
+        """Note that so many epochs are complete; returns the losses of the last one."""
+        recent, self.in_epoch, self.epochs = self.losses[self.in_epoch :], len(self.losses), epochs
+        return recent
+
+    def state(self):
+        return State(numbers={"epochs": self.epochs, "in_epoch": self.in_epoch}, logs={"losses": self.losses})
+
+    def load(self, state):
+        self.losses = state.logs["losses"].tolist()
+        self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
+
+
+class Checkpoints:
+    """The checkpoints of one run of `train`; without --checkpoint and --resume its methods do nothing.
+
+    args: the options. comm: of all ranks. net, protocol, validation: those of this rank; validation may be None. workers: the
+    Workers. signals: the Signals, which listen already if there is --checkpoint. samples: in the training data. steps: of the
+    whole run. flush: called with no argument before a state is read. say: prints a line on the first rank.
+
+    resumed: the step after which this run goes on; None if it began.
+    """
+
+    def __init__(self, args, comm, net, protocol, progress, validation, workers, signals, samples, steps, flush, say):
+        self.args, self.comm, self.net, self.workers, self.say = args, comm, net, workers, say
+        self.participants = states_of(net) | {"protocol": protocol, "progress": progress}
+        if validation:
+            self.participants["validation"] = validation
+        self.settings = {name: getattr(args, name) for name in (*SAME, *NOTED)} | {"samples": samples, "total_steps": steps}
+        self.settings["sums"] = str(net.reduction) if "reduction" in self.participants else "exact"
+        self.resumed, self.saver, self._failure = None, None, None
+        if args.checkpoint:
+            protocol.state()  # says now if the protocol has none
+            minutes = args.checkpoint_minutes or (None if args.checkpoint_steps else MINUTES)
+            every = max(net.steps_under_way, 1 if workers.size == 1 else protocol.interval or APART)
+            best = lambda: validation.losses[-1] if validation and validation.losses else None  # noqa: E731
+            self.saver = Saver(
+                comm, net, self.participants, args.checkpoint, workers.rank, workers.size, args.checkpoint_steps, minutes,
+                args.keep, every, signals, lambda: self.settings, best, flush, say,
+            )  # fmt: skip
+
+    def resume(self):
+        """Take over the newest checkpoint, if there is one to take over. Collective."""
+        args = self.args
+        if args.resume:
+            begins = bool(args.checkpoint) and Path(args.checkpoint).resolve() == Path(args.resume).resolve()
+            start = time.monotonic()
+            found = checkpoint_to_resume(self.comm, args.resume, begins, self.say)
+            if found is None:
+                self.say(f"no checkpoint in {args.resume} yet: training begins")
+            else:
+                self._check(found.manifest)
+                try:
+                    found.restore(self.net, self.participants, self.workers.rank, self.workers.size)
+                except ValueError as error:
+                    raise UserError(str(error)) from None
+                self.resumed = found.manifest.step
+                if begins:
+                    self.saver.has(self.resumed)
+                took = time.monotonic() - start
+                self.say(f"goes on after step {self.resumed}, from {found.manifest.folder}, which was read in {took:.2f} s")
+
+    def _check(self, manifest):
+        """UserError unless the run of a checkpoint can be continued by this one; notes what makes it another training."""
+        before = manifest.settings
+        for name in (*SAME, *DERIVED):
+            if before.get(name) != self.settings[name]:
+                option = DERIVED.get(name, f"--{name.replace('_', '-')}")
+                raise UserError(
+                    f"--resume: {manifest.folder} was written with {option} {before.get(name)}, not {self.settings[name]}: "
+                    f"give the same, or another folder"
+                )
+        different = [name for name in (*NOTED, "total_steps") if before.get(name) != self.settings[name]]
+        if different:
+            words = ", ".join(f"{name} {before.get(name)} -> {self.settings[name]}" for name in different)
+            self.say(f"note: this is not the training that was interrupted: {words}")
+
+    def boundary(self, step):
+        """Called between two steps; see Saver. Collective."""
+        if self.saver:
+            self.saver.boundary(step)
+
+    def finish(self, step):
+        """Called after the last step, before anything else changes the network: the last checkpoint. Collective.
+
+        If that can not be written, the results of the run still can: it is an error only at the `end`.
+        """
+        if self.saver:
+            self.saver.save(step)
+            try:
+                self.saver.close()
+            except UserError as error:
+                self._failure = error
+            self.saver.signals.nothing_left()
+
+    def end(self):
+        """Note that the run is complete, with all its results. Collective. UserError if the last checkpoint was not written.
+
+        `supervise` asks for this, since Open MPI's mpiexec ends with status 0 when it loses a node.
+        """
+        if self._failure:
+            raise self._failure
+        if self.args.checkpoint:
+            on_root(self.comm, lambda: (Path(self.args.checkpoint) / COMPLETE).touch())
+
+    def report(self):
+        """What a report says. written: whole checkpoints. seconds: that training stood still, on the first rank."""
+        if not self.saver:
+            return {"resumed": self.resumed}
+        return {"resumed": self.resumed, "checkpoints": {"written": self.saver.written, "seconds": self.saver.seconds}}

@@ -1,0 +1,251 @@
+"""Job scripts for batch systems, as texts: what a script asks for, the environment, the command, and what follows its end.
+
+A script is a list of blocks of lines, each of which begins with a comment. Three things are the same on every system: each
+rank gets cores of its own and one BLAS thread a core; a job that is about to end is told so by SIGUSR1, upon which the program
+saves what it needs to go on and ends with status CHECKPOINTED; and the same command line serves first start and restarts.
+"""
+
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass, field
+
+from parallel.job.run import CHECKPOINTED
+
+SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
+LAST = 60  # seconds in which all ranks have to end after the first one has, before srun ends them
+INHERITED = "GRIDGRAD_", "MPI4PY_"  # what variables begin with that a job needs as they are now
+FORWARD = """\
+again=
+launched=
+trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1
+{run} &
+launched=$!
+[ -z "$again" ] || kill -USR1 "$launched"  # the signal came as it was started
+again=1
+while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job"""
+REQUEUE = """\
+if ((status == {checkpointed} || status == 128 + 10)); then  # or the signal (10) ended the program before it listened
+    if ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
+        echo "stopped early, to go on after a requeue"
+        scontrol requeue "$SLURM_JOB_ID"
+    else
+        echo "not requeued, after {restarts} restarts: submit the script again to go on" >&2
+    fi
+fi
+exit "$status\""""
+RESUBMIT = """\
+if ((status == {checkpointed})); then
+    restart=$((${{RESTART:-0}} + 1))
+    if ((restart <= {restarts})); then
+        echo "stopped early, to go on in the next job"
+        qsub -v RESTART="$restart" {script}
+    else
+        echo "not submitted again, after {restarts} restarts: submit the script to go on" >&2
+    fi
+fi
+exit "$status\""""
+EACH = """\
+(($#)) || set -- {{1..{parts}}}
+trap 'kill "$launched"' INT TERM
+for part; do
+    {run} --part "$part/{parts}" &
+    launched=$!
+    wait "$launched" || exit
+done"""
+
+
+@dataclass
+class Job:
+    """What a script asks for and runs.
+
+    system: a name in SYSTEMS. kind: "single", "array" or "requeue". nodes; per_node: ranks of a node; cores: of a rank.
+    seconds: the time limit; warn: how many seconds before it the signal comes. mpi: "pmi2" or "pmix" for srun, or "mpiexec".
+    mpiexec: the words of that launcher; open_mpi: whether it is Open MPI's. program: the words that start the program.
+    starts_jobs: whether it starts MPI jobs itself. parts: tasks of an array. restarts: at most. script: the path of the script,
+    or None. gather: the command to run after an array.
+    """
+
+    system: str
+    kind: str
+    name: str
+    nodes: int
+    per_node: int
+    cores: int
+    seconds: int
+    warn: int
+    mpi: str
+    mpiexec: list
+    open_mpi: bool
+    program: list
+    starts_jobs: bool
+    folder: str
+    parts: int
+    restarts: int
+    script: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    setup: list = field(default_factory=list)
+    gather: str = ""
+
+    @property
+    def ranks(self):
+        return self.nodes * self.per_node
+
+    @property
+    def forwards(self):
+        """Whether the signal goes to the shell, which passes it on: srun's ranks get it from Slurm."""
+        return self.mpi == "mpiexec" or self.starts_jobs
+
+
+def clock(seconds):
+    """HH:MM:SS"""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def launcher(job):
+    """The words that start all ranks, each on cores of its own.
+
+    For a program that starts jobs itself the number of ranks is left out: it says that for each job.
+    """
+    if job.mpi != "mpiexec":
+        return ["srun", f"--mpi={job.mpi}", "--cpu-bind=cores", f"--wait={LAST}"]
+    count = [] if job.starts_jobs else ["-n", str(job.ranks)]
+    if job.open_mpi:
+        each = f"slot:pe={job.cores}" if job.starts_jobs else f"ppr:{job.per_node}:node:pe={job.cores}"
+        return [*job.mpiexec, *count, "--map-by", each, "--bind-to", "core"]
+    each = [] if job.starts_jobs else ["-ppn", str(job.per_node)]
+    return [*job.mpiexec, *count, *each, "-bind-to", f"core:{job.cores}"]
+
+
+def slurm_directives(job):
+    yield "nodes, ranks of a node, and cores of a rank: one thread on each core"
+    yield from (f"--nodes={job.nodes}", f"--ntasks-per-node={job.per_node}", f"--cpus-per-task={job.cores}")
+    yield "--threads-per-core=1"
+    yield "time limit, hours:minutes:seconds"
+    yield f"--time={clock(job.seconds)}"
+    yield from (f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(job, name)))
+    if job.kind == "array":
+        yield "tasks of the array, each a job of its own; behind the numbers %4 would let only 4 of them run at a time"
+        yield f"--array=1-{job.parts}"
+    yield "one log, to which a restart adds" if job.kind == "requeue" else "the log"
+    yield from (f"--job-name={job.name}", f"--output={job.name}-{'%A_%a' if job.kind == 'array' else '%j'}.log")
+    yield "--open-mode=append"
+    if job.kind == "single":
+        yield "Slurm does not start it again by itself, after the failure of a node: it would begin from the beginning"
+        yield "--no-requeue"
+    else:
+        yield "after the failure of a node, or where another job takes its place, it goes on in the queue"
+        yield "--requeue"
+    if job.kind == "requeue":
+        receiver = "this shell, which passes it on" if job.forwards else "all ranks"
+        yield f"so many seconds before the time limit, and up to a minute earlier, SIGUSR1 comes to {receiver}"
+        yield f"--signal={'B:' if job.forwards else ''}USR1@{job.warn}"
+
+
+def pbs_directives(job):
+    yield "nodes, cores of a node, ranks of a node, and threads of a rank"
+    chunk = f"ncpus={job.per_node * job.cores}:mpiprocs={job.per_node}:ompthreads={job.cores}"
+    yield f"-l select={job.nodes}:{chunk}"
+    yield "time limit, hours:minutes:seconds"
+    yield f"-l walltime={clock(job.seconds)}"
+    yield from (f"{option} {value}" for option, value in (("-q", job.partition), ("-A", job.account)) if value)
+    if job.kind == "array":
+        yield "tasks of the array, each a job of its own"
+        yield f"-J 1-{job.parts}"
+    yield "the log has the errors too"
+    yield from (f"-N {job.name}", "-j oe")
+    yield "whether it may start again after the failure of a node"
+    yield f"-r {'n' if job.kind == 'single' else 'y'}"
+
+
+def head(job):
+    """The first lines: what the script is for, how to start it, and what it asks for."""
+    what = {"single": "One job", "array": f"A sweep in {job.parts} parts", "requeue": "A job that goes on where it stopped"}
+    start = f"{SYSTEMS[job.system]} {shlex.quote(job.script) if job.script else 'SCRIPT'}"
+    yield from ("#!/bin/bash", f"# {what[job.kind]} on {job.ranks} ranks with {job.cores} cores each. Start it with: {start}")
+    if job.kind == "array":
+        if job.system == "mpirun":
+            yield "# All parts one after another or, on several machines that share this folder, those whose numbers are given."
+        yield "# Started again, it does what is missing. When all parts are done, put them together:"
+        yield f"#   {job.gather}"
+    directives = {"slurm": (slurm_directives, "#SBATCH"), "pbs": (pbs_directives, "#PBS")}.get(job.system)
+    if directives:
+        yield ""
+        for text in directives[0](job):
+            yield f"{directives[1]} {text}" if text.startswith("-") else f"# {text}"
+
+
+def surroundings(job, environ):
+    """The environment of the shell, which all ranks inherit."""
+    yield from ("# ----- the environment: modules, variables, virtual environments", *job.setup)
+    yield f"cd {shlex.quote(job.folder)} || exit 1"
+    yield f"export OMP_NUM_THREADS={job.cores}  # BLAS threads of a rank: as many as it has cores"
+    if job.system == "slurm" and job.mpi != "mpiexec":
+        yield f"export SRUN_CPUS_PER_TASK={job.cores}  # srun does not read --cpus-per-task above"
+    for name in sorted(environ):
+        if name.startswith(INHERITED):
+            yield f"export {name}={shlex.quote(environ[name])}"
+    if job.starts_jobs:
+        yield f"export MPIEXEC={shlex.quote(shlex.join(launcher(job)))}  # starts each of its jobs"
+
+
+def quoted(word):
+    """A word as bash reads it back; also those with commas in quotes, which shellcheck would take for separators."""
+    safe = shlex.quote(word)
+    return f"'{word}'" if "," in safe and safe == word else safe
+
+
+def words(lead, parts):
+    """A bash array of these words, a line for each option with what belongs to it."""
+    lines, line = [], ""
+    for word in map(quoted, parts):
+        if line and (word.startswith("-") or len(line) + len(word) > 100):
+            lines.append(line)
+            line = ""
+        line += f" {word}" if line else word
+    return [f"{lead}=(", *(f"    {text}" for text in [*lines, line]), ")"]
+
+
+def commands(job):
+    """What is run, and what follows its end."""
+    yield "# ----- what is run"
+    yield from words("program", job.program)
+    run = '"${program[@]}"'
+    if not job.starts_jobs:
+        yield from words("launcher", launcher(job))
+        run = f'"${{launcher[@]}}" {run}'
+    numbers = {"restarts": job.restarts, "checkpointed": CHECKPOINTED}
+    if job.kind == "array":
+        number = {"slurm": "$SLURM_ARRAY_TASK_ID", "pbs": "$PBS_ARRAY_INDEX"}.get(job.system)
+        yield f'exec {run} --part "{number}/{job.parts}"' if number else EACH.format(run=run, parts=job.parts)
+    elif job.kind == "single" or job.system == "mpirun":  # there `supervise` starts a job again
+        yield f"exec {run}"
+    elif job.system == "pbs":
+        first = job.seconds - job.warn
+        yield f"# {job.warn} seconds before the time limit SIGUSR1 comes to the program"
+        yield f"timeout --foreground --preserve-status --signal=USR1 {first} {run}"
+        yield from ("status=$?", "", f"# ----- {CHECKPOINTED}: it saved what it needs to go on; submit this script again")
+        yield RESUBMIT.format(script=shlex.quote(job.script), **numbers)
+    else:
+        yield from (FORWARD.format(run=run),) if job.forwards else (run, "status=$?")
+        yield from ("", f"# ----- {CHECKPOINTED}: it saved what it needs to go on; put this job back into the queue")
+        yield REQUEUE.format(**numbers)
+
+
+def script(job, environ=os.environ):
+    """The text of the script. environ: the variables among which are those that the job inherits."""
+    blocks = (head(job), surroundings(job, environ), commands(job))
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def check_syntax(text):
+    """Raise ValueError with bash's words if a text is no script. Without bash nothing is checked."""
+    try:
+        found = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        return
+    if found.returncode:
+        line = found.stderr.strip().splitlines()[0]
+        raise ValueError(f"the script would be no shell script, because of a line of --setup: {line}")

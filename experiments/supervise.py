@@ -1,0 +1,207 @@
+"""Start a training again, from its last checkpoint, until it is complete: after a rank or a node has died, or it was ended.
+
+    python -m experiments.supervise --ranks 4 --grid batch=2,model=2 -- train --net mlp:512,512,relu --checkpoint DIR
+
+Where the job has several nodes, those that do not answer are left out of the next start, and the grid is chosen for the ranks
+that are left. Everything that follows from how a job has ended:
+
+| the job ends with                            | supervise                                                              |
+|----------------------------------------------|------------------------------------------------------------------------|
+| status 0, and training is complete           | ends with 0                                                            |
+| status 2: bad input                          | ends with 2: the same command would fail again                         |
+| status 75: stopped early, with a checkpoint  | ends with 75: start the same command again, in another allocation      |
+| any status, after SIGTERM or SIGUSR1         | ends with 75                                                           |
+| anything else                                | waits, and starts the job again; after too many times, with that status |
+"""
+
+import argparse
+import signal
+import sys
+import time
+from math import prod
+from pathlib import Path
+
+from experiments.common.checkpoints import COMPLETE
+from experiments.common.options import Parser, number, user_input, whole
+from experiments.common.programs import as_module
+from parallel import parse_grid
+from parallel.checkpoint.manifest import found_in
+from parallel.job.foreground import Foreground
+from parallel.job.launch import find_mpiexec
+from parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
+from parallel.job.run import CHECKPOINTED, run_launcher
+
+HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
+LONGEST = 60.0  # seconds between two starts
+TRAIN, AUTO = "train", "auto"
+
+
+def options():
+    parser = Parser(prog="supervise", description="Start a training again from its last checkpoint until it is complete.")
+    add = parser.add_argument
+    add("--ranks", type=whole(1), metavar="N", help="number of ranks (default: as many as the first grid has, else one for "
+        "each slot of the nodes)")  # fmt: skip
+    add("--grid", action="append", metavar="GRID", help="sizes of the axes, as for train. It may be given several times: the "
+        "first one that fits on the ranks that are left is used and, if none does, the first one with a shorter axis batch "
+        "(default: batch=RANKS)")  # fmt: skip
+    add("--retries", type=whole(0), default=10, metavar="N", help="how often the job is started again without a newer "
+        "checkpoint between; each newer one begins the count anew")  # fmt: skip
+    add("--wait", type=number(least=0), default=1.0, metavar="S", help="seconds between a failure and the next start, doubled "
+        f"for each further one without a newer checkpoint, up to {LONGEST:g}")  # fmt: skip
+    add("--halt", metavar="FILE", help="start nothing as long as this file exists, but end with status "
+        f"{HALTED}; a job that runs is not stopped")  # fmt: skip
+    add("--nodes", metavar="FILE", help="the nodes: a line NAME:SLOTS for each (default: those of the Slurm allocation, else "
+        "this machine alone)")  # fmt: skip
+    add("--ask", metavar="COMMAND", help="the command, with {node} in it, that succeeds if a node answers (default: "
+        f"`{SSH}`, or within Slurm `{SRUN}`)")  # fmt: skip
+    add("program", metavar="train", help="the program, which is train; put -- in front of it")
+    add("arguments", nargs=argparse.REMAINDER, help="options of train, --checkpoint DIR among them")
+    return parser
+
+
+def checkpoint_of(arguments):
+    """The folder that options of train name for checkpoints. ValueError for options that do not suit."""
+    parser = Parser(prog="supervise", add_help=False)
+    for name in ("--checkpoint", "--resume", "--grid"):
+        parser.add_argument(name)
+    known, _ = parser.parse_known_args(arguments)
+    if not known.checkpoint:
+        raise ValueError("the training can not go on without checkpoints: give train the option --checkpoint DIR")
+    if known.resume is not None:
+        raise ValueError("train is told to resume from the folder of --checkpoint: leave --resume out")
+    if known.grid is not None:
+        raise ValueError("the grid may change from start to start: give --grid to supervise, in front of --, and not to train")
+    return Path(known.checkpoint)
+
+
+def grids_of(texts):
+    """[{axis: size} or AUTO] of the texts of --grid. ValueError for one that is no grid."""
+    return [AUTO if text == AUTO else parse_grid(text) for text in texts]
+
+
+def fitting(grids, ranks):
+    """(the grid to use on so many ranks, as a text; how many of them it has); None if there is none."""
+    for sizes in grids:
+        if sizes == AUTO:
+            return AUTO, ranks
+        if prod(sizes.values()) <= ranks:
+            return in_words(sizes), prod(sizes.values())
+    for sizes in grids:
+        others = prod(size for axis, size in sizes.items() if axis != "batch")
+        if others <= ranks:
+            return in_words(sizes | {"batch": ranks // others}), ranks // others * others
+    return None
+
+
+def in_words(sizes):
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
+
+
+def newest_step(folder):
+    """How many steps of training the newest checkpoint in a folder has; -1 if there is none."""
+    found, _ = found_in(folder)
+    return found[0].step if found else -1
+
+
+def say(line):
+    print(f"supervise, {time.strftime('%Y-%m-%d %H:%M:%S')}: {line}", file=sys.stderr, flush=True)
+
+
+class Supervisor:
+    """Starts one training until it is complete.
+
+    arguments: of Python, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: how many there are at
+    most; None stands for all slots of the nodes. nodes: see `parallel/job/nodes.py`; {} for this machine alone. ask: the
+    command that asks one. retries, wait: as the options. halt: a path or None.
+    """
+
+    def __init__(self, arguments, folder, grids, ranks, nodes, ask, retries, wait, halt):
+        self.arguments, self.folder, self.grids = arguments, folder, grids
+        self.ranks, self.nodes, self.ask = ranks, nodes, ask
+        self.retries, self.wait, self.halt = retries, wait, halt
+        self.jobs = Foreground()
+
+    def run(self):
+        """Start the training until it is complete or must not be started any more; returns the status to exit with."""
+        failures, best = 0, newest_step(self.folder)
+        while True:
+            if self.halt and self.halt.exists():
+                say(f"{self.halt} exists, so nothing is started: delete it and start the same command again to go on")
+                return HALTED
+            status = self._start()
+            if status in (0, 2, CHECKPOINTED):
+                return status
+            if self.jobs.signalled:
+                return self._after_signal()
+            step = newest_step(self.folder)
+            failures, best = 1 if step > best else failures + 1, max(step, best)
+            if failures > self.retries:
+                say(f"status {status}, and no newer checkpoint after {self.retries} starts again: giving up")
+                return status
+            seconds = min(self.wait * 2 ** (failures - 1), LONGEST)
+            reached = f"step {step} is the last in a checkpoint" if step >= 0 else "there is no checkpoint yet"
+            say(f"the job ended with status {status}; {reached}; start again in {seconds:g} s ({failures} of {self.retries})")
+            self.jobs.pause(seconds)
+            if self.jobs.signalled:
+                return self._after_signal()
+
+    def _after_signal(self):
+        """The status to exit with after a signal, if the job has neither completed nor refused its input."""
+        number = self.jobs.signalled
+        say(f"ended by {signal.Signals(number).name}: start the same command again to go on")
+        return CHECKPOINTED if number in (signal.SIGTERM, signal.SIGUSR1) else 128 + number
+
+    def _start(self):
+        """Run the job once, on the nodes that answer; returns its status, 1 if too few are left."""
+        living = answering(self.nodes, self.ask) if self.nodes else {}
+        if missing := self.nodes.keys() - living.keys():
+            say(f"without {', '.join(sorted(missing))}, which {'do' if len(missing) > 1 else 'does'} not answer")
+        slots = sum(living.values()) if self.nodes else self.ranks
+        ranks = min(slots, self.ranks or slots)
+        chosen = fitting(self.grids or [{"batch": max(ranks, 1)}], ranks)
+        if chosen is None:
+            say(f"no grid fits on the {ranks} ranks that are left: name a smaller one with another --grid")
+            return 1
+        grid, ranks = chosen
+        placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
+        say(f"{ranks} ranks, {grid}{' on ' + ', '.join(living) if living else ''}")
+        (self.folder / COMPLETE).unlink(missing_ok=True)
+        status = self.jobs.run(ranks, [*self.arguments, "--grid", grid], placed)
+        if status == 0 and not (self.folder / COMPLETE).exists():  # Open MPI's mpiexec has lost a node
+            say("the launcher ended with status 0, but the training did not reach its end")
+            return 1
+        return status
+
+
+def supervisor(args):
+    """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
+    if args.program not in (TRAIN, f"experiments.{TRAIN}"):
+        raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
+    folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
+    nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
+    if args.ask and "{node}" not in args.ask:
+        raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
+    ask = args.ask or (SSH if args.nodes else SRUN)
+    ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
+    if ranks is None and not nodes:
+        raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
+    slots = sum(nodes.values())
+    if nodes and ranks and ranks > slots:
+        raise ValueError(f"{ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes")
+    if grids and fitting(grids, ranks or slots) is None:
+        raise ValueError(f"none of the grids fits on {ranks or slots} ranks: name one that does with --grid, or more ranks")
+    find_mpiexec()
+    arguments = [*as_module(TRAIN), *args.arguments, "--resume", str(folder)]
+    halt = Path(args.halt) if args.halt else None
+    return Supervisor(arguments, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
+
+
+def main():
+    args = options().parse_args()
+    with user_input():
+        status = supervisor(args).run()
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    run_launcher(main)

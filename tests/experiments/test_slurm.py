@@ -1,0 +1,227 @@
+"""Job scripts: what they ask for and run on each system, and that shells understand them."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from experiments import slurm
+from experiments.common.job_scripts import script
+from parallel.job.run import UserError
+
+TRAIN = "train", "--dataset", "airfoil", "--checkpoint", "c"
+SWEEP = "sweep", "--ranks", "1,2"
+SHELLCHECK = shutil.which("shellcheck")
+
+
+def written(*words, program=TRAIN, environ=()):
+    """The script for these options."""
+    args = slurm.options().parse_args([*map(str, words), "--", *program])
+    return script(slurm.job_of(args), dict(environ))
+
+
+def check_script(text):
+    """A shell understands the script, and shellcheck, where there is one, finds nothing in it."""
+    checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    if SHELLCHECK:
+        checked = subprocess.run([SHELLCHECK, "-"], input=text, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("library", ["mpich", "openmpi"])
+@pytest.mark.parametrize("kind", slurm.KINDS)
+@pytest.mark.parametrize("system", ["slurm", "pbs", "mpirun"])
+def test_every_script_is_one(system, kind, library, tmp_path):
+    program = SWEEP if kind == "array" else TRAIN
+    options = "--system", system, "--kind", kind, "--library", library, "--out", tmp_path / "job.sh"
+    for more in [(), ("--mpi", "mpiexec")]:
+        check_script(written(*options, *more, program=program))
+
+
+def test_what_a_script_of_slurm_asks_for():
+    text = written("--nodes", 4, "--ranks-per-node", 16, "--cores", 8, "--time", "36:30:00", "--partition", "standard",
+                   "--account", "e05-x", "--qos", "long", "--library", "mpich", "--setup", "module load gcc",
+                   environ={"GRIDGRAD_DATA": "/work/my data", "HOME": "/home/me"})  # fmt: skip
+    lines = text.splitlines()
+    for line in (
+        "#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=16", "#SBATCH --cpus-per-task=8", "#SBATCH --time=36:30:00",
+        "#SBATCH --partition=standard", "#SBATCH --account=e05-x", "#SBATCH --qos=long", "module load gcc",
+        "#SBATCH --no-requeue", "export GRIDGRAD_DATA='/work/my data'", f"cd {shlex.quote(os.getcwd())} || exit 1",
+    ):  # fmt: skip
+        assert lines.count(line) == 1, line
+    assert "export OMP_NUM_THREADS=8 " in text and "export SRUN_CPUS_PER_TASK=8 " in text
+    assert "--mpi=pmi2" in text and "--cpu-bind=cores" in text and "HOME" not in text
+    assert "--mpi=pmix" in written("--library", "openmpi")
+
+
+def test_what_a_script_of_pbs_asks_for():
+    text = written("--system", "pbs", "--nodes", 2, "--ranks-per-node", 4, "--cores", 3, "--time", 90, "--partition", "workq")
+    for line in (
+        "#PBS -l select=2:ncpus=12:mpiprocs=4:ompthreads=3",
+        "#PBS -l walltime=01:30:00",
+        "#PBS -q workq",
+        "#PBS -r n",
+    ):
+        assert line in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [("mpich", "-n 8 -ppn 4 -bind-to core:3"), ("openmpi", "-n 8 --map-by ppr:4:node:pe=3 --bind-to core")],
+)
+def test_ranks_are_bound_to_cores_of_their_own(library, words, monkeypatch):
+    monkeypatch.setenv("MPIEXEC", f"{sys.executable} --first")
+    text = written("--system", "mpirun", "--nodes", 2, "--ranks-per-node", 4, "--cores", 3, "--library", library)
+    launcher = text.split("launcher=(")[1].split("\n)")[0]
+    assert shlex.split(launcher) == shlex.split(f"{sys.executable} --first {words}")
+    sweeps = written("--system", "mpirun", "--cores", 3, "--library", library, program=SWEEP)
+    each = "--map-by slot:pe=3 --bind-to core" if library == "openmpi" else "-bind-to core:3"
+    assert f"export MPIEXEC='{sys.executable} --first {each}'" in sweeps
+
+
+def test_the_signal_comes_to_the_ranks_or_is_passed_on_by_the_shell():
+    assert "#SBATCH --signal=USR1@120\n" in (direct := written("--kind", "requeue", "--warn", 120)) and "trap" not in direct
+    assert "#SBATCH --signal=B:USR1@120\n" in (passed := written("--kind", "requeue", "--warn", 120, "--mpi", "mpiexec"))
+    assert "trap" in passed and "--open-mode=append" in passed and "#SBATCH --requeue" in passed
+    assert "B:USR1@300" in written("--kind", "requeue", program=SWEEP)  # it starts jobs itself
+    pbs = written("--kind", "requeue", "--system", "pbs", "--out", "job.sh", "--time", 60)
+    assert "timeout --foreground --preserve-status --signal=USR1 3300 " in pbs
+
+
+def test_one_command_line_starts_and_goes_on():
+    for given in (("--checkpoint", "c"), ("--checkpoint=c",), ("--checkpoint", "c", "--resume", "c")):
+        text = written("--kind", "requeue", program=("train", *given))
+        assert text.count("--resume c\n") == 1
+    assert "--resume" not in written("--kind", "single")
+
+
+AWKWARD = ["a b", "it's", '"$HOME"', "$(touch /tmp/x)", "`id`", "a\\b", "", "*", "ä"]
+
+
+def test_arguments_reach_the_program_as_they_are(tmp_path, monkeypatch):
+    """On plain mpirun the script is run, with a launcher that says what it was to start."""
+    echo = tmp_path / "my launcher"
+    echo.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))' \"$@\"\n")
+    echo.chmod(0o755)
+    (tmp_path / "my folder").mkdir()
+    monkeypatch.chdir(tmp_path / "my folder")
+    monkeypatch.setenv("MPIEXEC", shlex.quote(str(echo)))
+    text = written("--system", "mpirun", "--library", "mpich", program=("train", *AWKWARD))
+    found = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
+    assert json.loads(found.stdout) == ["-n", "1", "-ppn", "1", "-bind-to", "core:1", sys.executable, "-m",
+                                        "experiments.train", *AWKWARD]  # fmt: skip
+
+
+def run_with(tmp_path, monkeypatch, text, program, **variables):
+    """Run a script in which `program`, a shell script, takes the place of mpiexec and of all commands of batch systems."""
+    for name in ("mpiexec", "srun", "scontrol", "qsub"):
+        (tmp_path / name).write_text("#!/bin/bash\n" + (program if name in ("mpiexec", "srun") else f'echo {name} "$@"\n'))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "job.sh").write_text(text)
+    env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HERE": str(tmp_path)} | variables
+    return subprocess.Popen(
+        ["bash", str(tmp_path / "job.sh")], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "said", "system"),
+    [
+        (75, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n", "slurm"),
+        (138, "0", "stopped early, to go on after a requeue\nscontrol requeue 12\n", "slurm"),  # killed by the signal
+        (75, "3", "not requeued, after 3 restarts", "slurm"),
+        (0, "0", "", "slurm"),
+        (2, "0", "", "slurm"),
+        (75, "0", "stopped early, to go on in the next job\nqsub -v RESTART=1 ", "pbs"),
+        (75, "3", "not submitted again, after 3 restarts", "pbs"),
+        (1, "0", "", "pbs"),
+    ],
+)
+@pytest.mark.parametrize("mpi", [(), ("--mpi", "mpiexec")])
+def test_what_follows_the_end_of_a_job(status, restarts, said, system, mpi, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "/bin/true")
+    options = "--kind", "requeue", "--system", system, "--restarts", 3, "--out", tmp_path / "job.sh"
+    text = written(*options, *mpi).replace("/bin/true", "mpiexec")
+    counts = {"SLURM_RESTART_COUNT": restarts, "RESTART": restarts, "SLURM_JOB_ID": "12"}
+    process = run_with(tmp_path, monkeypatch, text, f"exit {status}\n", **counts)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert (stdout + stderr).startswith(said) and bool(said) == bool(stdout + stderr)
+
+
+LISTENS = """
+trap 'echo told; sleep 0.2; exit 75' USR1
+echo ready
+for i in {1..300}; do sleep 0.1; done
+"""
+
+
+def test_the_shell_passes_the_signal_on_and_waits(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "/bin/true")
+    text = written("--kind", "requeue", "--mpi", "mpiexec").replace("/bin/true", "mpiexec")
+    process = run_with(tmp_path, monkeypatch, text, LISTENS, SLURM_JOB_ID="12")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    stdout, stderr = process.communicate(timeout=60)
+    assert stdout.startswith("told\n") and stdout.endswith("scontrol requeue 12\n") and process.returncode == 75, stderr
+
+
+@pytest.mark.parametrize(("ends", "starts", "status"), [("1 0", 2, 0), ("75", 1, 75), ("1 1 1", 2, 1)])
+def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIEXEC", "/bin/true")
+    train = "train", "--checkpoint", str(tmp_path / "c"), "--grid", "model=2"
+    text = written("--kind", "requeue", "--system", "mpirun", "--restarts", 1, "--ranks-per-node", 2, program=train)
+    words = shlex.split(text.split("program=(")[1].split("\n)")[0])
+    assert words[3:-2] == ["--ranks", "2", "--grid", "model=2", "--retries", "1", "--", "train"]
+    here = '"$HERE/starts"'
+    complete = 'mkdir -p "$HERE/c"; touch "$HERE/c/complete"'  # as train does at its end, which counts with a status of 0
+    program = f'[ "$1" = --version ] && exit\nends=({ends})\n{complete}\necho >> {here}\n'
+    program += f'exit "${{ends[$(wc -l < {here}) - 1]}}"\n'
+    process = run_with(tmp_path, monkeypatch, text.replace("/bin/true", str(tmp_path / "mpiexec")), program)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status and len((tmp_path / "starts").read_text()) == starts, stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "program", "message"),
+    [
+        ("--time 1x", "train", "must be hours:minutes:seconds or whole minutes"),
+        ("--time 0:00:30", "train", "at least a minute"),
+        ("--partition 'a b'", "train", "must be letters, digits"),
+        ("--name '$(id)'", "train", "must be letters, digits"),
+        ("--account --no", "train", "expected one argument"),
+        ("--setup 'a\nb'", "train", "must be one line"),
+        ("--setup 'echo \"'", "train", "no shell script, because of a line of --setup"),
+        ("", "trainn", "there is no program trainn: give the name of one"),
+        ("", "train 'a\nb'", "must each be one line"),
+        ("--kind array", "train", "--kind array divides a sweep"),
+        ("--kind array", "sweep --part 1/2", "--kind array divides a sweep"),
+        ("--kind requeue", "train", "add --checkpoint DIR behind train"),
+        ("--kind requeue", "train --checkpoint a --resume b", "--resume b would always go on from there"),
+        ("--kind requeue", "calibrate", "calibrate can not go on where it stopped"),
+        ("--kind requeue --time 5", "train --checkpoint a", "--warn 300 s is not shorter than --time, 300 s"),
+        ("--kind requeue --system pbs", "train --checkpoint a", "name it with --out"),
+        ("--kind requeue --system mpirun", "sweep", "sweep goes on by itself when it is started again: use --kind single"),
+        ("--system mpirun --account a", "train", "--account is for batch systems"),
+        ("--system pbs --qos a", "train", "--qos is Slurm's"),
+        ("--system pbs --mpi pmix", "train", "--mpi pmix is for srun"),
+    ],
+)
+def test_bad_input_is_refused(options, program, message, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["slurm", *shlex.split(options), "--", *shlex.split(program)])
+    with pytest.raises(UserError) as caught:
+        slurm.main()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_script_is_written_and_said_how_to_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["slurm", "--out", str(tmp_path / "a b.sh"), "--", "train"])
+    slurm.main()
+    assert capsys.readouterr().out == f"{tmp_path / 'a b.sh'} written: look through it, then sbatch {tmp_path / 'a b.sh'}\n"
+    assert f"Start it with: sbatch '{tmp_path / 'a b.sh'}'" in (tmp_path / "a b.sh").read_text()

@@ -1,0 +1,161 @@
+"""Job scripts under a real Slurm of one node: an array, a time limit, cancelled and killed jobs, and a more urgent job.
+
+This needs the packages of Slurm (see tests/one_node_slurm.py), two cores, and ten minutes: Slurm counts time limits in minutes.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from experiments.common import sweep_files
+from parallel.job.launch import remove_orphaned_segments
+from tests import one_node_slurm
+from tests.experiments.programs import program
+
+pytestmark = [pytest.mark.mpi, pytest.mark.long]
+ROOT = Path(__file__).parents[2]
+TRAIN = ["train", "--dataset", "airfoil", "--net", "mlp:1024,1024,relu", "--batch-size", 512, "--grid", "batch=2", "--quiet"]
+SECONDS = 45  # of the training: longer than the time from the start of a job with a limit of a minute to its signal
+PATIENCE = 900  # seconds that a test waits for a job, on a machine with other work
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """A Slurm of one node. folder: for files. run(command, ..): what a command prints. submit(script, ..): the id of a job."""
+    if missing := one_node_slurm.missing():
+        pytest.skip(f"no Slurm here: {', '.join(missing)} not found")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two ranks on cores of their own need two cores")
+    folder = tmp_path_factory.mktemp("slurm")
+
+    def run(*command):
+        # A job inherits the environment. Open MPI's mpiexec does not start jobs of root without two of these.
+        env = os.environ | {"SLURM_CONF": str(conf), "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        ended = subprocess.run(list(map(str, command)), env=env, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+        assert ended.returncode == 0, f"{command}: {ended.stderr}"
+        return ended.stdout
+
+    started = time.time()
+    with one_node_slurm.running(folder / "node") as conf:
+        yield SimpleNamespace(folder=folder, run=run, submit=lambda *words: run("sbatch", "--parsable", *words).strip())
+    remove_orphaned_segments(started)  # of ranks that were killed
+
+
+def write(node, name, *options, words):
+    """Write a job script of two ranks, and return its path."""
+    path = node.folder / f"{name}.sh"
+    asked = "--name", name, "--ranks-per-node", 2, "--out", path, *options
+    written = program("experiments.slurm", *asked, "--", *words)
+    assert written.returncode == 0, written.stderr
+    return path
+
+
+def state(node, job):
+    """(state, number of restarts) of a job."""
+    shown = node.run("scontrol", "show", "job", job)
+    return re.search(r"JobState=(\w+)", shown)[1], int(re.search(r"Restarts=(\d+)", shown)[1])
+
+
+def wait(node, job, reached):
+    """Wait until `reached(state, restarts)`, and return the state; fails if the job ends before, or takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not reached(*(now := state(node, job))):
+        over = now[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+        assert not over and time.monotonic() < deadline, f"{now}:\n" + "".join(p.read_text() for p in node.folder.glob("*.log"))
+        time.sleep(0.2)
+    return now[0]
+
+
+def completed(state, restarts):
+    return state == "COMPLETED"
+
+
+@pytest.fixture(scope="module")
+def whole(node):
+    """The training that all tests do, without any interruption. words: of `train`. report: its report. every: so many steps
+    are a thirtieth of it."""
+    report = node.folder / "whole.json"
+    for steps in (30, None):
+        if steps is None:  # as many as take SECONDS
+            steps = max(60, round(SECONDS / json.loads(report.read_text())["seconds_per_step"]["median"]))
+        words = [*TRAIN, "--steps", steps]
+        job = node.submit(write(node, "whole", "--time", 20, words=[*words, "--report", report]))
+        wait(node, job, completed)
+    return SimpleNamespace(words=words, report=json.loads(report.read_text()), every=max(1, steps // 30))
+
+
+def assert_same_training(report, whole):
+    found = json.loads(report.read_text())
+    assert found["loss"] == whole.report["loss"] and found["params_digest"] == whole.report["params_digest"]
+
+
+def test_an_array_does_its_parts_once(node):
+    out = node.folder / "s.jsonl"
+    words = ["sweep", "--nets", "mlp:8,relu", "--ranks", "1,2", "--schemes", "batch", "--steps", 6, "--repeats", 2]
+    script = write(node, "array", "--kind", "array", "--parts", 2, "--time", 5, words=[*words, "--out", out])
+    for said in (
+        r"2 runs written to .*-{}-of-2.jsonl\n",
+        r"2 runs written to .*-{}-of-2.jsonl, 2 of which were there already\n",
+    ):
+        job = node.submit("--wait", script)
+        for part in (1, 2):
+            assert re.fullmatch(said.format(part), (node.folder / f"array-{job}_{part}.log").read_text())
+    files = [sweep_files.part_name(out, (part, 2)) for part in (1, 2)]
+    gathered = program("experiments.sweep", "--gather", *files, "--out", out)
+    assert gathered.stdout == f"4 runs written to {out}\n", gathered.stderr
+
+
+def test_a_job_that_meets_its_time_limit_goes_on(node, whole):
+    report = node.folder / "limited.json"
+    words = [*whole.words, "--checkpoint", node.folder / "limited", "--report", report]
+    job = node.submit(write(node, "limited", "--kind", "requeue", "--time", 1, "--warn", 20, words=words))
+    wait(node, job, completed)
+    _, restarts = state(node, job)
+    log = (node.folder / f"limited-{job}.log").read_text()
+    assert restarts >= 1 and log.count("stopped early, to go on after a requeue\n") == restarts
+    assert_same_training(report, whole)
+
+
+def test_a_job_goes_on_however_it_ended(node, whole):
+    """It is cancelled and killed while it writes a checkpoint, told to stop, and makes room for a more urgent job."""
+    folder, report = node.folder / "checkpoints", node.folder / "ended.json"
+    words = [*whole.words, "--checkpoint", folder, "--checkpoint-steps", whole.every, "--report", report]
+    by_srun = write(node, "srun", "--kind", "requeue", "--time", 20, words=words)
+    by_mpiexec = write(node, "mpiexec", "--kind", "requeue", "--time", 20, "--mpi", "mpiexec", words=words)
+
+    def start(script):
+        """Submit a script, and wait until its job has written a checkpoint and is writing the next one."""
+        before, job = set(folder.glob("*/manifest.json")), node.submit(script)
+        deadline = time.monotonic() + PATIENCE
+        while not (set(folder.glob("*/manifest.json")) - before and unfinished()):
+            assert time.monotonic() < deadline and not completed(*state(node, job))
+            time.sleep(0.02)
+        return job
+
+    def unfinished():
+        return [path for path in folder.glob("step-*") if not (path / "manifest.json").exists()]
+
+    job = start(by_srun)
+    node.run("scancel", job)
+    wait(node, job, lambda state, _: state == "CANCELLED")
+    job = start(by_srun)
+    node.run("scancel", "--signal=KILL", f"{job}.0")  # its ranks, at once
+    wait(node, job, lambda state, _: state == "FAILED")
+    assert unfinished()
+    job = start(by_mpiexec)
+    node.run("scancel", "--batch", "--signal=USR1", job)
+    wait(node, job, lambda state, restarts: restarts == 1 and state == "RUNNING")
+    node.run("scancel", job)
+    wait(node, job, lambda state, _: state == "CANCELLED")
+    job = start(by_srun)
+    urgent = node.submit("--partition=urgent", "--ntasks=2", "--wrap=sleep 1")
+    wait(node, urgent, completed)
+    wait(node, job, completed)
+    assert state(node, job)[1] >= 1
+    assert_same_training(report, whole)
