@@ -1,0 +1,124 @@
+"""The pictures of docs/schemes in which time goes to the right: schedules of a pipeline, and update protocols."""
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from docs.shapes import ELSEWHERE, RANKS, caption, legend, plt, save
+from nn import MSE, SGD, Linear, Sequential
+from parallel.pipeline import names
+from parallel.pipeline.passes import complete
+from parallel.pipeline.simulate import simulate
+from parallel.pipeline.times import UnitTimes
+from parallel.protocols import names as protocol_names
+from parallel.protocols.simulated_training import train
+from parallel.protocols.simulated_workers import Simulation
+
+PASSES = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73"}  # of Okabe and Ito
+WORDS = {
+    "F": "F: forward",
+    "B": "B: backward, both halves",
+    "I": "I: gradient of the input",
+    "W": "W: gradients of the weights",
+}
+SCHEDULES = "gpipe", "1f1b", "interleaved:2", "zb-h1", "zbv"
+PROTOCOLS = "server:bsp", "local:4", "server:ssp:2", "server:asp"
+
+
+def draw_pipeline(path, stages=4, micro_batches=8):
+    """One step of several schedules, each as its simulation has it."""
+    found = {}
+    for name in SCHEDULES:
+        schedule = complete(names.parse(name).schedule(stages, micro_batches))
+        unit = stages / schedule.route.chunks  # a chunk of half a stage takes half of the time
+        found[name] = simulate(schedule, UnitTimes(unit, unit, unit))
+    longest = max(simulation.makespan for simulation in found.values())
+    figure, panels = plt.subplots(len(found), 1, figsize=(11, 1.42 * len(found) + 0.9), sharex=True)
+    for panel, (name, simulation) in zip(panels, found.items(), strict=True):
+        draw_schedule(panel, simulation)
+        idle = 1 - simulation.use
+        panel.set_title(f"{name}: {simulation.makespan:g} units of time, ranks idle for {idle:.0%} of them, "
+                        f"at most {max(simulation.peak_open)} contexts open on a rank", fontsize=9, loc="left")  # fmt: skip
+        panel.set(xlim=(0, longest), ylim=(stages - 0.45, -0.55))
+        panel.set_yticks(range(stages), [f"stage {rank}" for rank in range(stages)], fontsize=8)
+        bare(panel)
+    panels[-1].set_xlabel("time in units: the forward pass of a micro-batch through a stage takes one", fontsize=9)
+    figure.suptitle(f"A step on stage={stages} with {micro_batches} micro-batches, whose numbers are in the boxes. Paler: the "
+                    "second chunk of a rank.", fontsize=10.5)  # fmt: skip
+    figure.tight_layout(rect=(0, 0.035, 1, 1))
+    legend(figure, {words: PASSES[op] for op, words in WORDS.items()})
+    save(figure, path)
+
+
+def draw_schedule(panel, simulation):
+    route = simulation.schedule.route
+    for rank, row in enumerate(simulation.events):
+        for (op, chunk, micro_batch), start, stop in row:
+            if op in PASSES:
+                strength = 1.0 if chunk == route.held(rank)[0] else 0.45
+                panel.add_patch(Rectangle((start, rank - 0.38), stop - start, 0.76, facecolor=(PASSES[op], strength),
+                                          edgecolor="white", linewidth=0.5))  # fmt: skip
+                caption(panel, (start + stop) / 2, rank, str(micro_batch), fontsize=6.5)
+
+
+class Noted:
+    """A protocol that stands where another one stands, and notes when each of its steps begins."""
+
+    def __init__(self, protocol, notes):
+        self.protocol, self.notes = protocol, notes
+
+    def __getattr__(self, name):
+        return getattr(self.protocol, name)
+
+    def step(self):
+        turn = self.protocol.turn
+        self.notes.append((self.protocol.workers.rank, turn.step, turn.samples, self.protocol.workers.now()))
+        self.protocol.step()
+
+
+def history_of(name, workers, steps, straggler, seconds):
+    """([(worker, step, samples, when its gradients were there)], the Simulation, the Training) of a protocol."""
+    simulation = Simulation(workers, latency=0.02, byte_seconds=1e-5, straggler=straggler)
+    make, notes = protocol_names.parse(name), []
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((64, 6)), rng.standard_normal((64, 1))
+    done = train(
+        simulation, Sequential([Linear(6, 1)], input_shape=(6,), dtype=np.float64), lambda *given: Noted(make(*given), notes),
+        lambda net: SGD(net, lr=0.01), MSE(), x, y, 16, steps, lambda samples: seconds,
+    )  # fmt: skip
+    return notes, simulation, done
+
+
+def draw_protocols(path, workers=4, steps=12, slow=3, factor=2.5):
+    """When the workers of several protocols compute and wait, one of them being slow."""
+    seconds, straggler = 1.0, {slow: factor}
+    found = {name: history_of(name, workers, steps, straggler, seconds) for name in PROTOCOLS}
+    longest = max(done.seconds for *_, done in found.values())
+    figure, panels = plt.subplots(len(found), 1, figsize=(11, 1.5 * len(found) + 0.9), sharex=True)
+    for panel, (name, (notes, simulation, done)) in zip(panels, found.items(), strict=True):
+        sent = sum(record.bytes for each in simulation.workers for record in each.tally.records.values())
+        busy = sum(seconds * straggler.get(worker, 1) for worker, *_ in notes) / (workers * done.seconds)
+        stale = max(done.staleness, default=0)
+        panel.set_title(f"{name}: all {steps} minibatches after {done.seconds:.1f} s, workers compute {busy:.0%} of the time, "
+                        f"{sent / steps:,.0f} bytes a step, staleness at most {stale}", fontsize=9, loc="left")  # fmt: skip
+        for worker in range(workers):
+            panel.add_patch(Rectangle((0, worker - 0.38), done.seconds, 0.76, facecolor=ELSEWHERE))
+        for worker, step, _, end in notes:
+            length = seconds * straggler.get(worker, 1)
+            panel.add_patch(Rectangle((end - length, worker - 0.38), length, 0.76, facecolor=RANKS[0 if worker != slow else 1],
+                                      edgecolor="white", linewidth=0.8))  # fmt: skip
+            caption(panel, end - length / 2, worker, str(step), fontsize=6.5, color="white")
+        panel.set(xlim=(0, longest), ylim=(workers - 0.45, -0.55))
+        panel.set_yticks(range(workers), [f"worker {worker}" for worker in range(workers)], fontsize=8)
+        bare(panel)
+    panels[-1].set_xlabel("virtual time in seconds", fontsize=9)
+    figure.suptitle(f"{workers} workers, worker {slow} computes {factor:g} times as slowly. In the boxes: the number of the "
+                    "minibatch of which a worker has a share.", fontsize=10.5)  # fmt: skip
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    legend(figure, {"a worker computes": RANKS[0], "the slow one computes": RANKS[1], "it waits": ELSEWHERE})
+    save(figure, path)
+
+
+def bare(panel):
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.tick_params(axis="y", length=0)
+    panel.tick_params(axis="x", labelsize=8)

@@ -1,0 +1,47 @@
+"""Plain docstrings become reStructuredText that means the same: names in bold, code as literals, nothing else marked up."""
+
+from docs.plain_docstrings import converted
+
+TEXT = """Move an array `a -> b`; see `Shard`s and f(*x, a_b).
+
+rank: of |this| one. sizes: {axis: number}, such as `{"a": 1}`,
+on two lines. Raises: nothing of this name.
+strange_name: begins a line.
+
+| a | b |
+|---|---|
+| `x` | 2 * 3 |
+
+    example(1)
+"""
+
+
+def test_paragraphs_arguments_tables_and_examples():
+    assert converted(TEXT, {"rank", "sizes"}) == [
+        "Move an array ``a -> b``; see ``Shard``\\ s and f(\\*x, a\\_b).",
+        "",
+        "* **rank**: of \\|this\\| one.",
+        '* **sizes**: {axis: number}, such as ``{"a": 1}``, on two lines. Raises: nothing of this name.',
+        "* **strange\\_name**: begins a line.",
+        "",
+        ".. list-table::",
+        "   :header-rows: 1",
+        "",
+        "   * - a",
+        "     - b",
+        "   * - ``x``",
+        "     - 2 \\* 3",
+        "",
+        "::",
+        "",
+        "    example(1)",
+        "",
+    ]
+
+
+def test_lists_stay_lists():
+    assert converted("- one\n  and more\n- two") == ["* one and more", "* two", ""]
+
+
+def test_what_would_begin_a_list_is_escaped():
+    assert converted("1. of all.") == ["\\1. of all.", ""]
