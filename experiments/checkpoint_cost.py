@@ -9,7 +9,11 @@ everything.
 """
 
 import json
+import os
+import shutil
+import tempfile
 import time
+from contextlib import contextmanager
 
 import numpy as np
 from mpi4py import MPI
@@ -22,7 +26,7 @@ from parallel.checkpoint.manifest import found_in
 from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState, OptimizerState
 from parallel.grid.devices import use_device
-from parallel.job.run import run
+from parallel.job.run import on_root, run
 
 MINUTE = 60.0
 RATE = 1e-9  # at which nothing is learnt, so that all steps take equally long
@@ -34,7 +38,12 @@ def options():
     add_grid(parser)
     add = parser.add_argument
     add("--optimizer", default="adam", choices=OPTIMIZERS, help="the optimizer, whose state is saved too")
-    add("--dir", default="checkpoint-cost", metavar="DIR", help="the folder to write to; what this writes is left there")
+    add(
+        "--dir",
+        default="checkpoint-cost",
+        metavar="DIR",
+        help="the folder to write into, in a new folder of its own, which is deleted at the end",
+    )
     add("--block", type=number(above=0), default=3.0, metavar="SECONDS", help="seconds of a block of steps")
     add("--rounds", type=whole(1), default=10, help="how many blocks of each kind")
     add_device(parser)
@@ -52,6 +61,44 @@ def seconds(comm, step, steps, between):
     return comm.allreduce(time.perf_counter() - start, MPI.MAX)
 
 
+@contextmanager
+def new_folder(comm, directory):
+    """A new folder within a folder that all ranks see. When it is deleted, ranks must have closed their Savers. Collective."""
+
+    def make():
+        os.makedirs(directory, exist_ok=True)
+        return tempfile.mkdtemp(prefix="cost-", dir=directory)
+
+    folder = comm.bcast(on_root(comm, make))
+    try:
+        yield folder
+    finally:
+        if comm.rank == 0:
+            shutil.rmtree(folder)
+
+
+def measured(saver, step, steps, rounds):
+    """([seconds that a checkpoint cost, for each round], [seconds that training stood still for it]). Collective."""
+    saving = lambda done: saver.save(saver.net.step) if done == 0 else saver.boundary(saver.net.step)  # noqa: E731
+    differences, still = [], []
+    for number_of_round in range(rounds + 1):
+        without, before = seconds(saver.comm, step, steps, nothing), saver.seconds
+        whole_before = saver.written
+        with_one = seconds(saver.comm, step, steps, saving)
+        complete = saver.written > whole_before
+        saver.complete()
+        if number_of_round:  # in the first one arrays are made that are used again later
+            differences.append(with_one - without)
+            still.append(saver.seconds - before)
+            if not complete and saver.comm.rank == 0:
+                print(f"round {number_of_round}: the block ended before the checkpoint was whole: use a longer --block")
+    return differences, still
+
+
+def nothing(done):
+    """What is done between the steps of a block without a checkpoint."""
+
+
 def main():
     args = options().parse_args()
     comm = MPI.COMM_WORLD
@@ -63,32 +110,16 @@ def main():
     optimizer, loss = OPTIMIZERS[args.optimizer](net, RATE), LOSSES["cross-entropy"]()
     x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
     step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
-    saver = Saver(comm, net, {"network": NetworkState(net), "optimizer": OptimizerState(net, optimizer)}, args.dir, keep=1)
-    nothing = lambda done: None  # noqa: E731
     seconds(comm, step, 3, nothing)
     steps = max(10, int(args.block / (seconds(comm, step, 10, nothing) / 10)))
-
-    def saving(done):
-        saver.save(net.step) if done == 0 else saver.boundary(net.step)
-
-    differences, still = [], []
-    for number_of_round in range(args.rounds + 1):
-        without, before = seconds(comm, step, steps, nothing), saver.seconds
-        whole_before = saver.written
-        with_one = seconds(comm, step, steps, saving)
-        complete = saver.written > whole_before
-        saver.complete()
-        if number_of_round:  # in the first one arrays are made that are used again later
-            differences.append(with_one - without)
-            still.append(saver.seconds - before)
-            if not complete and comm.rank == 0:
-                print(f"round {number_of_round}: the block ended before the checkpoint was whole: use a longer --block")
-    saver.close()
+    with new_folder(comm, args.dir) as folder:
+        saver = Saver(comm, net, {"network": NetworkState(net), "optimizer": OptimizerState(net, optimizer)}, folder, keep=1)
+        differences, still = measured(saver, step, steps, args.rounds)
+        saver.close()
+        found, _ = found_in(folder) if comm.rank == 0 else ([], [])
     if comm.rank == 0:
-        found, _ = found_in(args.dir)
-        last = max(found, key=lambda manifest: manifest.saved)  # the folder may have those of earlier measurements
         low, median, high = np.percentile(differences, [25, 50, 75]) / MINUTE * 100
-        found = {
+        line = {
             "net": args.net,
             "P": comm.size,
             "steps_a_block": steps,
@@ -96,9 +127,9 @@ def main():
             "percent_of_a_minute": round(float(median), 3),
             "quartiles": [round(float(low), 3), round(float(high), 3)],
             "standing_still_seconds": round(float(np.median(still)), 5),
-            "mib": round(sum(entry["size"] for entry in last.files) / 2**20, 1),
+            "mib": round(sum(entry["size"] for entry in found[0].files) / 2**20, 1),
         }
-        print(json.dumps(found))
+        print(json.dumps(line))
     grid.free()
 
 

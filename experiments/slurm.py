@@ -26,6 +26,7 @@ from parallel.job.run import run_launcher
 
 KINDS = "single", "array", "requeue"
 GO_ON = "train", "sweep", "supervise"  # programs that save what they need to go on
+LAUNCHERS = "pmi2", "pmix", "srun", "mpiexec"
 OF_QUEUES = "time", "partition", "account", "qos"  # options of batch systems
 HOUR = 3600
 
@@ -84,9 +85,10 @@ def options():
     add("--qos", type=plain, metavar="NAME", help="quality of service, of Slurm only (default: the user's)")
     add("--setup", type=one_line, action="append", default=[], metavar="LINE", help="a line to run first, such as "
         "'module load gcc'; may be given several times")  # fmt: skip
-    add("--mpi", choices=("pmi2", "pmix", "mpiexec"), help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix "
-        "(Open MPI), or by mpiexec inside the allocation (default: under Slurm the one of srun's that fits the MPI library of "
-        "this Python; elsewhere, and for programs that start jobs themselves, mpiexec)")  # fmt: skip
+    add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI); by "
+        "srun alone, where the system has set it up for its own MPI library; or by mpiexec inside the allocation (default: "
+        "under Slurm pmi2 or pmix, as the MPI library of this Python needs; elsewhere, and for programs that start jobs "
+        "themselves, mpiexec)")  # fmt: skip
     add("--library", choices=("mpich", "openmpi"), help="the MPI library (default: that of this Python)")
     add("--warn", type=whole(1), default=300, metavar="SECONDS", help="with requeue: how long before the time limit a job "
         "saves what it needs; long enough for a step and a checkpoint")  # fmt: skip
@@ -116,7 +118,7 @@ def job_of(args):
         raise ValueError(f"--{given[0]} is for batch systems, and --system mpirun is none: leave it out")
     if args.qos and args.system == "pbs":
         raise ValueError("--qos is Slurm's: leave it out, or name a queue of PBS with --partition")
-    if args.mpi in ("pmi2", "pmix") and args.system != "slurm":
+    if args.mpi not in (None, "mpiexec") and args.system != "slurm":
         raise ValueError(f"--mpi {args.mpi} is for srun, which --system {args.system} does not have: use --mpi mpiexec")
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.out or "")):
         raise ValueError("the program's options, the folder and --out must each be one line")

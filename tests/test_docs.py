@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
+SITES = ROOT / "docs" / "sites"  # pages of commands for other systems: see tests/test_sites.py
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BEGINNINGS = (
     ".venv/",
@@ -378,6 +379,8 @@ def commands():
     """Every command of the documents once, in their order."""
     found = {}
     for document in DOCUMENTS:
+        if document.parent == SITES:
+            continue
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":
                 found |= dict.fromkeys(lines_of(block))

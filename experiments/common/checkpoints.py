@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.common.options import check_writable, number, whole
+from parallel.checkpoint.manifest import found_in
 from parallel.checkpoint.restore import checkpoint_to_resume
 from parallel.checkpoint.saver import MINUTES, Saver
 from parallel.checkpoint.state import State, states_of
@@ -45,10 +46,23 @@ def check_checkpoints(args):
 
 
 def prepare_checkpoints(args):
-    """Make the folder of --checkpoint, and check that one can write into it. OSError or ValueError if not."""
+    """Make the folder of --checkpoint, and check that one can write into it. OSError or ValueError if not.
+
+    ValueError also if it has checkpoints and this run does not go on from them: it would delete those of another run.
+    """
     if args.checkpoint:
         Path(args.checkpoint).mkdir(parents=True, exist_ok=True)
         check_writable(str(Path(args.checkpoint) / "step"))
+        if not goes_on_in_place(args) and found_in(args.checkpoint)[0]:
+            raise ValueError(
+                f"{args.checkpoint} has checkpoints of an earlier run: add --resume {args.checkpoint} to go on from them, or "
+                f"name another folder with --checkpoint"
+            )
+
+
+def goes_on_in_place(args):
+    """Whether --checkpoint and --resume name the same folder."""
+    return bool(args.checkpoint and args.resume) and Path(args.checkpoint).resolve() == Path(args.resume).resolve()
 
 
 @dataclass
@@ -104,7 +118,7 @@ class Checkpoints:
         """Take over the newest checkpoint, if there is one to take over. Collective."""
         args = self.args
         if args.resume:
-            begins = bool(args.checkpoint) and Path(args.checkpoint).resolve() == Path(args.resume).resolve()
+            begins = goes_on_in_place(args)
             start = time.monotonic()
             found = checkpoint_to_resume(self.comm, args.resume, begins, self.say)
             if found is None:

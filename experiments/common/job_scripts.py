@@ -60,7 +60,8 @@ class Job:
     """What a script asks for and runs.
 
     system: a name in SYSTEMS. kind: "single", "array" or "requeue". nodes; per_node: ranks of a node; cores: of a rank.
-    seconds: the time limit; warn: how many seconds before it the signal comes. mpi: "pmi2" or "pmix" for srun, or "mpiexec".
+    seconds: the time limit; warn: how many seconds before it the signal comes. mpi: "pmi2" or "pmix" for srun with that option,
+    "srun" for it without, or "mpiexec".
     mpiexec: the words of that launcher; open_mpi: whether it is Open MPI's. program: the words that start the program.
     starts_jobs: whether it starts MPI jobs itself. parts: tasks of an array. restarts: at most. script: the path of the script,
     or None. gather: the command to run after an array.
@@ -110,7 +111,8 @@ def launcher(job):
     For a program that starts jobs itself the number of ranks is left out: it says that for each job.
     """
     if job.mpi != "mpiexec":
-        return ["srun", f"--mpi={job.mpi}", "--cpu-bind=cores", f"--wait={LAST}"]
+        kind = [] if job.mpi == "srun" else [f"--mpi={job.mpi}"]
+        return ["srun", *kind, "--cpu-bind=cores", f"--wait={LAST}"]
     count = [] if job.starts_jobs else ["-n", str(job.ranks)]
     if job.open_mpi:
         each = f"slot:pe={job.cores}" if job.starts_jobs else f"ppr:{job.per_node}:node:pe={job.cores}"

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,14 +119,23 @@ def synchronise(folder):
 
 
 def found_in(directory):
-    """([Manifest, ..] of the checkpoints in a folder, the newest first; [what was passed over, in words])."""
+    """([Manifest, ..] of the checkpoints in a folder, the newest first; [what was passed over, in words]).
+
+    The newest is the one that was saved last. After a damaged one was passed over, that need not be the one of most steps.
+    """
     found, passed_over = [], []
     for path in sorted(Path(directory).glob(f"*/{NAME}")):
         try:
             found.append(Manifest.read(path.parent))
         except (OSError, ValueError) as error:
             passed_over.append(one_line(error))
-    return sorted(found, key=lambda manifest: (manifest.step, manifest.saved), reverse=True), passed_over
+    return sorted(found, key=lambda manifest: (manifest.saved, manifest.step), reverse=True), passed_over
+
+
+def time_to_save(directory):
+    """The time to write into a new manifest: now, or later if the clock is behind the newest one in the folder."""
+    found, _ = found_in(directory)
+    return max([time.time(), *(manifest.saved + 1e-3 for manifest in found[:1])])
 
 
 def new_folder(directory, step):

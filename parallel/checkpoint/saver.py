@@ -152,8 +152,8 @@ class Saver:
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
         try:
             write_view(writing.folder, self._plan.view)
-            one = Manifest(writing.step, time.time(), writing.value, self.workers, files, writing.settings, writing.folder)
-            one.write()
+            saved = manifest.time_to_save(self.directory)
+            Manifest(writing.step, saved, writing.value, self.workers, files, writing.settings, writing.folder).write()
             manifest.prune(self.directory, self.keep)
         except OSError as error:
             return what_failed(error, writing.folder)

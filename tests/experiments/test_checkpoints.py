@@ -1,6 +1,10 @@
-"""The program `checkpoints`."""
+"""The programs `checkpoints` and `checkpoint_cost`."""
 
-from tests.experiments.programs import program
+import json
+
+import pytest
+
+from tests.experiments.programs import job, program
 from tests.parallel.checkpoint.test_manifest import checkpoint
 
 HEAD = "| folder | step | written | ranks | workers | MiB | validation | state |"
@@ -50,3 +54,16 @@ def test_other_folders_are_refused_in_one_line(tmp_path):
         finished = program("experiments.checkpoints", path)
         assert (finished.returncode, finished.stdout) == (2, "") and words in finished.stderr
         assert finished.stderr.startswith("checkpoints: error: ") and finished.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_checkpoint_costs_is_printed(ranks, tmp_path):
+    """Nothing is left of it, and what the folder had is still there."""
+    mine = checkpoint(tmp_path, 10)
+    words = ["--net", "mlp:640,relu", "--shape", "32", "--block", "0.01", "--rounds", "2", "--dir", tmp_path]
+    finished = job(ranks, "experiments.checkpoint_cost", *words)
+    assert finished.status == 0, finished.stderr
+    found = json.loads(finished.stdout.splitlines()[-1])
+    assert found["P"] == ranks and 0 < found["standing_still_seconds"] < 10
+    assert 0.9 < 3 * 640 * 43 * 4 / 2**20 / found["mib"] < 1.1  # parameters and the two moments of Adam
+    assert list(tmp_path.iterdir()) == [mine.folder]

@@ -159,6 +159,12 @@ def test_what_can_not_be_continued_is_refused(tmp_path):
         ([*resume, "--protocol", "server:asp"], "was written with --protocol sync, not server:asp"),
         ([*resume, "--momentum", 0], "was written with other settings: its protocol differs in optimizer/velocity_lr"),
     ], SETTINGS)  # fmt: skip
+    kept = sorted((tmp_path / "all").rglob("*"))
+    said = f"{tmp_path / 'all'} has checkpoints of an earlier run: add --resume {tmp_path / 'all'} to go on from them, or"
+    assert_refused(1, "experiments.train", [  # it would delete them
+        (["--checkpoint", tmp_path / "all", *resume], said) for resume in ([], ["--resume", tmp_path / "none"])
+    ], SETTINGS)  # fmt: skip
+    assert sorted((tmp_path / "all").rglob("*")) == kept
     assert_refused(2, "experiments.train", [
         (["--grid", "batch=2", "--protocol", protocol, "--steps", 4, "--checkpoint", tmp_path / "new"],
          "there are no checkpoints of asynchronous parameter servers")

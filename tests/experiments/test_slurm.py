@@ -58,6 +58,8 @@ def test_what_a_script_of_slurm_asks_for():
     assert "export OMP_NUM_THREADS=8 " in text and "export SRUN_CPUS_PER_TASK=8 " in text
     assert "--mpi=pmi2" in text and "--cpu-bind=cores" in text and "HOME" not in text
     assert "--mpi=pmix" in written("--library", "openmpi")
+    alone = written("--mpi", "srun")
+    assert "    srun\n    --cpu-bind=cores" in alone and "--mpi=" not in alone and "SRUN_CPUS_PER_TASK" in alone
 
 
 def test_what_a_script_of_pbs_asks_for():

@@ -1,10 +1,11 @@
 """The manifest makes a checkpoint whole: nothing else is ever read, and what is not whole is known by one line."""
 
 import json
+import time
 
 import pytest
 
-from parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove
+from parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove, time_to_save
 from parallel.checkpoint.shard_file import sha256
 
 
@@ -120,8 +121,17 @@ def test_what_ended_jobs_have_left_is_deleted_and_nothing_else(tmp_path):
     assert Manifest.read(made.folder) == made
 
 
-def test_the_newest_is_the_one_of_the_last_step_and_of_these_the_last_written(tmp_path):
-    made = [checkpoint(tmp_path, step, saved=saved) for step, saved in ((5, 9.0), (7, 1.0), (7, 3.0), (7, 2.0))]
-    assert found_in(tmp_path)[0] == [made[2], made[3], made[1], made[0]]
-    remove(made[2].folder)
-    assert not made[2].folder.exists() and found_in(tmp_path)[0][0] == made[3]
+def test_the_newest_is_the_one_that_was_saved_last(tmp_path):
+    made = [checkpoint(tmp_path, step, saved=saved) for step, saved in ((5, 9.0), (7, 1.0), (7, 3.0), (8, 3.0))]
+    assert found_in(tmp_path)[0] == [made[0], made[3], made[2], made[1]]
+    prune(tmp_path, 2)
+    assert found_in(tmp_path)[0] == [made[0], made[3]]
+    remove(made[0].folder)
+    assert not made[0].folder.exists() and found_in(tmp_path)[0] == [made[3]]
+
+
+def test_the_next_one_is_newer_even_if_the_clock_goes_back(tmp_path):
+    assert 0 <= -time.time() + time_to_save(tmp_path) < 60
+    ahead = checkpoint(tmp_path, 5, saved=time.time() + 3600)
+    behind = checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
+    assert found_in(tmp_path)[0] == [behind, ahead]
