@@ -135,6 +135,8 @@ SMALL = {
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- checkpoints and restarts
+    "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
+    "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
     "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 2 --batch-size 16"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
@@ -421,7 +423,7 @@ def python_blocks():
 def folder(tmp_path_factory):
     """A folder like the repository, with small data; commands run there, and write there."""
     path = tmp_path_factory.mktemp("docs")
-    for name in ("nn", "parallel", "datasets", "experiments", "Makefile", "requirements.lock"):
+    for name in ("nn", "parallel", "datasets", "experiments", "tests", "Makefile", "requirements.lock"):
         (path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results", path / "results")
     shutil.copytree(ROOT / "docs", path / "docs", ignore=shutil.ignore_patterns("_build"))
