@@ -52,7 +52,7 @@ def plain(text):
     return text
 
 
-def one_line(text):
+def line(text):
     """An option type: a line of a script."""
     if not text.isprintable():
         raise argparse.ArgumentTypeError(f"must be one line, not {text!r}: give the option once for each line")
@@ -83,7 +83,7 @@ def options():
     add("--partition", type=plain, metavar="NAME", help="partition, or queue of PBS (default: the system's)")
     add("--account", type=plain, metavar="NAME", help="account, or project, that is charged (default: the user's)")
     add("--qos", type=plain, metavar="NAME", help="quality of service, of Slurm only (default: the user's)")
-    add("--setup", type=one_line, action="append", default=[], metavar="LINE", help="a line to run first, such as "
+    add("--setup", type=line, action="append", default=[], metavar="LINE", help="a line to run first, such as "
         "'module load gcc'; may be given several times")  # fmt: skip
     add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI); by "
         "srun alone, where the system has set it up for its own MPI library; or by mpiexec inside the allocation (default: "

@@ -8,9 +8,10 @@ that are left. Everything that follows from how a job has ended:
 | the job ends with                            | supervise                                                              |
 |----------------------------------------------|------------------------------------------------------------------------|
 | status 0, and training is complete           | ends with 0                                                            |
-| status 2: bad input                          | ends with 2: the same command would fail again                         |
+| status 2: bad input, or no room for the last | ends with 2: the same command would fail again                         |
+| checkpoint                                   |                                                                        |
 | status 75: stopped early, with a checkpoint  | ends with 75: start the same command again, in another allocation      |
-| any status, after SIGTERM or SIGUSR1         | ends with 75                                                           |
+| any other status, after SIGTERM or SIGUSR1   | ends with 75                                                           |
 | anything else                                | waits, and starts the job again; after too many times, with that status |
 """
 

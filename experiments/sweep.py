@@ -95,18 +95,20 @@ def all_runs(settings):
 def sweep(settings, out, timeout=600, part=(1, 1), anew=False):
     """Do the runs of one part of a sweep that `out` does not have yet, and write all reports to `out`; see the module's text.
 
-    part: (I, N), every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done
-    now, runs of this part).
+    Reports of other sweeps in `out` stay, and so do those of another machine until the same run replaces them. part: (I, N),
+    every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done now, runs of
+    this part).
     """
     todo = all_runs(settings)[part[0] - 1 :: part[1]]
     unfinished = Path(f"{out}.part")
     with user_input():
-        found = sweep_files.done(unfinished, settings)
-        if not anew:
-            found = sweep_files.done(out, settings) | found
-    missing = [run for run in todo if run not in found]
+        reports = ([] if anew else sweep_files.read(out)) + sweep_files.read(unfinished)
+    found = {sweep_files.name_of(report): report for report in reports}
+    done = sweep_files.done(found.values(), settings)
+    missing = [run for run in todo if run not in done]
     for net, grid, repeat in tqdm(missing, unit=" runs", delay=2, disable=None):
-        found[net, grid, repeat] = report_of(net, grid, repeat, settings, timeout)
+        report = report_of(net, grid, repeat, settings, timeout)
+        found[sweep_files.name_of(report)] = report
         write_text(unfinished, sweep_files.lines(found.values()))
     write_text(out, sweep_files.lines(found.values()))
     unfinished.unlink(missing_ok=True)

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+# What code raises that is given other content than it was written for.
+UNFIT = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+
 
 def content_of(text):
     """The content of a JSON text, of str or bytes. Raises ValueError, with one line, for any other text.

@@ -95,8 +95,9 @@ def disturbed(case, folder, kills, random, undisturbed):
                 killer.kill_one(goes_on)
             status = process.wait(max(1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.terminate()
             status = f"none after {LIMIT} s"
+        finally:
+            process.kill()  # if it still runs: its ranks end with it, whatever they wait for
             process.wait()
         output.seek(0)
         text = output.read()

@@ -7,6 +7,8 @@ with four BLAS threads to one core, makes steps many times slower without any er
 from dataclasses import dataclass
 from pathlib import Path
 
+from parallel.job.run import in_short
+
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 SHOWN = 8  # ranks of a node whose cores are printed one by one
 BIND = "srun --cpu-bind=cores, mpiexec -bind-to core (MPICH) or mpiexec --bind-to core (Open MPI)"
@@ -20,17 +22,6 @@ class Placed:
     cores: frozenset
     threads: int
     asked: int | None = None
-
-
-def numbers(found):
-    """Numbers in short: "0-3,8" for {0, 1, 2, 3, 8}."""
-    found, runs = sorted(found), []
-    for number in found:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
 
 
 def physical(cores, siblings=SIBLINGS):
@@ -47,8 +38,8 @@ def lines(ranks):
     """Where the ranks of one node may run, and with how many threads, as lines of text. ranks: Placed."""
     everywhere = frozenset().union(*(rank.cores for rank in ranks))
     if len(ranks) > 1 and all(rank.cores == everywhere for rank in ranks):
-        return [f"ranks {numbers(r.rank for r in ranks)} are not bound: each may use cores {numbers(everywhere)}"]
-    found = [f"rank {rank.rank}: cores {numbers(rank.cores)}, BLAS threads: {rank.threads}" for rank in ranks[:SHOWN]]
+        return [f"ranks {in_short(r.rank for r in ranks)} are not bound: each may use cores {in_short(everywhere)}"]
+    found = [f"rank {rank.rank}: cores {in_short(rank.cores)}, BLAS threads: {rank.threads}" for rank in ranks[:SHOWN]]
     return found + [f".. and {len(ranks) - SHOWN} more ranks"] * (len(ranks) > SHOWN)
 
 
@@ -74,7 +65,7 @@ def _starved(host, ranks):
         if asked > own:
             return (
                 f"rank {rank.rank} on {host} has OMP_NUM_THREADS={asked} but may use only {own} of the cores (cores "
-                f"{numbers(rank.cores)}): give each rank {asked}, with srun --cpus-per-task={asked} and SRUN_CPUS_PER_TASK="
+                f"{in_short(rank.cores)}): give each rank {asked}, with srun --cpus-per-task={asked} and SRUN_CPUS_PER_TASK="
                 f"{asked}, mpiexec -bind-to core:{asked} (MPICH) or mpiexec --map-by slot:pe={asked} (Open MPI); or set "
                 f"OMP_NUM_THREADS={own}"
             )
@@ -93,8 +84,8 @@ def _shared(host, ranks, core_of):
                 other = owner[core]
                 which = "to the same core" if rank.cores & other.cores else "to two threads of one core"
                 return (
-                    f"ranks {other.rank} and {rank.rank} on {host} are bound {which} (cores {numbers(other.cores)} and "
-                    f"{numbers(rank.cores)}): bind each to cores of its own, with {BIND}"
+                    f"ranks {other.rank} and {rank.rank} on {host} are bound {which} (cores {in_short(other.cores)} and "
+                    f"{in_short(rank.cores)}): bind each to cores of its own, with {BIND}"
                 )
             owner[core] = rank
     return None

@@ -29,7 +29,8 @@ def add_checkpoints(parser):
     add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
     add("--checkpoint-minutes", type=number(above=0), metavar="M",
         help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
-    add("--keep", type=whole(1), default=3, metavar="K", help="keep the last K checkpoints, and with --validation the best one")
+    add("--keep", type=whole(1), default=3, metavar="K", help="keep the last K checkpoints, and with --validation "
+        "the one with the lowest loss at the last validation before it")  # fmt: skip
     add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; if it is the "
         "folder of --checkpoint and has none yet, training begins")  # fmt: skip
 

@@ -24,8 +24,10 @@ launched=$!
 [ -z "$again" ] || kill -USR1 "$launched"  # the signal came as it was started
 again=1
 while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job"""
+GOES_ON = "((status == {checkpointed} || status == 128 + 10))"  # or the signal (10) ended the program before it listened
+SAVED = f"# ----- {CHECKPOINTED}, or 128 + the signal that came too early: it can go on"
 REQUEUE = """\
-if ((status == {checkpointed} || status == 128 + 10)); then  # or the signal (10) ended the program before it listened
+if {goes_on}; then
     if ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
         echo "stopped early, to go on after a requeue"
         scontrol requeue "$SLURM_JOB_ID"
@@ -35,7 +37,7 @@ if ((status == {checkpointed} || status == 128 + 10)); then  # or the signal (10
 fi
 exit "$status\""""
 RESUBMIT = """\
-if ((status == {checkpointed})); then
+if {goes_on}; then
     restart=$((${{RESTART:-0}} + 1))
     if ((restart <= {restarts})); then
         echo "stopped early, to go on in the next job"
@@ -218,7 +220,7 @@ def commands(job):
     if not job.starts_jobs:
         yield from words("launcher", launcher(job))
         run = f'"${{launcher[@]}}" {run}'
-    numbers = {"restarts": job.restarts, "checkpointed": CHECKPOINTED}
+    stopped = {"restarts": job.restarts, "goes_on": GOES_ON.format(checkpointed=CHECKPOINTED)}
     if job.kind == "array":
         number = {"slurm": "$SLURM_ARRAY_TASK_ID", "pbs": "$PBS_ARRAY_INDEX"}.get(job.system)
         yield f'exec {run} --part "{number}/{job.parts}"' if number else EACH.format(run=run, parts=job.parts)
@@ -228,12 +230,12 @@ def commands(job):
         first = job.seconds - job.warn
         yield f"# {job.warn} seconds before the time limit SIGUSR1 comes to the program"
         yield f"timeout --foreground --preserve-status --signal=USR1 {first} {run}"
-        yield from ("status=$?", "", f"# ----- {CHECKPOINTED}: it saved what it needs to go on; submit this script again")
-        yield RESUBMIT.format(script=shlex.quote(job.script), **numbers)
+        yield from ("status=$?", "", f"{SAVED}; submit this script again")
+        yield RESUBMIT.format(script=shlex.quote(job.script), **stopped)
     else:
         yield from (FORWARD.format(run=run),) if job.forwards else (run, "status=$?")
-        yield from ("", f"# ----- {CHECKPOINTED}: it saved what it needs to go on; put this job back into the queue")
-        yield REQUEUE.format(**numbers)
+        yield from ("", f"{SAVED}; put this job back into the queue")
+        yield REQUEUE.format(**stopped)
 
 
 def script(job, environ=os.environ):

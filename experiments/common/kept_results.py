@@ -6,10 +6,7 @@ from pathlib import Path
 
 from experiments.common import report
 from experiments.common.options import check_writable
-from nn.json_text import content_of_file
-
-# What code raises that is given other content than it was written for.
-UNFIT = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+from nn.json_text import UNFIT, content_of_file
 
 
 @contextlib.contextmanager

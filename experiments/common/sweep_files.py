@@ -53,10 +53,10 @@ def name_of(report):
     return report["net"], report["settings"]["grid"], report["repeat"], how(report["sweep"])
 
 
-def done(path, settings):
-    """{(net, grid, repeat): report} of a file: the runs with these settings on a machine like this one."""
-    same = [report for report in read(path) if how(report["sweep"]) == how(settings) and report.get("machine") == here()]
-    return {name_of(report)[:3]: report for report in same}
+def done(reports, settings):
+    """{(net, grid, repeat)} of the reports with these settings from a machine like this one."""
+    same = [report for report in reports if how(report["sweep"]) == how(settings) and report.get("machine") == here()]
+    return {name_of(report)[:3] for report in same}
 
 
 def part_name(path, part):

@@ -8,14 +8,13 @@ from itertools import count, takewhile
 
 import numpy as np
 
+from nn.json_text import UNFIT
 from parallel.checkpoint.manifest import found_in
 from parallel.checkpoint.pieces import assemble
 from parallel.checkpoint.shard_file import Shard
 from parallel.checkpoint.state import State
 from parallel.job.run import UserError, on_root, one_line
 from parallel.placement.partition import common, size
-
-UNFIT = ArithmeticError, AttributeError, LookupError, TypeError, ValueError  # by participants, of numbers that make no sense
 
 
 def newest(comm, directory, say=lambda line: None):
@@ -63,7 +62,8 @@ class Checkpoint:
         net, participants, worker, workers: as for a Saver, and the layouts may be other ones than those of the checkpoint. The
         participants take over their states in the order of the dict.
         ValueError, on all ranks, if the checkpoint is of other participants, another network or another number of workers, or
-        can not be read; then nothing has changed.
+        can not be read; then nothing has changed. ValueError also if a participant can not make use of its numbers; then those
+        before it have taken over theirs, and training must not go on.
         """
         if workers != self.manifest.workers:
             raise ValueError(

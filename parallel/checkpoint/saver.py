@@ -4,8 +4,9 @@ At a *boundary*, between two steps, the ranks decide together whether to make a 
 writes, and a thread brings the copy to the disk while training goes on. When all threads are done, which the ranks find out at
 a later boundary, the first rank writes the manifest: now the checkpoint is whole, and older ones may go.
 
-The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. A
-signal, or a clock that only the first rank looks at, therefore takes effect one boundary later.
+The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. On
+several ranks a signal, or a clock that only the first rank looks at, therefore takes effect one boundary later. What they
+agree on at the first boundary after a checkpoint was begun was said before it, and tells nothing of it.
 """
 
 import os
@@ -41,8 +42,8 @@ class Saver:
     the best one. every: the ranks decide together after every so many steps; so none is ahead of another by much more.
     signals: the Signals that ask for a checkpoint and an end; by default none do.
     settings: what a later run wants to know, for JSON; a function without arguments, called on the first rank. value: what is
-    compared to find the best checkpoint, such as a validation loss, or None; likewise. flush: called before a state is read.
-    say: called with a line of text about what happens.
+    compared to find the best checkpoint, such as a validation loss; likewise, and None or what is not finite does not count.
+    flush: called before a state is read. say: called with a line of text about what happens.
 
     saved, written: how many checkpoints were begun, and how many are whole. seconds: how long training stood still for them.
     """
@@ -58,6 +59,7 @@ class Saver:
         self._agreement = Agreement(self.comm)
         self._last, self._saved_step = time.monotonic(), None
         self._plan, self._writing = None, None
+        self._just_begun = False  # whether a checkpoint was begun since the ranks said last what they agree on next
 
     def has(self, step):
         """Note that there is a checkpoint of this step already."""
@@ -72,13 +74,15 @@ class Saver:
         due = bool(self.steps and step and step % self.steps == 0)
         if step % self.every == 0:
             signalled, late, unfinished = self._agreement.next([self.signals.heard, self._is_late(), self._is_unfinished()])
-            if self._writing and not unfinished:
+            outdated, self._just_begun = self._just_begun, False
+            if self._writing and not (unfinished or outdated):
                 self._complete()
             if signalled:
                 self._save(step)
+                self._agreement.close()
                 self.complete()
                 raise EndedEarly(LEFT_AT_SIGNAL.format(step=step, directory=self.directory))
-            due = due or late
+            due = due or (late and not outdated)
         if due:
             self._save(step)
         self.seconds += time.monotonic() - start
@@ -99,7 +103,7 @@ class Saver:
     def _save(self, step):
         if self._writing:
             self._complete()
-        self._last = time.monotonic()
+        self._last, self._just_begun = time.monotonic(), True
         if step == self._saved_step:
             return
         self.flush()
@@ -108,7 +112,7 @@ class Saver:
         if self._plan is None or not self._plan.fits(states):
             self._plan = Plan(self.comm, self.net, states, self.worker)
         arrays = self._plan.copies(states)
-        numbers = {name: state.numbers for name, state in states.items()}
+        table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.worker)
         folder, error = None, None
         if self.comm.rank == 0:
             try:
@@ -116,10 +120,11 @@ class Saver:
             except OSError as caught:
                 error = one_line(caught)
         folder, error = self.comm.bcast((folder, error))
-        content = self.settings() if self.comm.rank == 0 else {}, self.value() if self.comm.rank == 0 else None
-        self._writing = Writing(folder, error, step, *content)
+        settings, value = (self.settings(), self.value()) if self.comm.rank == 0 else ({}, None)
+        if value is not None and not np.isfinite(value):
+            value = None
+        self._writing = Writing(folder, error, step, settings, value)
         if folder:
-            table = table_of(self._plan.pieces, numbers, self.worker)
             self._writing.begin(folder / file_of(self.comm.rank), arrays, table)
 
     def complete(self):
@@ -154,9 +159,12 @@ class Saver:
             write_view(writing.folder, self._plan.view)
             saved = manifest.time_to_save(self.directory)
             Manifest(writing.step, saved, writing.value, self.workers, files, writing.settings, writing.folder).write()
-            manifest.prune(self.directory, self.keep)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             return what_failed(error, writing.folder)
+        try:
+            manifest.prune(self.directory, self.keep)
+        except OSError as error:  # the new one is whole all the same
+            self.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
         return None
 
     def close(self):
@@ -175,7 +183,10 @@ class Agreement:
         self.comm, self._request = comm, None
 
     def next(self, numbers):
-        """What the ranks agreed on at the call before this one, at first zeros; begins to agree on `numbers`. Collective."""
+        """What the ranks agreed on at the call before this one, at first zeros; begins to agree on `numbers`. Collective.
+
+        One rank alone agrees at once, on the numbers of this call.
+        """
         numbers = np.array(numbers, np.int64)
         if self.comm.size == 1:
             return numbers
@@ -216,7 +227,7 @@ class Writing:
     def _write(self, *arguments):
         try:
             self.entry = write_shard(*arguments)
-        except (OSError, RuntimeError) as error:  # h5py raises either where a disk is full
+        except Exception as error:  # OSError or RuntimeError of h5py where a disk is full; whatever it is must be told
             self.error = what_failed(error, arguments[0])
 
 

@@ -2,8 +2,6 @@
 
 import sys
 
-from mpi4py import MPI
-
 from parallel.checkpoint.restore import newest
 from parallel.checkpoint.saver import MINUTES, Saver
 from parallel.checkpoint.signals import Signals
@@ -19,12 +17,13 @@ def resumable_steps(net, optimizer, directory, steps, every=None, minutes=None, 
 
     The first time it begins at `net.step`, else after the newest whole checkpoint in the folder, on whatever grid that was
     written. It writes one every so many steps (`every`) or minutes (by default 15, without `every`), and one at the end. When
-    SIGTERM or SIGUSR1 comes to any rank it writes one after the step under way, and all ranks exit with status 75. All ranks
-    may leave the loop together; then only the checkpoint that was begun last is completed.
+    SIGTERM or SIGUSR1 comes to any rank it writes one after the step under way, and all ranks exit with status 75. A loop that
+    is left earlier, by `break` or an exception, has the checkpoints that were whole by then.
 
     net, optimizer: a ParallelSequential and its optimizer; the body of the loop trains them by one step. directory: on a file
     system that all ranks see. steps: how many there are in all. keep: how many checkpoints to keep. kept: a dict of whatever
-    JSON can hold, the same on all ranks, which checkpoints contain too; it is changed in place, before the first step.
+    JSON can hold, finite and the same on all ranks, which checkpoints contain too; it is changed in place, before the first
+    step.
     Raises ValueError if a checkpoint is of another network or optimizer, or if the body of the loop does not train; UserError
     if the last checkpoint can not be written.
     """
@@ -50,10 +49,6 @@ def resumable_steps(net, optimizer, directory, steps, every=None, minutes=None, 
                 raise ValueError(f"step {step} of resumable_steps has trained the network by {net.step - step} steps, not by 1")
         saver.save(net.step)
         saver.close()
-    except GeneratorExit:  # the loop is left
-        if not MPI.Is_finalized():
-            saver.close()
-        raise
     except EndedEarly:
         saver.close()
         say(f"stopped by a signal after step {net.step}, with a checkpoint in {directory}: start the script again to go on")

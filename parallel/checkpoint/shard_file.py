@@ -32,7 +32,7 @@ def file_of(rank):
 
 
 def table_of(pieces, numbers, worker):
-    """What the table of a file says, for JSON.
+    """The table of a file, as JSON in bytes. TypeError or ValueError if `numbers` has what JSON can not hold.
 
     pieces: {path of a dataset: its pieces, in order}. numbers: {participant: its numbers}. worker: the number of the worker.
     "blocks" has each block once, as [array, shape, part of each dimension], a part as [start, stop] or {"at": indices}.
@@ -45,7 +45,8 @@ def table_of(pieces, numbers, worker):
             number, _ = blocks.setdefault(piece.array, (len(blocks), piece))  # a rank has one block of each array
             rows[path].append([number, piece.start, piece.stop])
     outline = [[piece.array, piece.shape, [part_to_json(part) for part in piece.block]] for _, piece in blocks.values()]
-    return {"worker": worker, "blocks": outline, "pieces": rows, "numbers": numbers}
+    table = {"worker": worker, "blocks": outline, "pieces": rows, "numbers": numbers}
+    return json.dumps(table, allow_nan=False).encode()
 
 
 def part_to_json(part):
@@ -99,10 +100,9 @@ def write_shard(path, arrays, table):
 
     path: of a file that does not exist yet. arrays: {path of a dataset: flat host array}. table: see `table_of`.
     """
-    text = np.frombuffer(json.dumps(table, allow_nan=False).encode(), np.uint8)
     offsets = {}
     with h5py.File(path, "x", libver="v110") as file:
-        for name, array in (arrays | {TABLE: text}).items():
+        for name, array in (arrays | {TABLE: np.frombuffer(table, np.uint8)}).items():
             dataset = file.create_dataset(name, data=None, dcpl=early_and_unfilled(), shape=array.shape, dtype=array.dtype)
             offsets[dataset.id.get_offset()] = array
     with open(path, "r+b", buffering=0) as file:

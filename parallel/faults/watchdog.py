@@ -14,7 +14,6 @@ import platform
 import sys
 import threading
 import time
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from mpi4py import MPI
 from parallel.faults.whereabouts import main_frame, mpi_call, place
 from parallel.grid import under_way
 from parallel.job.deaths import DRAIN
+from parallel.job.run import in_short
 from parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
@@ -164,9 +164,7 @@ def process_state(pid):
 
 def in_words(ranks):
     """Some ranks in words: "ranks 0-3, 8"."""
-    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])]
-    listed = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-    return f"rank{'s' * (len(ranks) > 1)} {listed}"
+    return f"rank{'s' * (len(ranks) > 1)} {in_short(ranks, ', ')}"
 
 
 def end_job():

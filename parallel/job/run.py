@@ -112,6 +112,17 @@ def on_root(comm, action):
     return result
 
 
+def in_short(numbers, between=","):
+    """Whole numbers in short: "0-3,8" for {0, 1, 2, 3, 8}."""
+    runs = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return between.join(f"{first}-{last}" if last > first else str(first) for first, last in runs)
+
+
 def one_line(error):
     """The message of an exception on one line, with the name of the file if it is an error of the operating system.
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.common.binding import Placed, advice, lines, numbers, physical, problems
+from experiments.common.binding import Placed, advice, lines, physical, problems
+from parallel.job.run import in_short
 
 
 def node(*cores, threads=1, asked=None):
@@ -14,8 +15,8 @@ ALL = range(4)
 
 
 @pytest.mark.parametrize(("found", "text"), [({0, 1, 2, 3, 8}, "0-3,8"), ({5}, "5"), ({1, 3}, "1,3"), ({0, 1}, "0-1")])
-def test_cores_in_short(found, text):
-    assert numbers(found) == text
+def test_numbers_in_short(found, text):
+    assert in_short(found) == text
 
 
 @pytest.mark.parametrize(

@@ -178,14 +178,22 @@ def test_an_interrupted_sweep_goes_on(swept, tmp_path):
     assert len(out.read_text().splitlines()) == len(lines) and not part.exists()
     before = out.read_text()
     assert sweep.sweep(settings, out) == (0, 12) and out.read_text() == before
-    assert len(sweep_files.done(out, settings | {"ranks": [1, 2, 4, 8]})) == 12  # a longer sweep adds to it
-    assert sweep_files.done(out, settings | {"batch_size": 7}) == {}
-    elsewhere = [json.loads(line) | {"machine": {"processor": "another", "threads": "1"}} for line in lines]
+    assert len(sweep_files.done(sweep_files.read(out), settings | {"ranks": [1, 2, 4, 8]})) == 12  # a longer sweep adds to it
+    assert not sweep_files.done(sweep_files.read(out), settings | {"batch_size": 7})
+
+
+def test_a_sweep_keeps_reports_of_other_machines_until_it_has_its_own(swept, tmp_path):
+    settings, out = json.loads(swept.read_text().splitlines()[0])["sweep"], tmp_path / "s.jsonl"
+    elsewhere = [report | {"machine": {"processor": "another", "threads": "1"}} for report in sweep_files.read(swept)]
     out.write_text(sweep_files.lines(elsewhere))
-    assert sweep_files.done(out, settings) == {}
-    one = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1]}
-    assert sweep.sweep(one, out) == (1, 1) and len(sweep_files.read(out)) == 1  # those of another machine are replaced
-    assert sweep.sweep(one, out, anew=True) == (1, 1)
+    assert not sweep_files.done(elsewhere, settings)
+    one = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1], "repeats": 1}
+    assert sweep.sweep(one, out) == (1, 1)
+    found = sweep_files.read(out)
+    assert list(map(sweep_files.name_of, found)) == list(map(sweep_files.name_of, elsewhere))
+    (name,) = sweep_files.done(found, settings)
+    assert name[0] == "mlp:8,8,relu" and sum(report in elsewhere for report in found) == len(elsewhere) - 1
+    assert sweep.sweep(one, out, anew=True) == (1, 1) and len(sweep_files.read(out)) == 1
 
 
 def test_parts_of_a_sweep_are_gathered(swept, tmp_path):

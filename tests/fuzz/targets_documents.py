@@ -50,7 +50,7 @@ def settings(path):
 def finished(path):
     """What sweep does with the reports that an earlier one left, and with those of several jobs."""
     own = json.loads(result("speedup.jsonl", 0)[0])["sweep"]
-    sweep_files.done(path, own)
+    sweep_files.done(sweep_files.read(path), own)
     sweep.gather([path], path.with_suffix(".all"))
 
 

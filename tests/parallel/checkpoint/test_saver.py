@@ -1,5 +1,6 @@
 """What a checkpoint holds: each element once. One file shows it whole, and any placement goes on from it."""
 
+import threading
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -12,11 +13,13 @@ from nn import SGD, Linear, Sequential, Sigmoid, SparseLinear, Tanh, TiedAutoenc
 from nn.device import to_host
 from nn.window import put, take
 from parallel import ProcessGrid, distribute
+from parallel.checkpoint import saver as saver_module
 from parallel.checkpoint.manifest import found_in
 from parallel.checkpoint.pieces import pieces_of, written_slices
 from parallel.checkpoint.restore import newest
 from parallel.checkpoint.saver import Agreement, Saver
-from parallel.checkpoint.shard_file import Shard
+from parallel.checkpoint.shard_file import Shard, write_shard
+from parallel.job.run import UserError
 from parallel.placement.partition import size
 from parallel.protocols.protocol import Counted
 from parallel.sync.reduction import BlockingReduction, OverlappedReduction
@@ -236,6 +239,64 @@ def test_checkpoints_come_every_so_many_steps_and_the_best_stays(comm):
         found, passed_over = found_in(directory)
         assert [(one.step, one.value) for one in found] == [(12, 0.6), (10, 0.2), (4, 0.1)] and not passed_over
         assert sorted(path.name for path in Path(directory).iterdir()) == [one.folder.name for one in reversed(found)]
+
+
+@mpi(1, 2, 3)
+def test_a_checkpoint_that_is_due_by_time_is_made_once_and_nobody_waits_for_the_disk(comm, monkeypatch):
+    """The clock of the first rank counts. The last rank's disk is slow: training goes on until it is done."""
+    now, disk = [0.0], threading.Event()
+
+    def slowly(*arguments):
+        if comm.rank == comm.size - 1:
+            assert disk.wait(60)
+        return write_shard(*arguments)
+
+    monkeypatch.setattr(saver_module, "write_shard", slowly)
+    with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
+        training = Training(grid, images(), sgd)
+        monkeypatch.setattr(saver_module.time, "monotonic", lambda: now[0] if comm.rank == 0 else 0.0)
+        saver, late = Saver(comm, training.net, training.participants, directory, minutes=2), int(comm.size > 1)
+        for step in range(12):
+            now[0] = 60.0 * min(step, 3)
+            saver.boundary(step)
+            assert saver.saved == (step >= 2 + late), step
+            if step < 9:
+                assert saver.written == 0, step
+            elif step == 9:
+                disk.set()
+                saver._writing.wait()
+        assert saver.written == 1 and saver._writing is None
+        saver.close()
+        comm.Barrier()
+        assert [one.step for one in found_in(directory)[0]] == [2 + late]
+
+
+@mpi(2)
+def test_trouble_with_older_checkpoints_does_not_cost_the_new_one(comm, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError(13, "Permission denied", "others")
+
+    with folder(comm) as directory, ProcessGrid(comm, batch=2) as grid:
+        training, heard = Training(grid, images(), sgd), []
+        monkeypatch.setattr(saver_module.manifest, "prune", refuse)
+        training.save(directory, say=heard.append, value=lambda: float("inf"))
+        assert heard == ["warning: older checkpoints can not be deleted: others: Permission denied"] * (comm.rank == 0)
+        (found,), _ = found_in(directory)
+        assert found.step == 0 and found.value is None
+
+
+@mpi(2)
+def test_whatever_goes_wrong_while_a_file_is_written_is_told(comm, monkeypatch):
+    def fail(*arguments):
+        raise MemoryError("no room")
+
+    with folder(comm) as directory, ProcessGrid(comm, batch=2) as grid:
+        training = Training(grid, images(), sgd)
+        if comm.rank == 1:
+            monkeypatch.setattr(saver_module, "write_shard", fail)
+        with pytest.raises(UserError, match="the checkpoint after step 0 can not be written: no room"):
+            training.save(directory)
+        assert found_in(directory) == ([], [])
 
 
 @mpi(3)

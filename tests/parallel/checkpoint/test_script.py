@@ -2,13 +2,17 @@
 
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
 
 from nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
 from parallel import ProcessGrid, parallelize, resumable_steps
+from parallel.checkpoint import saver
 from parallel.checkpoint.manifest import found_in
+from parallel.checkpoint.shard_file import Shard, write_shard
+from parallel.job.launch import mpiexec
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder, minibatches
 
@@ -77,11 +81,52 @@ def test_a_signal_to_one_rank_ends_all_with_a_checkpoint(comm):
 
 
 @mpi(2)
-def test_leaving_the_loop_completes_what_was_begun(comm):
+def test_what_is_kept_is_that_of_the_step(comm, monkeypatch):
+    """The file is written after the loop has changed it."""
+    changed = threading.Event()
+
+    def late(*arguments):
+        assert changed.wait(60)
+        return write_shard(*arguments)
+
+    monkeypatch.setattr(saver, "write_shard", late)
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        Script(grid).train(directory, 6, lambda step: step == 4, every=4)
-        assert steps_in(comm, directory) == [4]
-        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+        Script(grid).train(directory, 4, lambda step: step == 2 and changed.set(), every=2, keep=9)
+        comm.Barrier()
+        by_step = {one.step: Shard(one.folder / "rank-0000.h5") for one in found_in(directory)[0]}
+        assert by_step[2].numbers["kept"] == {"content": {"seen": [0, 1]}} and sorted(by_step) == [2, 4]
+        for shard in by_step.values():
+            shard.__exit__()
+
+
+SCRIPT = """
+import signal
+import sys
+from mpi4py import MPI
+from parallel import ProcessGrid
+from tests.parallel.checkpoint.test_script import Script
+
+comm = MPI.COMM_WORLD
+script = Script(ProcessGrid(comm, batch=comm.size))
+def leave(step):
+    if step == 3 and "raise" in sys.argv:
+        return 1 / comm.rank
+    return step == 3 and "break" in sys.argv
+script.train(sys.argv[1], 6, leave, every=3)
+assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("way", ["break", "raise"])
+def test_leaving_the_loop_ends_the_job(way, tmp_path):
+    """While a checkpoint is under way: by all ranks together, or by an exception on one."""
+    finished = mpiexec(2, ["-c", SCRIPT, str(tmp_path), way], 60)
+    if way == "break":
+        assert finished.status == 0 and finished.stderr == ""
+    else:
+        assert finished.status not in (0, None) and finished.stderr.count("ZeroDivisionError") == 1
+    assert {one.step for one in found_in(tmp_path)[0]} <= {3}
 
 
 @mpi(2)

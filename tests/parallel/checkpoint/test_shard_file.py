@@ -50,6 +50,12 @@ def test_what_is_written_is_read(tmp_path, dtype):
         write_shard(path, {}, table_of({}, {}, 0))  # never over another one
 
 
+def test_what_json_can_not_hold_is_refused_before_anything_is_written():
+    for wrong, kind in ((float("nan"), ValueError), (np.zeros(2), TypeError)):
+        with pytest.raises(kind, match="JSON"):
+            table_of({}, {"kept": {"content": wrong}}, 0)
+
+
 def test_a_file_that_ends_early_is_refused_wherever_it_ends(tmp_path):
     path, entry = written(tmp_path)
     whole = path.read_bytes()
@@ -118,13 +124,13 @@ WRONG = [
 @pytest.mark.parametrize("table", WRONG, ids=lambda table: json.dumps(table)[:90])
 def test_a_table_that_makes_no_sense_is_refused(tmp_path, table):
     path = tmp_path / "rank-0000.h5"
-    write_shard(path, {"network/parameters": np.zeros(10)}, table)
+    write_shard(path, {"network/parameters": np.zeros(10)}, json.dumps(table).encode())
     assert_refused(path)
 
 
 def test_the_table_of_which_the_wrong_ones_are_made_is_right(tmp_path):
     path = tmp_path / "rank-0000.h5"
-    write_shard(path, {"network/parameters": np.zeros(10)}, TABLE)
+    write_shard(path, {"network/parameters": np.zeros(10)}, json.dumps(TABLE).encode())
     with Shard(path) as shard:
         assert [size.stop - size.start for size in shard.pieces["network/parameters"]] == [10]
     assert pieces_in(TABLE).keys() == {"network/parameters"}
