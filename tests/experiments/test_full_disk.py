@@ -48,3 +48,16 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
     roomy = job(2, *words)
     assert roomy.status == 0, roomy.stderr
     assert f"goes on after step {kept[0].step}" in roomy.stdout and found_in(disk / "runs")[0][0].step == 60
+
+
+def test_a_disk_that_can_not_be_written_is_said_at_once_and_what_it_has_can_be_read(disk, tmp_path):
+    words = ["experiments.train", "--net", "mlp:8,relu", "--quiet", "--steps"]
+    first = job(2, *words, 4, "--checkpoint", disk / "runs")
+    assert first.status == 0, first.stderr
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    for folder in ("runs", "others"):
+        refused = job(2, *words, 8, "--checkpoint", disk / folder, "--resume", disk / folder)
+        assert refused.status == 2 and refused.stderr.startswith("train: error: ") and refused.stderr.count("\n") == 1
+        assert "Read-only file system" in refused.stderr and "step" not in refused.stdout
+    again = job(2, *words, 4, "--resume", disk / "runs", "--report", tmp_path / "report.json")
+    assert again.status == 0 and json.loads((tmp_path / "report.json").read_text())["resumed"] == 4, again.stderr
