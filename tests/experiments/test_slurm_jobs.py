@@ -62,14 +62,14 @@ def state(node, job):
     return re.search(r"JobState=(\w+)", shown)[1], int(re.search(r"Restarts=(\d+)", shown)[1])
 
 
-def wait(node, job, reached):
-    """Wait until `reached(state, restarts)`, and return the state; fails if the job ends before, or takes too long."""
+def wait(node, job, reached, pause=0.2):
+    """Wait until `reached(state, restarts)`; fails, with all logs, if the job ends before, or takes too long."""
     deadline = time.monotonic() + PATIENCE
     while not reached(*(now := state(node, job))):
         over = now[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
-        assert not over and time.monotonic() < deadline, f"{now}:\n" + "".join(p.read_text() for p in node.folder.glob("*.log"))
-        time.sleep(0.2)
-    return now[0]
+        logs = (f"{path.name}:\n{path.read_text()}" for path in sorted(node.folder.glob("*.log")))
+        assert not over and time.monotonic() < deadline, f"job {job}, {now}:\n" + "".join(logs)
+        time.sleep(pause)
 
 
 def completed(state, restarts):
@@ -132,10 +132,7 @@ def test_a_job_goes_on_however_it_ended(node, whole):
     def start(script):
         """Submit a script, and wait until its job has written a checkpoint and is writing the next one."""
         before, job = set(folder.glob("*/manifest.json")), node.submit(script)
-        deadline = time.monotonic() + PATIENCE
-        while not (set(folder.glob("*/manifest.json")) - before and unfinished()):
-            assert time.monotonic() < deadline and not completed(*state(node, job))
-            time.sleep(0.02)
+        wait(node, job, lambda *_: set(folder.glob("*/manifest.json")) - before and unfinished(), 0.01)
         return job
 
     def unfinished():
