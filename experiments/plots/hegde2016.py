@@ -46,7 +46,7 @@ def draw_figure(tables, name, column, draw_panel, title, path):
         panel.set_title(f"{kind} {'channel' if column == 'channels' else 'sample'}{'s' * (kind != 1)}", fontsize=10)
         panel.grid(alpha=0.3)
         panel.set_axisbelow(True)
-        panel.legend(fontsize=8)
+        panel.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16))  # below, where nothing is drawn
     versions = tables["versions"]
     first = next(iter(versions.values()))
     where = f"{first['processor']}, {first['blas']}. {remark(versions)}{busy_words(tables['busy_cores'])}"
@@ -62,7 +62,8 @@ def marks(panel, rows, x, names, **style):
 def convolution_times(panel, tables, devices):
     """Times over the batch size with their lines, and the published lines where they are of such images."""
     channels = next(iter(devices.values()))[0]["channels"]
-    ends = np.array([0, max(row["batch"] for rows in devices.values() for row in rows)])
+    sizes = sorted({row["batch"] for rows in devices.values() for row in rows})
+    ends = np.geomspace(sizes[0], sizes[-1])  # a line with an intercept is bent on logarithmic axes
     fits = [row for row in tables["convolution_slopes"] if row["channels"] == channels]
     for number, (name, rows) in enumerate(devices.items()):
         marks(panel, rows, "batch", ("median_ms", "min_ms", "max_ms"), fmt="o", color=f"C{number}")
@@ -71,11 +72,12 @@ def convolution_times(panel, tables, devices):
         panel.plot(
             ends, Line(fit["ms_an_image"], fit["intercept_ms"], fit["R2"])(ends), color=f"C{number}", lw=1.2, label=label
         )
-    top = 1.25 * max(row["max_ms"] for rows in devices.values() for row in rows)
     for fit, style in zip((row for row in fits if row["R2"] is None), ("--", ":")):
         label = f"{fit['device']}: {fit['ms_an_image']}, if in ms an image"
         panel.plot(ends, fit["ms_an_image"] * ends, color="grey", ls=style, lw=1.2, label=label)
-    panel.set(xlabel="batch size (images)", ylabel=MS, xlim=(0, 1.03 * ends[1]), ylim=(0, top))
+    logarithmic(panel, sizes)
+    panel.set(yscale="log", xlabel="batch size (images)", ylabel=MS)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def dense_times(panel, tables, devices):
