@@ -65,39 +65,54 @@ def draw_bars(panel, rows):
 
 
 def draw_scaling(by_equation, equal_nodes, out):
-    """Figures 5.11 and 5.12: seconds of a step above, the speedup below, against the number of nodes.
+    """Figures 5.11 and 5.12: seconds of a step above, the speedup below, against the number of nodes; equal nodes below them.
 
     by_equation: {equation: {name: Cluster}}, the first equation for the seconds. equal_nodes: {name: Cluster} of nodes like the
     one that was measured.
     """
     equations = list(by_equation)
-    columns = {name: {equation: by_equation[equation][name] for equation in equations} for name in by_equation[equations[0]]}
-    columns |= {name: {cluster.equation: cluster} for name, cluster in equal_nodes.items()}
-    figure, panels = plt.subplots(2, len(columns), figsize=(1.2 + 3.2 * len(columns), 7), layout="constrained", squeeze=False)
-    styles = dict(zip(equations, ("-", "--")))
-    for (above, below), (name, clusters) in zip(panels.T, columns.items()):
-        first = next(iter(clusters.values()))
-        parts = [first.seconds(nodes) for nodes in NODES]
-        above.stackplot(NODES, [[step[part] for step in parts] for part in PARTS], colors=PARTS.values(), labels=PARTS)
-        about = f"{first.network}, batch {first.batch_size}, {first.rate / 2**20:.0f} MiB/s"
-        above.set_title(f"{name}\n{about}\nequation {first.equation}", fontsize=9)
-        below.axhline(first.limit, color="grey", ls=":", lw=1, label="only computation is left")
-        for equation, cluster in clusters.items():
-            speedups = [cluster.speedup(nodes) for nodes in NODES]
-            below.plot(NODES, speedups, styles[equation], color="#31688e", label=f"equation {equation}")
-        below.set_ylim(0, 1.1 * first.limit)
-        for panel in (above, below):
-            panel.set_xscale("log", base=2)
-            panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            panel.set_xlim(1, NODES[-1])
-            panel.grid(alpha=0.3)
-        below.set_xlabel("nodes")
-    panels[0, 0].set_ylabel("seconds a step, predicted")
-    panels[1, 0].set_ylabel("speedup over 1 node, predicted")
-    found = {name: handle for panel in panels[:, 0] for handle, name in zip(*panel.get_legend_handles_labels())}
+    groups = [
+        {name: {equation: by_equation[equation][name] for equation in equations} for name in by_equation[equations[0]]},
+        {name: {cluster.equation: cluster} for name, cluster in equal_nodes.items()},
+    ]
+    groups = [group for group in groups if group]
+    width, styles = max(map(len, groups)), dict(zip(equations, ("-", "--")))
+    figure, panels = plt.subplots(2 * len(groups), width, figsize=(0.6 + 3 * width, 0.8 + 5.4 * len(groups)),
+                                  layout="constrained", squeeze=False)  # fmt: skip
+    for group, (seconds, speedups) in zip(groups, panels.reshape(-1, 2, width)):
+        for above, below, (name, clusters) in zip(seconds, speedups, group.items()):
+            draw_clusters(above, below, name, clusters, styles)
+        for panel in (*seconds[len(group) :], *speedups[len(group) :]):
+            panel.remove()
+        seconds[0].set_ylabel("seconds a step, predicted")
+        speedups[0].set_ylabel("speedup over 1 node, predicted")
+    found = {name: handle for panel in panels[:2, 0] for handle, name in zip(*panel.get_legend_handles_labels())}
     figure.legend(found.values(), found, loc="outside lower center", ncols=len(found), fontsize=9)
     figure.suptitle("Master and slaves on many nodes (Marques 2016, Figures 5.11 and 5.12): all predicted", fontsize=11)
     save(figure, out)
+
+
+def draw_clusters(above, below, name, clusters, styles):
+    """Two panels of one cluster: the parts of a step by the first equation, and the speedup by each.
+
+    clusters: {equation: Cluster}. styles: {equation: of its line}.
+    """
+    first = next(iter(clusters.values()))
+    parts = [first.seconds(nodes) for nodes in NODES]
+    above.stackplot(NODES, [[step[part] for step in parts] for part in PARTS], colors=PARTS.values(), labels=PARTS)
+    about = f"{first.network}, batch {first.batch_size}, {first.rate / 2**20:.0f} MiB/s"
+    above.set_title(f"{name}\n{about}\nequation {first.equation}", fontsize=8.5)
+    below.axhline(first.limit, color="grey", ls=":", lw=1, label="only computation is left")
+    for equation, cluster in clusters.items():
+        speedups = [cluster.speedup(nodes) for nodes in NODES]
+        below.plot(NODES, speedups, styles[equation], color="#31688e", label=f"equation {equation}")
+    below.set_ylim(0, 1.1 * first.limit)
+    for panel in (above, below):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks([1, 2, 4, 8, 16, 32], ["1", "2", "4", "8", "16", "32"])
+        panel.set_xlim(1, NODES[-1])
+        panel.grid(alpha=0.3)
+    below.set_xlabel("nodes")
 
 
 def draw_rates(kinds, out):
