@@ -7,7 +7,7 @@ from experiments.plots.figures import plt, save
 from parallel.partitioning.counts import Chain
 
 COLORS = "#4477aa", "#ee8866", "#44aa77", "#ddbb44", "#aa3377", "#66ccee", "#888888", "#994455"
-BAR = 0.46  # width, where the distance of layers is 1
+BAR = 0.56  # width, where the distance of layers is 1
 STEPS = 30  # points of the edge of a band
 FAINT, CLEAR = "#b0b0b0", "#202020"
 
@@ -60,6 +60,9 @@ def draw(partitions, path):
         f"For contrast, horizontal: every layer divided\nequally, {chain.volume(equal):,.0f} MiB in "
         f"{chain.messages(equal).sum()} messages", fontsize=10,
     )  # fmt: skip
+    patches = [plt.Rectangle((0, 0), 1, 1, color=COLORS[rank % len(COLORS)]) for rank in range(ranks)]
+    names = [f"rank {rank}" for rank in range(ranks)]
+    panel.legend(patches, names, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.04), frameon=False, fontsize=9)
     figure.suptitle(
         f"VGG16 on {ranks} ranks, forward pass of 32 images, float32. A bar is a layer: its filters by the rank that has them. "
         "A band is the maps that one rank sends\nto another for the next layer, after pooling, and the numbers above are MiB "
