@@ -22,6 +22,9 @@ BOARDS = (
     "The thesis ran on ARM boards (Jetson TX1) with Torch: here cores are faster, share memory, and train the same network, so "
     "the efficiencies compare and the seconds do not"
 )
+GPUS = "published numbers are of the boards' GPUs, measured ones of CPU cores here: neither seconds nor efficiencies compare"
+MIXED = f"{BOARDS}. Of the lines with GPU, {GPUS}."
+COLUMNS = {"s": "seconds", "efficiency": "efficiency, %", "accuracy": "accuracy, %"}  # of the tables, and their names here
 SOURCES = {
     "4.14": "section 4.2.2, page 50", "4.15": "section 4.2.2, page 51", "4.16": "section 4.2.3, page 53",
     "4.17": "section 4.2.3, page 54", "4.18": "section 4.2.4, page 56", "4.19": "section 4.2.4, page 56",
@@ -30,16 +33,17 @@ SOURCES = {
 }  # fmt: skip
 WHYS = {
     "4.14": f"{BOARDS}.",
-    "4.15": f"{BOARDS}. On the thesis' GPU a step was shorter, so that messages were more of it.",
-    "4.16": f"{BOARDS}. The more samples between two averages, the less they cost, there and here.",
+    "4.15": f"The {GPUS}. On the thesis' GPU a step was shorter, so that messages were more of it.",
+    "4.16": f"The {GPUS}. The more samples between two averages, the less they cost, there and here.",
     "4.17": "The accuracies of a part of the data on one node are the thesis' point; here they take a long measurement.",
     "4.18": "The thesis times everything before training; here it is reading and standardising, which is far less.",
     "4.19": "As for Table 4.18; the thesis does not say what it does to CIFAR for a minute.",
     "4.21": f"{BOARDS}. Larger layers are more efficient, there and here.",
-    "4.22": f"{BOARDS}. `half` and `first` compute unsplit layers on one rank here, which is the wrong choice for one sample.",
-    "4.23": f"{BOARDS}. What did not fit the memory of a TX1 fits here.",
-    "Appendix C": f"{BOARDS}.",
-    "Appendix D": f"{BOARDS}.",
+    "4.22": f"The {GPUS}. `half` and `first` compute unsplit layers on one rank here, which is the wrong choice for one "
+    "sample.",
+    "4.23": f"The {GPUS}. What did not fit the memory of a TX1 fits here.",
+    "Appendix C": MIXED,
+    "Appendix D": MIXED,
 }
 HALSTEAD = (  # section 4.1.3: distinct operators and operands, all operators and operands, of Tables 4.9 to 4.12
     ("Table 4.9", "Manual Backward()", 26, 14, 65, 30, 44), ("Table 4.10", "Automated Backward()", 7, 11, 21, 19, 45),
@@ -62,15 +66,15 @@ def items(tables):
         usability(tables, "4.13", "Halstead's effort of data parallelism", ("effort", "seconds"), "section 4.2.1, page 48"),
         *(lines(tables, name) for name in ("4.14", "4.15", "4.16")),
         of_lines(
-            tables, "Figure 4.1", "accuracy and efficiency in % of C.9 to C.11, by n (4 nodes)", ("accuracy", "efficiency"),
+            tables, "Figure 4.1", "accuracy and efficiency of C.9 to C.11 on 4 GPUs, by n", ("accuracy", "efficiency"),
             ("C.9", "C.10", "C.11"), "section 4.2.3, page 54", plot="figure4_1.png",
         ),
         *(lines(tables, name) for name in ("4.17", "4.18", "4.19")),
         usability(tables, "4.20", "lines of code of model parallelism", ("lines",), "section 4.2.5, page 59"),
         *(lines(tables, name) for name in ("4.21", "4.22")),
         of_lines(
-            tables, "Figure 4.2", "seconds of training MLP3 on 1, 2 and 4 nodes", ("s",), ("D.97", "D.98", "D.99"),
-            "section 4.2.6, page 64", plot="figure4_2.png",
+            tables, "Figure 4.2", "training MLP3 on 1, 2 and 4 nodes: published and predicted on GPUs, measured on CPU cores",
+            ("s",), ("D.97", "D.98", "D.99"), "section 4.2.6, page 64", plot="figure4_2.png",
         ),
         *(lines(tables, name) for name in ("4.23", "Appendix C", "Appendix D")),
     ]  # fmt: skip
@@ -83,15 +87,13 @@ def measured_on(tables):
 
 def lines(tables, name):
     """A table of lines of the appendices."""
-    columns = {"s": "seconds", "efficiency": "efficiency, %", "accuracy": "accuracy, %"}
-    if name in paper.READING:
-        columns = {"pre-processing": "seconds", "speedup": "speedup"}
+    columns = {"pre-processing": "seconds", "speedup": "speedup"} if name in paper.READING else COLUMNS
     quantities = {words: tuple(f"{column}, {kind}" for kind in ("published", "measured", "predicted"))
                   for column, words in columns.items()}  # fmt: skip
     title = paper.TITLES[name].split(". ")[0].rstrip(".")
     table = f"Table {name}" if name[0] == "4" else name
     return Item(
-        table, title, SOURCES[name], rows_of(tables[name], label, quantities, lambda line: line["how"]), WHYS[name],
+        table, title, SOURCES[name], rows_of(tables[name], label, quantities, how), WHYS[name],
         RESULTS, MODEL, COMMAND, reason="Lines on more nodes than cores are not measured, and short runs have no accuracy.",
     )  # fmt: skip
 
@@ -105,11 +107,17 @@ def label(line):
     return f"{line['ref']} {line['version']}, {nodes}, n {line['n']}"
 
 
+def how(line):
+    """How a line was measured."""
+    return f"{line['how']}, on CPU cores" if line["device"] == "GPU" else line["how"]
+
+
 def of_lines(tables, name, title, columns, refs, source, plot):
     """A figure that plots columns of some lines."""
     known = {line["ref"]: line for appendix in ("Appendix C", "Appendix D") for line in tables[appendix]}
-    quantities = {column: tuple(f"{column}, {kind}" for kind in ("published", "measured", "predicted")) for column in columns}
-    found = rows_of([known[ref] for ref in refs], label, quantities, lambda line: line["how"])
+    quantities = {COLUMNS[column]: tuple(f"{column}, {kind}" for kind in ("published", "measured", "predicted"))
+                  for column in columns}  # fmt: skip
+    found = rows_of([known[ref] for ref in refs], label, quantities, how)
     return Item(
         name, title, source, found, WHYS["4.16"] if name == "Figure 4.1" else WHYS["4.22"], RESULTS, MODEL, COMMAND, plot=plot,
         reason="Four nodes need four cores: without them they are not measured, but predicted.",

@@ -35,5 +35,5 @@ def draw_item(item, path):
         panel.set_axisbelow(True)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[mark]) for mark in COLOURS if mark in shown]
     figure.legend(handles, [WORDS[mark] for mark in COLOURS if mark in shown], loc="outside lower center", ncols=4)
-    figure.suptitle(f"{item.name}: {item.title}", fontsize=10)
+    figure.suptitle(fill(f"{item.name}: {item.title}", 90), fontsize=10)
     save(figure, path)
