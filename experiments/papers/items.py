@@ -126,7 +126,7 @@ def _merged(now, before, everything):
 
 
 def deviation(item):
-    """How far the measured and the predicted numbers lie from the published ones, in one line; empty if none compare."""
+    """The ratios of the measured and the predicted numbers to the published ones, in one line; empty if none compare."""
     found = []
     for quantity in dict.fromkeys(row.quantity for row in item.rows):
         words = []
@@ -139,7 +139,7 @@ def deviation(item):
                 words.append(f"{name} {spread}")
         if words:
             found.append(f"{quantity + ' ' if quantity else ''}{', '.join(words)}")
-    return f"Over the published: {'; '.join(found)}" if found else ""
+    return f"Ratio to the published numbers, median (least to greatest): {'; '.join(found)}" if found else ""
 
 
 def is_number(value):

@@ -176,7 +176,7 @@ def sizes_of_data(names, data_dir):
 
 
 def ethylene(data_dir):
-    """The name of the ethylene data set: the real one if its file is there, else the synthetic one."""
+    """The name of the ethylene data set: the real one if it is there or can be downloaded, else the synthetic one."""
     try:
         datasets.prepare("ethylene", data_dir)
         return "ethylene"

@@ -41,8 +41,8 @@ def data(tables):
     rows += [Row(name, None, size) for name, size in measured.items()]
     return Item(
         "Table 1", "sizes of the data sets, inputs and outputs", "section 8", tuple(rows), results=RESULTS, command=COMMAND,
-        why="Airfoil is the paper's file. The real ethylene data have to be fetched by hand (docs/data.md); without them a "
-        "synthetic set of the same size takes their place.",
+        why="Airfoil is the paper's file. The real ethylene data are downloaded from UCI (docs/data.md); where that is "
+        "impossible, a synthetic set of the same size takes their place.",
         reason="The synthetic set is not the paper's.",
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ def volumes(tables):
 def crossover(tables):
     """Section 7: one scatter, or a scatter and a broadcast."""
     rows = [
-        Row(f"{line['grid']}: block in MB at which both ways take as long", line["scatter_faster_below_MB"],
+        Row(f"{line['grid']}: block in MB at which both ways take equally long", line["scatter_faster_below_MB"],
             None, line["scatter_faster_below_MB"])
         for line in tables["crossover"]
     ]  # fmt: skip

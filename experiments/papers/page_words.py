@@ -12,17 +12,18 @@ LEGEND = {
 }
 SYMBOLS = {mark: symbol for mark, (symbol, _) in LEGEND.items()}
 FORMS = {
-    "short": "a short measurement (`make reproduce`), less than 15 minutes: what it leaves out is from kept results",
-    "long": "a long measurement (`make reproduce REPRODUCE=--long`), hours: all experiments",
-    "kept": "no measurement: all that was measured is from kept results",
+    "short": "`make reproduce`, a short measurement of less than 15 minutes: what it leaves out is from results that are kept",
+    "long": "`make reproduce REPRODUCE=--long`, a measurement of all experiments that takes hours",
+    "kept": "`experiments.reproduce all --tables-only`, which measures nothing: all measured numbers are from results that are "
+    "kept",
 }
 
 
 def about(page):
     """What the page is, and how it was made."""
     return (
-        f"Every table and figure of five papers that can be reproduced. Written on {page.date} by `experiments.reproduce all`: "
-        f"{FORMS[page.form]}. Each number has a mark:"
+        f"Every table and figure of five papers that can be reproduced. Written on {page.date} by {FORMS[page.form]}. Each "
+        "number has a mark:"
     )
 
 

@@ -116,7 +116,8 @@ def test_the_deviation_is_that_of_each_quantity():
     ]
     rows = rows_of(lines, lambda line: f"N = {line['n']}", {"s": ("s, p", "s, m", None), "e": ("e, p", "e, m", None)})
     assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].published is None
-    assert deviation(Item("T", "t", "s", rows)) == "Over the published: s measured 0.75 (0.5 to 1); e measured 0.5"
+    words = "Ratio to the published numbers, median (least to greatest): s measured 0.75 (0.5 to 1); e measured 0.5"
+    assert deviation(Item("T", "t", "s", rows)) == words
     assert deviation(Item("T", "t", "s", (Row("words", "a", "b"),))) == ""
 
 
