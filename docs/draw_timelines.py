@@ -30,14 +30,15 @@ def draw_pipeline(path, stages=4, micro_batches=8):
     for name in SCHEDULES:
         schedule = complete(names.parse(name).schedule(stages, micro_batches))
         unit = stages / schedule.route.chunks  # a chunk of half a stage takes half of the time
-        found[name] = simulate(schedule, UnitTimes(unit, unit, unit))
-    longest = max(simulation.makespan for simulation in found.values())
+        simulation = simulate(schedule, UnitTimes(unit, unit, unit))
+        found[name] = simulation, max(simulation.peak_open) * unit
+    longest = max(simulation.makespan for simulation, _ in found.values())
     figure, panels = plt.subplots(len(found), 1, figsize=(11, 1.42 * len(found) + 0.9), sharex=True)
-    for panel, (name, simulation) in zip(panels, found.items(), strict=True):
+    for panel, (name, (simulation, open_at_once)) in zip(panels, found.items(), strict=True):
         draw_schedule(panel, simulation)
         idle = 1 - simulation.use
-        panel.set_title(f"{name}: {simulation.makespan:g} units of time, ranks idle for {idle:.0%} of them, "
-                        f"at most {max(simulation.peak_open)} contexts open on a rank", fontsize=9, loc="left")  # fmt: skip
+        panel.set_title(f"{name}: {simulation.makespan:g} units of time, ranks idle for {idle:.0%} of them, activations of at "
+                        f"most {open_at_once:g} micro-batches of a whole stage in memory", fontsize=9, loc="left")  # fmt: skip
         panel.set(xlim=(0, longest), ylim=(stages - 0.45, -0.55))
         panel.set_yticks(range(stages), [f"stage {rank}" for rank in range(stages)], fontsize=8)
         bare(panel)
