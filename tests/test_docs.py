@@ -105,6 +105,10 @@ SMALL = {
     # ----- installation
     'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
     "pip install --editable .": Small(how="parse", why="tests/test_package.py shows what it says"),
+    'pip wheel --wheel-dir wheels ".[mpich]"': Small(how="parse", why="it downloads all that gridgrad needs"),
+    'pip install --no-index --find-links wheels "gridgrad[mpich]"': Small(
+        how="parse", why="it installs what that has collected"
+    ),
     "pip wheel --no-deps .": Small(how="parse", why="tests/test_package.py builds the package"),
     ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
