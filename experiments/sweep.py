@@ -7,6 +7,8 @@ On one machine, or inside an allocation: each run is an mpiexec of its own. Runs
 before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
 becomes FILE when all runs are done. Runs that FILE or FILE.part have already, with the same settings and on a machine like
 this one, are not repeated: a sweep that was interrupted goes on when it is started again, and a longer one adds to FILE.
+Reports with other settings or of other machines do not compare with these. They stay in FILE.part, so that a sweep can go on
+where it was interrupted whichever machine it is on, and are left out of FILE in the end.
 
 Several jobs may share a sweep: `--part 2/4` does every fourth run, from the second on, and writes FILE-2-of-4. Then
 `--gather FILE FILE ..` puts the reports of all parts into one file.
@@ -95,21 +97,19 @@ def all_runs(settings):
 def sweep(settings, out, timeout=600, part=(1, 1), anew=False):
     """Do the runs of one part of a sweep that `out` does not have yet, and write all reports to `out`; see the module's text.
 
-    Reports of other sweeps in `out` stay, and so do those of another machine until the same run replaces them. part: (I, N),
-    every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done now, runs of
-    this part).
+    part: (I, N), every N-th run from the I-th on. anew: also repeat, and replace, what `out` has. Returns (runs that were done
+    now, runs of this part).
     """
     todo = all_runs(settings)[part[0] - 1 :: part[1]]
     unfinished = Path(f"{out}.part")
     with user_input():
         reports = ([] if anew else sweep_files.read(out)) + sweep_files.read(unfinished)
-    found = {sweep_files.name_of(report): report for report in reports}
-    done = sweep_files.done(found.values(), settings)
-    missing = [run for run in todo if run not in done]
+    found = sweep_files.done(reports, settings)
+    others = [report for report in reports if report not in found.values()]
+    missing = [run for run in todo if run not in found]
     for net, grid, repeat in tqdm(missing, unit=" runs", delay=2, disable=None):
-        report = report_of(net, grid, repeat, settings, timeout)
-        found[sweep_files.name_of(report)] = report
-        write_text(unfinished, sweep_files.lines(found.values()))
+        found[net, grid, repeat] = report_of(net, grid, repeat, settings, timeout)
+        write_text(unfinished, sweep_files.lines([*others, *found.values()]))
     write_text(out, sweep_files.lines(found.values()))
     unfinished.unlink(missing_ok=True)
     return len(missing), len(todo)

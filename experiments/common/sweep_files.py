@@ -54,9 +54,9 @@ def name_of(report):
 
 
 def done(reports, settings):
-    """{(net, grid, repeat)} of the reports with these settings from a machine like this one."""
+    """{(net, grid, repeat): report} of the reports with these settings from a machine like this one."""
     same = [report for report in reports if how(report["sweep"]) == how(settings) and report.get("machine") == here()]
-    return {name_of(report)[:3] for report in same}
+    return {name_of(report)[:3]: report for report in same}
 
 
 def part_name(path, part):

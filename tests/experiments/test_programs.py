@@ -182,18 +182,26 @@ def test_an_interrupted_sweep_goes_on(swept, tmp_path):
     assert not sweep_files.done(sweep_files.read(out), settings | {"batch_size": 7})
 
 
-def test_a_sweep_keeps_reports_of_other_machines_until_it_has_its_own(swept, tmp_path):
+def test_a_sweep_that_goes_on_on_another_machine_keeps_what_it_had_until_it_is_done(swept, tmp_path, monkeypatch):
     settings, out = json.loads(swept.read_text().splitlines()[0])["sweep"], tmp_path / "s.jsonl"
+    part = tmp_path / "s.jsonl.part"
     elsewhere = [report | {"machine": {"processor": "another", "threads": "1"}} for report in sweep_files.read(swept)]
-    out.write_text(sweep_files.lines(elsewhere))
-    assert not sweep_files.done(elsewhere, settings)
-    one = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1], "repeats": 1}
-    assert sweep.sweep(one, out) == (1, 1)
-    found = sweep_files.read(out)
-    assert list(map(sweep_files.name_of, found)) == list(map(sweep_files.name_of, elsewhere))
-    (name,) = sweep_files.done(found, settings)
-    assert name[0] == "mlp:8,8,relu" and sum(report in elsewhere for report in found) == len(elsewhere) - 1
-    assert sweep.sweep(one, out, anew=True) == (1, 1) and len(sweep_files.read(out)) == 1
+    part.write_text(sweep_files.lines(elsewhere))
+    two = settings | {"nets": ["mlp:8,8,relu"], "ranks": [1], "repeats": 2}
+
+    def ended(*arguments):
+        if len(sweep_files.read(part)) > len(elsewhere):
+            raise KeyboardInterrupt
+        return own(*arguments)
+
+    own = sweep.report_of
+    monkeypatch.setattr(sweep, "report_of", ended)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep(two, out)
+    assert sweep_files.read(part)[:-1] == elsewhere and not out.exists()
+    monkeypatch.setattr(sweep, "report_of", own)
+    assert sweep.sweep(two, out) == (1, 2) and len(sweep_files.read(out)) == 2 and not part.exists()
+    assert sweep.sweep(two | {"repeats": 1}, out, anew=True) == (1, 1) and len(sweep_files.read(out)) == 1
 
 
 def test_parts_of_a_sweep_are_gathered(swept, tmp_path):
