@@ -7,7 +7,8 @@
 
 It needs root or, where the ports are free, any user; only that user can submit jobs. All its files, its keys and its log files
 are in the one folder, and it touches no configuration of the system. Everything is in real time: Slurm looks at time limits
-every 30 seconds, and a requeued job starts again after the lifetime of a credential, which is set to its least here.
+every 30 seconds, and a requeued job starts again after the lifetime of a credential. That is 30 seconds here and not 120: a
+busy machine may take more than the least, which is 10, to start a job.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=10
+AuthInfo=socket={folder}/munge/socket,cred_expire=30
 SlurmctldPort={ports[0]}
 SlurmdPort={ports[1]}
 StateSaveLocation={folder}/state
