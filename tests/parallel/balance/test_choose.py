@@ -89,7 +89,7 @@ def test_functions_find_the_steps_of_kernels_that_constant_speeds_miss(monkeypat
     assert first.slowest(first.constant) > 1.15 * first.slowest(first.function)
 
 
-@mpi(2, 4)
+@mpi(2, 4, long=(4,))
 def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(comm, monkeypatch):
     monkeypatch.setattr(layer_seconds, "RUNS", 1)
     for sizes in grids(comm.size, AXES):

@@ -81,12 +81,12 @@ def compare(comm, make, axes, plans, batch_sizes):
                         assert priced(make(), grid, plan, batch_size, rank) == mine, (str(grid), plan, batch_size, rank)
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
     compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_bytes_are_those_that_are_sent_where_gathers_hide_behind_products(comm, monkeypatch):
     rng, serial = np.random.default_rng(0), dense()
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "1")
@@ -121,13 +121,13 @@ def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traf
         assert cost.seconds_of(work) == pytest.approx(floor + machine.core["call"]), work
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     plans = "fewest-bytes", "out", "conv=height,linear=in", "conv=width,linear=out"
     compare(comm, images, ("batch", "height", "model"), plans, (5,))
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7, 8))
 def test_bytes_of_random_networks_are_those_that_are_sent(comm):
     for seed in range(40):
         case = Case(seed, comm.size)

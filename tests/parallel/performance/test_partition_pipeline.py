@@ -34,7 +34,7 @@ def layered(*ranks):
     return Owners(max(ranks) + 1, rows, loss=ranks[-1])
 
 
-@mpi(2, 3, 4)
+@mpi(2, 3, 4, long=(4,))
 def test_route_and_order_are_those_of_training(comm):
     for seed, fine in enumerate((False, True)):
         mine = owners(comm.size, seed, fine)

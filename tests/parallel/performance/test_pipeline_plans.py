@@ -95,7 +95,7 @@ def test_memory_is_respected():
     assert all(other.reason.startswith("needs ") for other in others if other.memory > least)
 
 
-@mpi(2, 4)
+@mpi(2, 4, long=(4,))
 def test_one_call_makes_a_pipeline_that_trains_as_the_serial_network(comm):
     rng = np.random.default_rng(0)
     batches = [(rng.normal(size=(96, 512)), np.arange(96) % 3) for _ in range(2)]

@@ -119,7 +119,7 @@ def test_grids_are_all_the_ways_to_write_a_number_as_a_product(n):
     assert list(every_grid(n, "ab")) == [{"a": a, "b": n // a} for a in range(1, n + 1) if n % a == 0]
 
 
-@mpi(*RANKS, long=(4, 6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_one_call_parallelizes_whatever_layers(comm):
     rng = np.random.default_rng(0)
     for make in (dense, small_cnn, images):

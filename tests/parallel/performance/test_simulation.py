@@ -33,7 +33,7 @@ def step_seconds(serial, grid, batch_size, slow=1.0, plan="fewest-bytes", **opti
     return virtual.time - start, net
 
 
-@mpi(1, 2, 3, 4, 6)
+@mpi(1, 2, 3, 4, 6, long=(6,))
 def test_a_step_without_stragglers_takes_what_the_model_says(comm):
     for sizes in grids(comm.size):
         for plan in ("out", "in", "fewest-bytes", "replicate", "laugier"):
@@ -43,7 +43,7 @@ def test_a_step_without_stragglers_takes_what_the_model_says(comm):
                 assert abs(seconds / expected - 1) < 1e-9, (sizes, plan, seconds, expected)
 
 
-@mpi(1, 2, 3, 5)
+@mpi(1, 2, 3, 5, long=(5,))
 def test_awkward_sizes_take_no_less_than_any_rank_alone(comm):
     for make, axes in ((dense, ("batch", "model")), (images, ("batch", "height", "model"))):
         for sizes in grids(comm.size, axes):

@@ -47,7 +47,7 @@ def batches(inputs, outputs=None):
 sgd = partial(SGD, lr=0.5, momentum=0.9)
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_ten_steps_equal_serial(comm):
     shares = {"model": tuple(rank % 3 for rank in range(comm.size))} if comm.size > 1 else None  # some ranks get nothing
     for inputs, hidden in SIZES:
@@ -60,7 +60,7 @@ def test_ten_steps_equal_serial(comm):
                     assert_same(found, expected, 1e-10, f"{inputs}-{hidden} {sizes} {plan} {options}")
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_ten_steps_equal_serial_among_other_layers(comm):
     expected = serial(among_others(), sgd, "cross-entropy", batches(7, 4))
     plans = "fewest-bytes", "replicate", "in,hidden,out,replicate,hidden,out", "out,replicate,in,hidden,hidden,in"
@@ -72,7 +72,7 @@ def test_ten_steps_equal_serial_among_other_layers(comm):
         assert_same(found, expected, 1e-10, f"{sizes} {plan} {options}")
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_a_step_moves_what_the_formulas_say(comm):
     for sizes, (inputs, hidden), batch_size in product(grids(comm.size), SIZES, (13, 3)):
         with ProcessGrid(comm, **sizes) as grid:

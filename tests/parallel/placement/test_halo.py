@@ -30,7 +30,7 @@ def cases(comm):
             yield grid, halo, whole, owned.part(comm.rank), needed.part(comm.rank), window
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7))
 def test_the_needed_rows_arrive_and_their_gradients_return(comm):
     for _, halo, whole, own, need, _ in cases(comm):
         assert np.array_equal(
@@ -45,7 +45,7 @@ def test_the_needed_rows_arrive_and_their_gradients_return(comm):
         assert abs(left - right) <= 1e-11 * max(abs(left), 1)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7, 8))
 def test_bytes_equal_the_formula(comm):
     for grid, halo, whole, own, need, window in cases(comm):
         grid.tally.clear()
@@ -78,7 +78,7 @@ def first_block_of_vgg16():
     return [Conv2d(3, 64, 3, padding=1), ReLU(), Conv2d(64, 64, 3, padding=1), ReLU(), MaxPool2d(2)]
 
 
-@mpi(2, 4)
+@mpi(2, 4, long=(4,))
 def test_height_shards_of_the_first_block_move_a_twentieth_of_what_channels_do(comm):
     """VGG16's first block at 224x224: the layers' own communication, forward and backward, and all gradients."""
     shape, batch_size, moved = (224, 224, 3), 2, {}

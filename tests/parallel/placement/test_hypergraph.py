@@ -105,7 +105,7 @@ def expected(layers, micro_batches=1):
     return serial(net_of(layers), sgd, "cross-entropy", batches(), micro_batches)
 
 
-@mpi(2, 3, 4, 5)
+@mpi(2, 3, 4, 5, long=(4, 5))
 def test_any_partition_trains_the_serial_network(comm):
     seeds = range(comm.size - 2, RANDOM, 4)  # each number of ranks has a quarter of the partitions
     wanted = {layers: expected(layers) for layers in (branching, entered_by_branches, narrow)}
@@ -115,7 +115,7 @@ def test_any_partition_trains_the_serial_network(comm):
         assert_same(trained(layers, comm, owners), wanted[layers], 1e-10, f"seed {seed}")
 
 
-@mpi(1, 6, 7, 8)
+@mpi(1, 6, 7, 8, long=(7, 8))
 def test_so_do_few_on_one_rank_and_on_more_ranks_than_some_layers_have_filters(comm):
     for layers in (branching, entered_by_branches, narrow):
         wanted = expected(layers)
@@ -124,7 +124,7 @@ def test_so_do_few_on_one_rank_and_on_more_ranks_than_some_layers_have_filters(c
             assert_same(trained(layers, comm, owners), wanted, 1e-10, f"seed {seed}")
 
 
-@mpi(4, 6, 8)
+@mpi(4, 6, 8, long=(6, 8))
 def test_it_combines_with_a_batch_axis(comm):
     whole, halves = expected(branching), expected(branching, 2)
     for model in {2, comm.size // 2}:

@@ -80,7 +80,7 @@ def trained(layers, grid, samples=5, **options):
     return parallel(net_of(layers), grid, "marques", sgd, "cross-entropy", batches(layers, samples), **options)
 
 
-@mpi(*RANKS, long=(5, 6, 7), timeout=300)
+@mpi(*RANKS, long=(5, 6, 7, 8), timeout=300)
 def test_ten_steps_equal_serial(comm):
     for layers in NETS:
         expected = serial(net_of(layers), sgd, "cross-entropy", batches(layers, 5))
@@ -178,7 +178,7 @@ def convolutions(net, splits, ranks):
     ]  # fmt: skip
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_a_step_sends_what_equation_5_1_says(comm):
     for layers in NETS:
         for sizes in grids(comm.size):
@@ -209,7 +209,7 @@ def test_equation_5_1_as_printed():
     assert layer.upload(64) == 32**2 * 3 * 64 + 5**2 * 50 * 3 + 28**2 * 50 * 64
 
 
-@mpi(2, 3, 4, 6)
+@mpi(2, 3, 4, 6, long=(6,))
 def test_the_cost_model_counts_what_is_sent(comm):
     for layers in NETS:
         for sizes in grids(comm.size):

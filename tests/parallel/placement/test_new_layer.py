@@ -30,7 +30,7 @@ def network():
     return Sequential(layers, seed=3, dtype=np.float64, input_shape=(7,))
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_it_trains_the_serial_network(comm, monkeypatch):
     know(monkeypatch)
     rng = np.random.default_rng(0)

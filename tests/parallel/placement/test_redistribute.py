@@ -66,7 +66,7 @@ def backward(layer, dy, samples):
     return to_host(layer.input_gradient(to_device(dy), Context(batch_size=samples))).copy()
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7, 8))
 def test_every_move_gives_the_target_placement(comm):
     for _, layer, whole, source, target in cases(comm):
         moved = forward(layer, place(whole, source, comm.rank, comm.size), len(whole))
@@ -94,7 +94,7 @@ def test_long_gathers_give_what_short_ones_do(comm):
         assert np.array_equal(array, np.repeat(np.arange(comm.size), parts.sizes))
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_backward_is_the_adjoint_of_forward(comm):
     """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
     for _, layer, whole, source, target in cases(comm):
@@ -126,7 +126,7 @@ def closed_form(source, target, shape, ranks):
     return elements - stay * (elements // pair if pair else 0)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
         x, dy = (place(whole, placement, comm.rank, comm.size) for placement in (source, target.adjoint))

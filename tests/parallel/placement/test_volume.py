@@ -21,7 +21,7 @@ def mlp(widths):
     return Sequential(layers[:-1])
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_a_step_moves_what_the_formulas_say(comm):
     for sizes, plan, batch_size in product(grids(comm.size), PLANS, (13, 3)):
         with ProcessGrid(comm, **sizes) as grid:

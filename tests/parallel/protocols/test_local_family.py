@@ -110,7 +110,7 @@ def spread_cases(grids, start):
             yield from ((next(turns), sizes, options) for options in (next(reductions), next(reductions)))
 
 
-@mpi(1, 2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
+@mpi(1, 2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7, 8))
 def test_workers_are_spread_over_all_grids(comm):
     data, known = samples(images(), COUNT), {}
     for text, sizes, options in spread_cases(grids(comm.size, AXES), comm.size):

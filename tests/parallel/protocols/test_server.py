@@ -49,7 +49,7 @@ def on_grid(comm, sizes, build, text, momentum=0.5, **options):
         return net.state_dict(everywhere=True), protocol
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_in_step_they_equal_serial_training_on_every_grid(comm):
     expected, plain = {build: serial(build) for build in (dense, images)}, serial(dense, 0.0)
     for sizes in grids(comm.size, ("batch", "model", "stage")):
@@ -71,7 +71,7 @@ def test_sums_within_a_worker_may_overlap_but_not_be_shared(comm):
             on_grid(comm, sizes, images, "server:asp", reduction=refused)
 
 
-@mpi(2, 3, 4, 6, 8, long=(6, 8))
+@mpi(2, 3, 4, 6, 8, long=(4, 6, 8))
 def test_all_workers_end_with_the_same_parameters(comm):
     for sizes in grids(comm.size, ("batch", "model")):
         turns = sum(min(sizes["batch"], len(minibatch_indices(COUNT, BATCH, 0, step)[0])) for step in range(STEPS))

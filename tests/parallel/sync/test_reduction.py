@@ -79,17 +79,17 @@ def check(comm, net, shape, axes, plans, optimizer, micro_batches=1):
         assert_same(found, expected, 1e-10, f"{name} {sizes} {plan}")
 
 
-@mpi(*RANKS, long=(7, 8))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_every_reduction_equals_serial(comm):
     check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes", "out,replicate,in,replicate"), adam)
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_every_reduction_of_image_networks_equals_serial(comm):
     check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7, 8))
 def test_two_levels_equal_serial(comm, monkeypatch):
     """Several nodes, the last of which may have fewer ranks."""
     for number in range(1, min(comm.size, 4)) if comm.size < 6 else (3,):
@@ -99,14 +99,14 @@ def test_two_levels_equal_serial(comm, monkeypatch):
             check(comm, image_net, (7, 7, 1), ("batch", "height", "model"), ("fewest-bytes",), sgd)
 
 
-@mpi(*RANKS, long=(6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_micro_batches_add_up(comm):
     """Dropout's masks are those of the minibatch; the last micro-batches are smaller, or missing."""
     for micro_batches in (2, 3, 7):
         check(comm, mlp_net, (7,), ("batch", "model"), ("fewest-bytes",), adam, micro_batches=micro_batches)
 
 
-@mpi(2, 3, 4, 5, 8, long=(8,))
+@mpi(2, 3, 4, 5, 8, long=(4, 5, 8))
 def test_every_reduction_repeats_bit_by_bit(comm):
     narrow = {
         "float16, overlap": {"reduction": "overlap:1", "float16_gradients": True},
@@ -147,7 +147,7 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
         assert comm.allreduce(sum(sent.values())) == volume.gradients(widths, comm.size, 1), (way, sent)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(6, 7, 8))
 def test_float16_sums_are_as_exact_as_they_say(comm):
     rng = np.random.default_rng(comm.rank)
     for n, scale in product((0, 1, 2, 7, 1000), (1.0, 1e-12, 1e12)):
@@ -175,7 +175,7 @@ def test_float16_sums_pass_on_what_is_not_finite(comm):
     assert not np.isfinite(array[0]) and np.isnan(array[6])
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_float16_gradients_train_as_well(comm):
     """The difference from the serial network is that of rounding to float16: no larger, and not that of float64."""
     losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
@@ -261,7 +261,7 @@ def test_unknown_reductions_are_refused(comm):
                 parallelize(mlp_net(), grid, **options)
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_gathers_hidden_behind_products_equal_serial(comm, monkeypatch):
     """Between nodes a Linear begins before all of its input has arrived; the bytes stay what they were. The first rank of the
     axis model holds nothing where the shares are uneven."""

@@ -130,7 +130,7 @@ def test_without_stashing_gradients_differ(comm):
     assert max(np.abs(kept[name] - newest[name]).max() for name in kept) > 1e-6
 
 
-@mpi(1, 2, 3, 4)
+@mpi(1, 2, 3, 4, long=(4,))
 def test_one_at_a_time_is_stochastic_gradient_descent(comm):
     for layers in (mlp, dense, images):
         batches = minibatches(layers, SIZES[:4])
@@ -140,7 +140,7 @@ def test_one_at_a_time_is_stochastic_gradient_descent(comm):
                 assert_same(piped(layers, grid, batches, pipeline=name), expected, 1e-10, name)
 
 
-@mpi(4, 6, 8, long=(8,))
+@mpi(4, 6, 8, long=(6, 8))
 def test_other_axes_change_nothing(comm):
     """On grids with other axes too, all of which have the same stages, results equal the emulated ones."""
     batches, flushes = minibatches(images, SIZES), (3, 5)

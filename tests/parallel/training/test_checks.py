@@ -44,7 +44,7 @@ def agreed(comm, word):
     return word
 
 
-@mpi(2, 3, 5, 8)
+@mpi(2, 3, 5, 8, long=(5, 8))
 def test_a_minibatch_that_does_not_fit_is_refused_in_the_serial_words(comm):
     for make, loss, x, y, words in REFUSED:
         net = make()
@@ -56,7 +56,7 @@ def test_a_minibatch_that_does_not_fit_is_refused_in_the_serial_words(comm):
                 assert agreed(comm, message(ValueError, net.learn, x, y, loss(), SGD(net, 0.1))) == serial, (sizes, words)
 
 
-@mpi(2, 3, 5, 8)
+@mpi(2, 3, 5, 8, long=(5, 8))
 def test_what_is_plainly_meant_is_converted_as_on_one_rank(comm):
     for make, loss, x, y, *_ in CONVERTED:
         net = make()
@@ -153,7 +153,7 @@ INPUT_GRADIENTS = [  # network, shape of a sample, plans
 ]  # fmt: skip
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_each_rank_gets_the_whole_gradient_of_its_input_block(comm):
     for make, shape, plans in INPUT_GRADIENTS:
         serial = make()
@@ -203,7 +203,7 @@ def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
         ]  # fmt: skip
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_the_whole_input_is_predicted_as_on_one_rank(comm):
     serial = dense()
     x = np.random.default_rng(3).standard_normal((7, *X.shape[1:]))
@@ -220,7 +220,7 @@ def test_the_whole_input_is_predicted_as_on_one_rank(comm):
                     net.forward(to_device(np.ascontiguousarray(x[net.input_block(7)])))
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_a_state_on_the_first_rank_serves_all(comm):
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:

@@ -103,7 +103,7 @@ def same(found, expected):
     return all(np.array_equal(found[i][0], expected[i][0]) and found[i][1] == expected[i][1] for i in range(len(PARTS)))
 
 
-@mpi(*RANKS, long=(4, 6, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_gradients_do_not_depend_on_the_order(comm):
     seen = set()
     for layers, shape, axes in CASES:
@@ -121,7 +121,7 @@ def test_gradients_do_not_depend_on_the_order(comm):
         assert {Redistribute, HaloConv2d, GlobalBatchNorm} <= seen
 
 
-@mpi(2, 3, 5, 8)
+@mpi(2, 3, 5, 8, long=(5, 8))
 def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         expected, *_ = gradients(grid, dense, (7,), IN_TURN)
@@ -130,7 +130,7 @@ def test_sums_that_overlap_backward_begin_when_the_last_gradients_are_written(co
             assert np.allclose(found, expected, rtol=1e-12, atol=1e-14), schedule
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_gathers_behind_products_are_kept_apart(comm, monkeypatch):
     if not on_cpus(comm):
         return  # there are none

@@ -29,7 +29,7 @@ def autoencoder():
     return Sequential([TiedAutoencoder(3, 4), Sigmoid()], dtype=np.float64)
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_each_rank_gets_its_block(comm):
     part = part_of(23, 7)
     everything = (slice(0, 7),)

@@ -116,7 +116,7 @@ def on_grid(grid, plan, layers, dtype, batch_sizes):
     return parallel(network(layers, dtype), grid, plan, sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8), timeout=300)
+@mpi(*RANKS, long=(4, 5, 6, 7, 8), timeout=300)
 def test_ten_steps_equal_serial(comm):
     for case in CASES:
         layers, dtype, _ = case
@@ -135,7 +135,7 @@ def many_channels():
     return [Conv2d(3, 50, 3, padding=1), ReLU(), Conv2d(50, 49, 5, padding=2), ReLU(), MaxPool2d(2), Flatten(), Linear(3136, 5)]
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7, 8))
 def test_blocks_of_many_channels_equal_serial(comm):
     shape, rng = (16, 16, 3), np.random.default_rng(0)
     same = [(rng.standard_normal((6, *shape)).astype(np.float32), rng.integers(0, 5, 6))] * 3
@@ -160,7 +160,7 @@ def test_same_grid_twice_is_bitwise_equal(comm):
             assert np.array_equal(value, runs[1][1][name]), name
 
 
-@mpi(2, 4, 6, long=(6,))
+@mpi(2, 4, 6, long=(4, 6))
 def test_weights_and_running_statistics_move_in_and_out(comm):
     shape, _ = NETS[everything]
     trained = Sequential(everything(), seed=8, dtype=np.float64, input_shape=shape)
@@ -241,7 +241,7 @@ FLAT = {
 NETS |= {layers: (shape, 3) for layers, (shape, _) in FLAT.items()}
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8))
+@mpi(*RANKS, long=(3, 4, 5, 6, 7, 8))
 def test_branches_of_features_and_sliced_inputs_equal_serial(comm):
     for layers, (_, plans) in FLAT.items():
         expected = on_one_rank(layers, np.float64, (5,))

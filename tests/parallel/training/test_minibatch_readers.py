@@ -30,7 +30,7 @@ def network():
     return Sequential([Linear(7, 11), ReLU(), Linear(11, 3)], seed=4, dtype=np.float64)
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_readers_agree(comm):
     for regression, sizes, plan in product((True, False), grids(comm.size), PLANS):
         part = samples(regression)
@@ -44,7 +44,7 @@ def test_readers_agree(comm):
                     assert np.array_equal(other_x, x) and np.array_equal(other_y, y), (sizes, plan)
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS, long=(3, 5, 6, 7, 8))
 def test_readers_of_images_agree(comm):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (29, 7, 5, 3)).astype(np.uint8)
@@ -88,7 +88,7 @@ def test_scatters_send_the_bytes_of_the_paper(comm):
             assert [comm.allreduce(records["minibatch", kind].bytes) for kind in kinds] == expected
 
 
-@mpi(*RANKS, long=(5, 6, 7))
+@mpi(*RANKS, long=(3, 5, 6, 7, 8))
 def test_evaluation_and_prediction_equal_serial(comm):
     for regression, sizes, plan in product((True, False), grids(comm.size), PLANS):
         part, loss = samples(regression), "mse" if regression else "cross-entropy"

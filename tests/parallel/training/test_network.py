@@ -72,7 +72,7 @@ def test_ten_steps_equal_serial(comm):
             assert_same(found, expected, tolerance, f"{layers.__name__} {dtype.__name__} {sizes} {plan}")
 
 
-@mpi(*RANKS, long=(6, 7))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_every_optimizer_equals_serial(comm):
     """Also where each rank updates its shard alone."""
     case = wide, "mse", np.float64, (13, 5, 1)
@@ -86,7 +86,7 @@ def test_every_optimizer_equals_serial(comm):
             assert_same(found, expected, 1e-10, f"{name} {sizes} {plan} {options}")
 
 
-@mpi(2, 3, 4, 8)
+@mpi(2, 3, 4, 8, long=(8,))
 def test_same_grid_twice_is_bitwise_equal(comm):
     for sizes, plan in product(grids(comm.size), ("fewest-bytes", "laugier", "in")):
         runs = []
@@ -98,7 +98,7 @@ def test_same_grid_twice_is_bitwise_equal(comm):
             assert np.array_equal(value, runs[1][1][name])
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_weights_move_in_and_out(comm):
     """A parallel network has the weights of the serial one that was used before, and gives back the state to every rank."""
     trained = Sequential(wide(), seed=8, dtype=np.float64)
@@ -159,7 +159,7 @@ def test_divergence_names_the_step_and_the_layer(comm):
             assert comm.bcast(message) == message
 
 
-@mpi(*RANKS)
+@mpi(*RANKS, long=(5, 6, 7, 8))
 def test_the_state_is_gathered_to_the_first_rank_unless_all_ask_for_it(comm):
     for sizes, plan in product(grids(comm.size), PLANS[wide]):
         with ProcessGrid(comm, **sizes) as grid:

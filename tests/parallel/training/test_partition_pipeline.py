@@ -55,7 +55,7 @@ def sgd(net):
     return SGD(net, lr=0.1, momentum=0.9)
 
 
-@mpi(1, 2, 3, 4, 5, 7, 8, long=(5, 7, 8))
+@mpi(1, 2, 3, 4, 5, 7, 8, long=(4, 5, 7, 8))
 def test_it_trains_the_serial_network(comm):
     data, p = batches(3), comm.size
     for model in [p, p // 2] if p > 1 and p % 2 == 0 else [p]:

@@ -44,7 +44,7 @@ def samples(layers):
     return Part(x, rng.integers(0, 3, 29).astype(np.uint8), np.zeros(()), np.ones(()), dtype=np.float64)
 
 
-@mpi(2, 3, 4, 6, 8, long=(6, 8))
+@mpi(2, 3, 4, 6, 8, long=(4, 6, 8))
 def test_readers_evaluation_and_prediction(comm):
     part = samples(images)
     expected = serial_net(images).predict(part.inputs(np.arange(29), tuple(slice(0, n) for n in SHAPES[images])))
@@ -149,7 +149,7 @@ def test_gradients_may_be_sent_in_float16(comm):
         assert_same(found, expected, 1e-3, reduction)
 
 
-@mpi(2, 4)
+@mpi(2, 4, long=(4,))
 def test_traces_and_profiles_show_layers_and_messages(comm):
     batches = minibatches(dense, (9,) * 5)
     for sizes in GRIDS[comm.size]:

@@ -29,7 +29,7 @@ def test_every_schedule_equals_serial(comm):
                 assert_same(found, expected, 1e-10, (layers, name, micro_batches))
 
 
-@mpi(1, 2, 3, 4, 5, long=(4, 5))
+@mpi(1, 2, 3, 4, 5, long=(3, 4, 5))
 def test_schedules_from_files_equal_serial(comm):
     for micro_batches in range(1, 2 * comm.size + 2):
         for layers in (mlp, dense, images, single):

@@ -18,7 +18,7 @@ from tests.parallel.training.test_random_cases import Case, shares_of
 CASES = 84
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6))
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
 def test_random_cases_that_are_moved_after_every_step_equal_serial(comm, monkeypatch):
     for seed in range(comm.size - 2, CASES, 7):
         case = Case(seed, comm.size, on_cpus(comm))
