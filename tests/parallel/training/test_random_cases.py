@@ -33,6 +33,7 @@ from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, on_first, parallel, serial
 
 CASES = 204  # seeds 0 to 203; of every four, two networks are dense and two have images
+FEW = 84  # of them, in the short tests
 STEPS = 3
 ACTIVATIONS = ReLU, Tanh, Sigmoid, LeakyReLU
 
@@ -137,10 +138,9 @@ class Case:
         ]
 
 
-@mpi(2, 3, 4, 5, 6, 7, 8)
-def test_random_cases_equal_serial(comm, monkeypatch):
+def check(comm, monkeypatch, seeds):
     """Also, a network that is placed in the same way and gets the state from rank 0 has the same state."""
-    for seed in range(comm.size - 2, CASES, 7):
+    for seed in seeds:
         case = Case(seed, comm.size, on_cpus(comm))
         training = case.optimizer, "cross-entropy", case.batches(), case.micro_batches
         expected = on_first(comm, serial, case.network(), *training)
@@ -152,3 +152,13 @@ def test_random_cases_equal_serial(comm, monkeypatch):
             again = restored.state_dict()
         assert_same(found, expected, 1e-10, case.words)
         assert comm.rank or all(np.array_equal(again[name], value) for name, value in found[1].items()), case.words
+
+
+@mpi(2, 3, 4, 5, 6, 7, 8)
+def test_random_cases_equal_serial(comm, monkeypatch):
+    check(comm, monkeypatch, range(comm.size - 2, FEW, 7))
+
+
+@mpi(2, 3, 4, 5, 6, 7, 8, long=(2, 3, 4, 5, 6, 7, 8))
+def test_more_random_cases_equal_serial(comm, monkeypatch):
+    check(comm, monkeypatch, range(FEW + comm.size - 2, CASES, 7))
