@@ -170,9 +170,10 @@ def replaced(method):
 
 
 class Comm:
-    """Methods without a Python frame of their own, like those of mpi4py."""
+    """Methods without a Python frame of their own, like those of mpi4py: they return when the lock is released."""
 
-    Barrier = Allgatherv = compute = staticmethod(time.sleep)
+    def __init__(self, lock):
+        self.Barrier = self.Allgatherv = self.compute = lock.acquire
 
 
 def wait_in(way, comm, started):
@@ -189,13 +190,15 @@ def wait_in(way, comm, started):
 
 @pytest.mark.parametrize(("way", "name"), [("mpi", "Barrier"), ("within", "Allgatherv"), ("otherwise", None)])
 def test_the_call_under_way_says_whether_a_thread_is_in_mpi(way, name):
-    started = threading.Event()
-    thread = threading.Thread(target=wait_in, args=(way, Comm(), started))
+    started, lock = threading.Event(), threading.Lock()
+    lock.acquire()
+    thread = threading.Thread(target=wait_in, args=(way, Comm(lock), started))
     thread.start()
     started.wait()
-    time.sleep(0.3)
+    time.sleep(0.1)
     frame = sys._current_frames()[thread.ident]
     found, words = mpi_call(frame), place(frame)
+    lock.release()
     thread.join()
     assert found == name
     assert words.startswith("wait_in at tests/parallel/faults/test_checks.py:")

@@ -28,7 +28,9 @@ def lines_of(error, word):
     return [line for line in error.splitlines() if word in line]
 
 
-@pytest.mark.parametrize(("way", "words"), [("raises", "ZeroDivisionError: in a layer"), ("killed", "")])
+@pytest.mark.parametrize(
+    ("way", "words"), [pytest.param("raises", "ZeroDivisionError: in a layer", marks=pytest.mark.long), ("killed", "")]
+)
 def test_a_rank_that_dies_ends_a_launched_job(way, words):
     command = [sys.executable, "-m", "experiments.launch", "3", "tests.parallel.faults.faulty", way, *NET]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | PLAIN)
@@ -55,6 +57,7 @@ def test_a_rank_that_hangs_is_named_and_where():
     assert error.count(ENDED) == 1
 
 
+@pytest.mark.long
 def test_a_process_that_is_stopped_is_named_by_the_others():
     status, error = faulty("stopped", *WATCHED)
     assert status == 1
@@ -64,6 +67,7 @@ def test_a_process_that_is_stopped_is_named_by_the_others():
     assert len(lines_of(error, "has waited for")) == 2 and error.count(ENDED) == 1
 
 
+@pytest.mark.long
 def test_a_collective_that_one_rank_skips_ends_in_the_watchdog():
     """That rank is a step ahead from then on, until it has no more steps."""
     status, error = faulty("skips", *WATCHED)
@@ -81,6 +85,7 @@ def test_collectives_that_differ_are_both_named():
     assert re.search(r"; rank 1: .* of 'loss', 1 float64, in parallel/training/steps.py, step, line \d+", line)
 
 
+@pytest.mark.long
 def test_arrays_of_different_lengths_are_both_named():
     status, error = faulty("shorter", "--debug-collectives")
     assert status == 1
@@ -88,6 +93,7 @@ def test_arrays_of_different_lengths_are_both_named():
     assert re.search(r"rank 0: all-reduce .* 369 float32, in .*; rank 1: all-reduce .* 368 float32, in .*", line)
 
 
+@pytest.mark.long
 def test_a_collective_that_one_rank_does_not_come_to_ends_in_the_watchdog():
     status, error = faulty("sleeps", "--debug-collectives", *WATCHED)
     assert status == 1
@@ -102,6 +108,7 @@ def test_a_flipped_bit_is_found_on_its_rank():
     assert "step 2: the replicas of parameter 0.weight differ: values on rank 1 are not those on ranks 0, 2" in line
 
 
+@pytest.mark.long
 def test_nan_on_one_rank_is_named_on_all():
     status, error = faulty("spoils")
     assert status == 2

@@ -7,6 +7,7 @@ import time
 
 from mpi4py import MPI
 
+import parallel.job.run
 from parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
@@ -27,6 +28,7 @@ def user_error():
 
 def lonely_user_error():
     """One rank meets an expected error, the others wait for it."""
+    parallel.job.run.GRACE = 1.0  # seconds that the rank waits for the others
     if comm.rank == comm.size - 1:
         raise UserError("only here")
     comm.Barrier()

@@ -124,13 +124,13 @@ def test_a_killed_rank_ends_the_job():
 
 
 def test_a_hung_rank_is_ended_by_the_watchdog():
-    finished, seconds = job("hung", timeout=5)
+    finished, seconds = job("hung", timeout=3)
     assert finished.status is None
-    assert seconds < 20
-    assert "about to hang" in finished.stdout and "ended by the watchdog after 5 s" in finished.stderr
+    assert seconds < 18
+    assert "about to hang" in finished.stdout and "ended by the watchdog after 3 s" in finished.stderr
 
 
-@pytest.mark.parametrize("interrupted", ["the waiting thread", "another thread"])
+@pytest.mark.parametrize("interrupted", ["the waiting thread", pytest.param("another thread", marks=pytest.mark.long)])
 def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted):
     """The system hands a signal to any thread of a process. If that is not the one that waits, it goes on waiting."""
     kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
@@ -176,7 +176,9 @@ def test_killing_mpiexec_leaves_no_orphan():
     remove_session(process.pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, *(pytest.param(other, marks=pytest.mark.long) for other in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]

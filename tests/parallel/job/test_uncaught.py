@@ -11,7 +11,10 @@ def script(way, ranks=3):
     return finished
 
 
-@pytest.mark.parametrize("way", ["exception", "thread", "chained", "chained_and_broken"])
+OTHERS = "thread", "chained", "chained_and_broken"
+
+
+@pytest.mark.parametrize("way", ["exception", *(pytest.param(way, marks=pytest.mark.long) for way in OTHERS)])
 def test_an_exception_on_one_rank_ends_all(way):
     finished = script(way)
     assert finished.status != 0
@@ -22,6 +25,7 @@ def test_an_exception_on_one_rank_ends_all(way):
     assert ("the user's own hook on rank 2" in finished.stderr) == (way == "chained")
 
 
+@pytest.mark.long
 def test_what_parallelize_refuses_on_one_rank_ends_all():
     finished = script("in_parallelize")
     assert finished.status != 0
@@ -34,7 +38,9 @@ def test_a_serial_run_keeps_the_traceback_of_python():
     assert "ZeroDivisionError: on one rank" in finished.stderr and "[rank" not in finished.stderr
 
 
-@pytest.mark.parametrize("way", ["well", "interactive", "under_pytest"])
+@pytest.mark.parametrize(
+    "way", ["well", *(pytest.param(way, marks=pytest.mark.long) for way in ("interactive", "under_pytest"))]
+)
 def test_nothing_else_changes(way):
     finished = script(way)
     assert finished.status == 0, finished.stderr

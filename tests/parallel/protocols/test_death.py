@@ -38,7 +38,7 @@ def test_where_others_need_the_dead_one_the_job_ends_and_says_why(monkeypatch, t
     assert "a rank of this job has died" in finished.stderr, finished.stderr
 
 
-@pytest.mark.parametrize("text", ["server:asp:single", "local:2"])
+@pytest.mark.parametrize("text", ["server:asp:single", pytest.param("local:2", marks=pytest.mark.long)])
 def test_without_such_a_launcher_the_job_ends(monkeypatch, text):
     finished = job(monkeypatch, text, 1, {})
     assert finished.status != 0
