@@ -1,23 +1,34 @@
 """The front door: its partitions are balanced, repeat, and are as good as the best ones that are known."""
 
 import importlib.util
+from itertools import product
 
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, network_names
+from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, network_names
 from parallel.partitioning import mt_kahypar, naive
 from parallel.partitioning.choose import partition
-from parallel.partitioning.measures import measure
-from parallel.partitioning.of_network import of_network
+from parallel.partitioning.measures import OBJECTIVES, measure
+from parallel.partitioning.of_network import GRAINS, of_network
 from tests.parallel.partitioning.test_measures import UNIT, VGG16, WORK
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
 RESNET = network_names.build("resnet20", (32, 32, 3), 10)
+BRANCHING = Sequential(
+    [
+        Conv2d(3, 12, 3, padding=1), ReLU(), MaxPool2d(2), Residual([Conv2d(12, 12, 3, padding=1)]), ReLU(),
+        Conv2d(12, 20, 3, 2), Flatten(), Linear(180, 24), ReLU(), Linear(24, 10),
+    ],
+    input_shape=(16, 16, 3),
+)  # fmt: skip
 
 
 @needs_library
-@pytest.mark.parametrize(("ranks", "grain", "volume"), [(2, "coarse", 15.4), (4, "coarse", 46), (4, "fine", 46)])
+@pytest.mark.parametrize(
+    ("ranks", "grain", "volume"),
+    [(2, "coarse", 15.4), (4, "coarse", 46), pytest.param(4, "fine", 46, marks=pytest.mark.long)],
+)
 def test_vgg16_has_the_best_known_volumes(ranks, grain, volume):
     """Eserol 2019 has 27.5 for 2 ranks and 61.2 and 56.3 for 4; for the coarse grain ours is proved to be the least."""
     names = [leaf.name for leaf in VGG16.leaves() if leaf.kind]
@@ -29,22 +40,27 @@ def test_vgg16_has_the_best_known_volumes(ranks, grain, volume):
 
 
 @needs_library
-@pytest.mark.parametrize("grain", ["coarse", "fine"])
-@pytest.mark.parametrize("objective", ["volume", "messages", "largest"])
-def test_partitions_are_balanced_and_better_than_simple_ones(grain, objective):
-    owners = partition(RESNET, 4, grain, objective=objective)
+@pytest.mark.parametrize(
+    ("net", "grain", "objective"),
+    [
+        (BRANCHING, "coarse", "volume"),
+        *(pytest.param(RESNET, *which, marks=pytest.mark.long) for which in product(GRAINS, OBJECTIVES)),
+    ],
+)
+def test_partitions_are_balanced_and_better_than_simple_ones(net, grain, objective):
+    owners = partition(net, 4, grain, objective=objective)
     assert owners.ranks == 4
-    model = of_network(RESNET, grain, None)
+    model = of_network(net, grain, None)
     found = measure(model, model.parts(owners), 4)
     assert found.work.max() <= 1.1001
-    names = {"volume": "volume", "messages": "messages", "largest": "most_moved"}
     others = [measure(model, method(model, 4), 4) for name, method in naive.METHODS.items() if name != "layer-wise"]
-    assert all(getattr(found, names[objective]) <= getattr(other, names[objective]) for other in others)
-    same = partition(RESNET, 4, grain, objective=objective)
+    assert all(getattr(found, OBJECTIVES[objective]) <= getattr(other, OBJECTIVES[objective]) for other in others)
+    same = partition(net, 4, grain, objective=objective)
     assert all((same.outputs[name] == some).all() for name, some in owners.outputs.items())
     assert same.loss == owners.loss
 
 
+@pytest.mark.long
 @needs_library
 def test_unequal_ranks_get_unequal_shares():
     speeds = [3, 2, 1]

@@ -100,7 +100,7 @@ def test_search_and_proof_find_the_best_of_all_partitions(speeds, epsilon):
     assert largest(found["largest"]) <= 1.1 * min(map(largest, fitting))
 
 
-@pytest.mark.parametrize(("ranks", "volume"), [(2, 15.3125), (4, 45.9375), (8, 243)])
+@pytest.mark.parametrize(("ranks", "volume"), [(2, 15.3125), (4, 45.9375), pytest.param(8, 243, marks=pytest.mark.long)])
 def test_vgg16_in_the_units_of_the_thesis(ranks, volume):
     chain = vgg16.chain()
     counts = search(chain, [1] * ranks)

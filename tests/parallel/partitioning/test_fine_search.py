@@ -23,7 +23,7 @@ def contracted(net):
     return lambda blocks: of_network(net, "fine", blocks, 8)
 
 
-@pytest.mark.parametrize("speeds", [None, [2, 1, 1]])
+@pytest.mark.parametrize("speeds", [pytest.param(None, marks=pytest.mark.long), [2, 1, 1]])
 def test_a_fine_partition_of_the_full_hypergraph(net, speeds):
     owners = fine_search.search(contracted(net), 3, 0.2, speeds, blocks=(4, 6), moves=2000)
     full = of_network(net, "fine", neuron_blocks=8)

@@ -22,7 +22,7 @@ def graph(**options):
 @needs_library
 @pytest.mark.parametrize("options", [{}, {"grain": "fine", "filter_blocks": 4}])
 @pytest.mark.parametrize("preset", mt_kahypar.PRESETS)
-@pytest.mark.parametrize("k", [1, 2, 3, 5])
+@pytest.mark.parametrize("k", [1, 2, *(pytest.param(k, marks=pytest.mark.long) for k in (3, 5))])
 def test_parts_are_balanced_and_better_than_random_ones(k, preset, options):
     some = graph(**options)
     parts = partition(some, k, preset=preset)
