@@ -58,9 +58,9 @@ def check(comm, optimizer, micro_batches, pairs):
 
 
 @mpi(8, timeout=300)
-def test_all_pairs_of_grids(comm):
-    """What each grid saves, with one of the optimizers, is resumed on all."""
-    pairs = list(product(range(len(GRIDS)), repeat=2))
+def test_each_grid_resumes_its_own_and_two_others(comm):
+    """What each grid saves, with one of the optimizers."""
+    pairs = [(first, (first + further) % len(GRIDS)) for first in range(len(GRIDS)) for further in (0, 1, 3)]
     for number, optimizer in enumerate(MAKE):
         check(comm, optimizer, 1 + number % 2, [pair for pair in pairs if pair[0] % len(MAKE) == number])
 

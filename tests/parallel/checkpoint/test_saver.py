@@ -140,7 +140,7 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
                     assert all((comm.allreduce(count) == 1).all() for count in total.values()), (sizes, path)
 
 
-@mpi(2, 3, 4, 6, long=(4, 6))
+@mpi(2, 3, 4, 6, long=(3, 4, 6))
 def test_random_placements_go_on_from_each_other(comm, monkeypatch):
     for seed in range(comm.size, 24, 5):
         case = Case(seed, comm.size, on_cpus(comm))

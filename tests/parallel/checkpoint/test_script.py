@@ -118,7 +118,7 @@ assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("way", ["break", "raise"])
+@pytest.mark.parametrize("way", ["break", pytest.param("raise", marks=pytest.mark.long)])
 def test_leaving_the_loop_ends_the_job(way, tmp_path):
     """While a checkpoint is under way: by all ranks together, or by an exception on one."""
     finished = mpiexec(2, ["-c", SCRIPT, str(tmp_path), way], 60)

@@ -48,8 +48,8 @@ def test_a_grid_of_another_size_names_both_numbers(comm):
         ProcessGrid(comm, depth=3)
 
 
-@mpi(4)
+@mpi(2, 4, long=(4,))
 def test_many_grids_in_one_job(comm):
     for _ in range(2100):  # MPICH has 2048 communicators
-        with ProcessGrid(comm, batch=2, model=2) as grid:
+        with ProcessGrid(comm, batch=comm.size // 2, model=2) as grid:
             grid.group("model")
