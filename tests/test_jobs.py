@@ -127,7 +127,11 @@ def seconds_of_cores(pid):
         (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
         (is_killed, ["the rank has ended"]),
         (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG_PRODUCT changed: set them with monkeypatch"]),
-        (leaves_a_row_in_a_table, ["parallel.grid.collectives.COLLECTIVES['shout']", "changed: set them with monkeypatch"]),
+        pytest.param(
+            leaves_a_row_in_a_table,
+            ["parallel.grid.collectives.COLLECTIVES['shout']", "changed: set them with monkeypatch"],
+            marks=pytest.mark.long,
+        ),
         (leaves_a_message, ["[ranks 0, 1 of 2]\n", "leaves a message behind that nobody has received"]),
         (leaves_a_communicator, ["[ranks 0, 1 of 2]\n", "the test leaves 1 communicators behind"]),
     ],

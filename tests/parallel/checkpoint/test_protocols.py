@@ -133,7 +133,14 @@ def test_workers_of_one_rank(comm):
 @mpi(4)
 def test_workers_of_several_ranks_and_on_another_grid(comm):
     for texts in TEXTS.values():
-        for text in texts:
+        for text in texts[:1]:
+            assert_goes_on(comm, text, [{"batch": 2, "model": 2}, {"batch": 2, "stage": 2}])
+
+
+@mpi(4, long=(4,))
+def test_so_they_do_with_the_other_forms_of_each_protocol(comm):
+    for texts in TEXTS.values():
+        for text in texts[1:]:
             assert_goes_on(comm, text, [{"batch": 2, "model": 2}, {"batch": 2, "stage": 2}])
 
 
