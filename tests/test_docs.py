@@ -2,7 +2,7 @@
 
 A command is a line of a ```sh block, or a piece of `code` in the text that begins like a command. `SMALL` says for each how it
 is run here: with options behind it that make it short or, where it needs minutes, root or a cluster, as far as that is possible
-without. A command that is not in the table fails the test. All run in one folder that looks like the repository, so that a
+without. A command that is not in the table fails a test. All run in one folder that looks like the repository, so that a
 command finds the files which those before it wrote.
 """
 
@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.docs.pages import BLOCK
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+FIRST = [*DOCUMENTS, ROOT / "docs" / "tutorial.md"]  # what only other pages have takes minutes: those tests are long
 DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
 SITES = ROOT / "docs" / "sites"  # pages of commands for other systems: see tests/test_sites.py
@@ -382,17 +384,25 @@ def text_without_blocks(document):
 
 
 def commands():
-    """Every command of the documents once, in their order."""
-    found = {}
+    """{command: the documents that have it}, in their order."""
+    found = defaultdict(list)
     for document in DOCUMENTS:
         if document.parent == SITES:
             continue
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":
-                found |= dict.fromkeys(lines_of(block))
+                for line in lines_of(block):
+                    found[line].append(document)
         inline = re.findall(r"`([^`\n]+)`", text_without_blocks(document))
-        found |= dict.fromkeys(code for code in inline if code.startswith(BEGINNINGS) and " " in code)
-    return list(found)
+        for code in inline:
+            if code.startswith(BEGINNINGS) and " " in code:
+                found[code].append(document)
+    return found
+
+
+def marks(documents):
+    """Those of a test that runs what these documents have."""
+    return () if {*FIRST} & {*documents} else pytest.mark.long
 
 
 def lines_of(block):
@@ -409,13 +419,13 @@ def printed_blocks():
         last = None
         for language, block in BLOCK.findall(document.read_text()):
             if language == "text":
-                yield pytest.param(last, block, id=f"{document.name}: {last}"[:90])
+                yield pytest.param(last, block, id=f"{document.name}: {last}"[:90], marks=marks([document]))
             last = lines_of(block)[-1] if language == "sh" else last
 
 
 def python_blocks():
     return [
-        pytest.param(block, id=f"{document.name}-{i}")
+        pytest.param(block, id=f"{document.name}-{i}", marks=marks([document]))
         for document in DOCUMENTS
         if document.parent != PROGRAMS
         for i, (language, block) in enumerate(BLOCK.findall(document.read_text()))
@@ -540,9 +550,19 @@ def start(words, environment, small):
     return alone([*words, *options], environment)
 
 
-@pytest.mark.parametrize("command", commands(), ids=lambda command: command.replace(".venv/bin/", "")[:90])
+def test_every_command_has_an_entry():
+    new = commands().keys() - SMALL.keys()
+    assert not new, f"new commands: give them entries in {Path(__file__).name}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, id=command.replace(".venv/bin/", "")[:90], marks=marks(documents))
+        for command, documents in commands().items()
+    ],
+)
 def test_the_command_runs(command, inside, done):
-    assert command in SMALL, f"a new command: give it an entry in {Path(__file__).name}"
     status, output = run(command, done)
     assert status == 0, f"{command}\nstatus {status}\n{output}"
 
@@ -554,7 +574,7 @@ def test_what_a_command_is_said_to_print_is_what_it_prints(command, block, insid
 
 
 def test_every_entry_is_a_command_of_the_documents():
-    assert SMALL.keys() - set(commands()) == set() and NEEDS.keys() <= SMALL.keys()
+    assert SMALL.keys() <= commands().keys() and NEEDS.keys() <= SMALL.keys()
     assert all(small.why for small in SMALL.values() if small.how != "run")
 
 
