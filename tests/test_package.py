@@ -197,6 +197,7 @@ def test_the_package_trains_as_the_folder_does(outside, monkeypatch):
             assert found["versions"] == wanted["versions"] and found["versions"]["gridgrad"]
 
 
+@pytest.mark.long
 @pytest.mark.mpi
 def test_a_program_of_the_package_starts_others(outside):
     options = "--nets mlp:8,relu --ranks 1,2 --schemes batch --steps 5 --repeats 1 --out s.jsonl"
@@ -207,12 +208,16 @@ def test_a_program_of_the_package_starts_others(outside):
     assert finished.stdout.splitlines() == ["a module of the user"] * 2, finished.stderr
 
 
-def test_the_command_lists_all_programs_and_each_says_its_options(site, outside):
+def test_the_command_lists_all_programs(site, outside):
     listed = subprocess.run([site / "bin" / "gridgrad"], capture_output=True, text=True, timeout=60)
     assert (listed.returncode, listed.stderr) == (0, "")
     lines = [line.strip() for line in listed.stdout.splitlines() if line.startswith("  ")]
     assert [line.partition(" ")[0] for line in lines if not line.startswith("gridgrad ")] == list(programs())
     assert all(len(line) < 110 for line in listed.stdout.splitlines())
+
+
+@pytest.mark.long
+def test_each_program_says_its_options(outside):
     finished = python("-c", HELPS)
     assert finished.returncode == 0 and finished.stderr == ""
     for name in programs():

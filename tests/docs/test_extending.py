@@ -11,13 +11,11 @@ pytestmark = pytest.mark.mpi
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GRIDGRAD_KERNELS": "plain"}  # no table of kernels is measured
 CASES = [
     ("layer", 1),
-    ("layer", 4),
     ("protocol", 3),
-    ("protocol", 4),
-    ("schedule", 1),
     ("schedule", 3),
     ("axis", 4),
 ]  # page, ranks
+MORE = ("layer", 4), ("protocol", 4), ("schedule", 1)
 
 
 def folder_of(name, path):
@@ -35,7 +33,7 @@ def test_all_pages_are_here():
     assert {path.stem for path in (ROOT / "docs" / "extending").glob("*.md")} == {"index", *(name for name, _ in CASES)}
 
 
-@pytest.mark.parametrize(("name", "ranks"), CASES)
+@pytest.mark.parametrize(("name", "ranks"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE)])
 def test_the_example_equals_serial_training(name, ranks, tmp_path, monkeypatch):
     monkeypatch.chdir(folder_of(name, tmp_path))
     ended = mpiexec(ranks, ["-m", "mpi4py", "example.py"], 120, ENVIRONMENT | {"PYTHONPATH": str(tmp_path)})
