@@ -360,7 +360,7 @@ MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/paralle
     [
         (
             "stand-in",
-            ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18 or googlenet or test_kernels or tensors_of_pytorch)"],
+            ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18 or googlenet or test_kernels)"],
         ),
         ("stand-in", [*PLACED, "-m", "mpi and not long", "-k", f"[2] and not ({SLOW})"]),
         ("stand-in,cpu", [*MIXED_FOLDERS, "-m", "mpi and not long", "-k", f"({MIXED}) and [2]"]),

@@ -66,10 +66,10 @@ def test_the_energy_is_measured_or_it_is_said_why_not(alone):
 @pytest.mark.parametrize(
     ("grid", "options"),
     [
-        ("batch=2", ["--reduction", "overlap:8"]),
-        ("model=2", []),
+        pytest.param("batch=2", ["--reduction", "overlap:8"], marks=pytest.mark.long),
+        pytest.param("model=2", [], marks=pytest.mark.long),
         ("batch=2,model=2", ["--shares", "batch=3:1,model=1:2", "--plan", "conv=out,linear=in,autoencoder=replicate"]),
-        ("model=3", ["--shares", "3,0,1"]),
+        pytest.param("model=3", ["--shares", "3,0,1"], marks=pytest.mark.long),
     ],
 )
 def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_path):
@@ -170,6 +170,7 @@ def test_other_failures_are_shown(code, message, monkeypatch):
         fits(50, 2**30, SETTINGS)
 
 
+@pytest.mark.long
 def test_the_largest_width_is_said_with_its_weights(data, tmp_path):
     path = tmp_path / "report.json"
     options = ["--largest-width", 0.25, "--widths", "5,7", "--batch-size", 5, "--report", path]

@@ -191,7 +191,7 @@ def test_what_a_program_has_printed_until_it_is_ended_counts(tmp_path, monkeypat
     package.mkdir(parents=True)
     (package / "endless.py").write_text(lines)
     monkeypatch.chdir(tmp_path)
-    assert bench.printed("endless", [], in_minutes(0.08)) == [{"a": 1}]
+    assert bench.printed("endless", [], in_minutes(0.03)) == [{"a": 1}]
 
 
 @pytest.mark.parametrize("peer", [[], pytest.param(["--peer"], marks=NEEDS_TORCH)])
@@ -218,6 +218,7 @@ def test_what_has_no_pydtnn_is_refused(python):
 
 
 @NEEDS_TORCH
+@pytest.mark.long
 def test_bench_writes_what_was_selected(tmp_path):
     finished = program("bench", "--rounds", 1, "--only", "16-32-32-2", "--out", tmp_path, folder="experiments")
     assert finished.returncode == 0, finished.stderr
@@ -230,6 +231,7 @@ def test_bench_writes_what_was_selected(tmp_path):
 
 
 @NEEDS_TORCH
+@pytest.mark.long
 def test_a_quick_run_leaves_out_what_takes_long_and_says_so(tmp_path):
     finished = program("bench", "--quick", "--only", "memory of resnet", "--out", tmp_path, folder="experiments")
     assert finished.returncode == 0, finished.stderr

@@ -34,7 +34,12 @@ def test_all_ways_train_the_same_network(small):  # noqa: F811
     assert [way["staleness"] for way in result["ways"]] == [None] * 3 + [[{"0": 4}] * 2] * 3
     assert is_figure(small / "found.png") and finished.stdout.count("epoch 0.75") == len(WAYS)
 
-    finished, (result,) = trained(small)  # replaces that of the same problem; two minibatches are under way
+
+@pytest.mark.long
+def test_a_result_replaces_that_of_the_same_problem(small):  # noqa: F811
+    """At first with one minibatch under way, then with two."""
+    trained(small, "--in-flight", "1")
+    finished, (result,) = trained(small)
     assert [way["way"] for way in result["ways"][3:]] == [
         "stage=2, async:2", "stage=2, async:2:nostash", "model=2, hypergraph, async:2",
     ]  # fmt: skip
@@ -43,6 +48,7 @@ def test_all_ways_train_the_same_network(small):  # noqa: F811
     assert text.endswith(finished.stdout.partition("| way")[2]) and "vgg-style:4,4 on 20 images" in text
 
 
+@pytest.mark.long
 def test_trainings_that_diverge_end_and_the_others_go_on(small):  # noqa: F811
     ways = "--ways", "serial,batch,1f1b,async,hypergraph"
     finished, (result,) = trained(small, *ways, "--lr", "1e12", "--net", "mlp:8,8,relu", "--in-flight", "3")

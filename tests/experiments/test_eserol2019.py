@@ -65,6 +65,7 @@ def test_groups_of_neurons_cost_the_same_as_the_hypergraph_says():
     assert costs_of(owners, "coarse", 8).volume == pytest.approx(vgg16.chain(8).volume(counts))
 
 
+@pytest.mark.long
 def test_published_numbers_that_are_met(tables):
     holds = {row["claim"]: row["holds"] for row in tables["claims"]}
     assert holds["5.2, 5.4, 5.6, 5.8: the largest layer"] and holds["5.1: the largest and the least work"]
@@ -88,6 +89,7 @@ def test_the_horizontal_partition_is_the_one_of_the_hypergraph_but_for_dense_lay
     assert horizontal(4).volume == pytest.approx(costs.volume, rel=0.01)
 
 
+@pytest.mark.long
 def test_partitions_of_ours(tables):
     assert tables["coarse"]["2"]["volume_melements"] == pytest.approx(15.3125)
     assert tables["coarse"]["4"]["volume_melements"] == pytest.approx(45.9375)
@@ -97,6 +99,7 @@ def test_partitions_of_ours(tables):
     assert [row["connectivity-1"] for row in even] == [pytest.approx(45.9375)]
 
 
+@pytest.mark.long
 def test_the_published_run_times_are_those_of_the_thesis(tables):
     speedups = {(row["N"], row["method"]): row for row in tables["5.15"]}
     assert speedups[2, times.LAYERS]["16, published"] == pytest.approx(9405 / 5431)
@@ -107,6 +110,7 @@ def test_the_published_run_times_are_those_of_the_thesis(tables):
     assert [row["method"] for row in data] == 2 * list(servers.METHODS) and all(row["16, published"] for row in data)
 
 
+@pytest.mark.long
 def test_predicted_run_times(tables):
     for row in tables["5.15"]:
         assert row["32, *predicted*"] is None  # not asked for here
@@ -126,6 +130,7 @@ def test_predicted_run_times(tables):
         assert row["GiB, most of a rank"] < row["the same in flight, GiB"]
 
 
+@pytest.mark.long
 def test_the_largest_parameter_decides_how_even_servers_are(tables):
     rows = tables["servers"]
     for row in rows:
@@ -143,6 +148,7 @@ def test_places_of_methods():
     assert claims.order(found, (times.SINGLE, "x"), (2, 0)) == [1, 0]
 
 
+@pytest.mark.long
 def test_tables_follow_from_what_is_kept(tables):
     assert eserol2019.tables(json.loads(json.dumps(tables, allow_nan=False)), BATCHES) == tables
 
@@ -176,6 +182,7 @@ def test_all_searches():
     assert searches.cases([2], eserol2019.balances())[0] == Case("exact", 2)
 
 
+@pytest.mark.long
 def test_the_picture(kept, tables, tmp_path):
     eserol2019.draw(tables, tmp_path)
     assert is_figure(tmp_path / "partition.png")
@@ -186,6 +193,7 @@ def test_the_picture(kept, tables, tmp_path):
     assert first == sorted(first)
 
 
+@pytest.mark.long
 def test_without_a_search_there_is_what_needs_none(tmp_path):
     finished = program(
         "experiments.reproduce", "eserol2019", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"

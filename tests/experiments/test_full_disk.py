@@ -50,6 +50,7 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
     assert f"goes on after step {kept[0].step}" in roomy.stdout and found_in(disk / "runs")[0][0].step == 60
 
 
+@pytest.mark.long
 def test_a_disk_that_can_not_be_written_is_said_at_once_and_what_it_has_can_be_read(disk, tmp_path):
     words = ["experiments.train", "--net", "mlp:8,relu", "--quiet", "--steps"]
     first = job(2, *words, 4, "--checkpoint", disk / "runs")

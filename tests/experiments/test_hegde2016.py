@@ -125,7 +125,7 @@ def test_no_more_workers_than_a_server_can_serve():
     assert all(more > less for more, less in zip(spread, single, strict=True))
 
 
-@pytest.mark.parametrize("devices", [["1 CPU thread"], list(FACTORS)])
+@pytest.mark.parametrize("devices", [["1 CPU thread"], pytest.param(list(FACTORS), marks=pytest.mark.long)])
 def test_the_figures(devices, tmp_path):
     figures.draw(hegde2016.tables(made_up(devices)), tmp_path / "f")
     drawn = sorted(path.stem for path in (tmp_path / "f").glob("*.png") if is_figure(path))

@@ -16,6 +16,7 @@ import pytest
 from experiments import hosts
 from experiments.emulation import shaper
 from parallel.job.launch import MARK, processes
+from tests.experiments.programs import program
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]
 HELLO = """
@@ -94,6 +95,7 @@ def test_a_program_that_fails_gives_its_status(mark):
     assert run("run", "--hosts", 2, "-n", 2, *PYTHON, FAILS).returncode == 7
 
 
+@pytest.mark.long
 def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
     """By the signals of Ctrl-C and of a scheduler, and by force."""
     for numbers in ((signal.SIGTERM, signal.SIGINT), (signal.SIGKILL,)):
@@ -120,7 +122,7 @@ def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
     ],
 )
 def test_bad_arguments_are_refused(words, message):
-    finished = run("run", *words)
+    finished = program("experiments.hosts", "run", *words)
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1
     assert finished.stderr.startswith("hosts: error: ") and message in finished.stderr
 

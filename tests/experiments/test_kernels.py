@@ -47,6 +47,7 @@ def test_the_products_of_a_network():
     assert any(isinstance(p, ProductOverRows) for p in convolution)
 
 
+@pytest.mark.long
 def test_the_program_writes_what_it_prints(tmp_path):
     path = tmp_path / "kernels.json"
     ended = subprocess.run(

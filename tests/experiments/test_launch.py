@@ -28,7 +28,9 @@ def start(arguments, cwd):
     return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_signal_ends_the_job_and_leaves_no_segment(number, tmp_path):
     (tmp_path / "waiting_program.py").write_text(WAIT)
     started, earlier = time.time(), segments()
@@ -46,7 +48,10 @@ def test_a_signal_ends_the_job_and_leaves_no_segment(number, tmp_path):
     assert not orphaned_segments(started) - earlier
 
 
-@pytest.mark.parametrize("name", ["experiments.nope", "nope.nope", "experiments.papers", "..x"])
+@pytest.mark.parametrize(
+    "name",
+    ["experiments.nope", *(pytest.param(name, marks=pytest.mark.long) for name in ("nope.nope", "experiments.papers", "..x"))],
+)
 def test_a_program_that_is_not_there_is_refused_in_one_line(name, tmp_path):
     process = start(["2", name], tmp_path)
     _, stderr = process.communicate(timeout=60)

@@ -103,6 +103,7 @@ def test_a_round_that_failed_shifts_no_ratio():
     assert [row["ranks"] for row in marques2016.split(measured)] == [1]
 
 
+@pytest.mark.long
 def test_tables_and_figures_from_an_earlier_run(tmp_path):
     (tmp_path / "tables.json").write_text(json.dumps(measured()))
     finished = program(
@@ -120,6 +121,7 @@ def test_tables_without_a_measurement(tmp_path):
     assert "Nothing measured yet" in finished.stdout and not (tmp_path / "tables.md").exists()
 
 
+@pytest.mark.long
 def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.papers.marques2016_runs.slots", lambda: 2)
     file = tmp_path / "runs.jsonl"

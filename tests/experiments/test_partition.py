@@ -106,12 +106,13 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
 
 
-def test_the_table_of_published_networks(tmp_path):
+@pytest.mark.parametrize("ranks", ["2", pytest.param("2,3", marks=pytest.mark.long)])
+def test_the_table_of_published_networks(tmp_path, ranks):
     out = tmp_path / "partitions.md"
-    finished = program("experiments.partition_table", "--nets", "lenet5", "--ranks", "2,3", "--out", out)
+    finished = program("experiments.partition_table", "--nets", "lenet5", "--ranks", ranks, "--out", out)
     assert finished.returncode == 0, finished.stderr
     rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
-    assert [row[1:3] for row in rows] == [["coarse", "2"], ["coarse", "3"], ["fine", "2"], ["fine", "3"]]
+    assert [row[1:3] for row in rows] == [[grain, count] for grain in ("coarse", "fine") for count in ranks.split(",")]
     assert all(float(row[4]) < float(row[7]) for row in rows)  # than the horizontal partition
 
 

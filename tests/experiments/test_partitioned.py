@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from experiments.partitioned import VGG_STYLE, VggStyle, plans
 from parallel.performance.machine import read
 from tests.experiments.programs import program
@@ -9,9 +11,10 @@ from tests.experiments.programs import program
 SMALL = "--machine", "ethernet-1g", "--shape", "16,16,3", "--outputs", "4", "--batch-size", "5", "--rounds", "1"
 
 
-def test_plans_are_predicted_timed_and_written(tmp_path):
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_plans_are_predicted_timed_and_written(tmp_path, runs):
     out = tmp_path / "found.json"
-    for _ in range(2):  # the second result of a problem replaces the first
+    for _ in range(runs):  # the second result of a problem replaces the first
         finished = program("experiments.launch", "2", "experiments.partitioned", *SMALL, "--out", out)
         assert finished.returncode == 0, finished.stderr
     (result,) = json.loads(out.read_text())
@@ -22,6 +25,7 @@ def test_plans_are_predicted_timed_and_written(tmp_path):
     assert "by the first" in finished.stdout and "| hypergraph |" in out.with_suffix(".md").read_text()
 
 
+@pytest.mark.long
 def test_the_partitions_send_less_than_simple_ones():
     net = VggStyle(VGG_STYLE, (32, 32, 3), 10, 8).serial()
     found = plans(net, 4, 8, read("ethernet-1g"))

@@ -2,12 +2,28 @@
 
 import json
 
+import pytest
+
 from tests.experiments.programs import program
 
 SMALL = "--net", "vgg-style:4,8", "--shape", "8,8,3", "--outputs", "4", "--batch-size", "6", "--micro-batches", "3"
 WAYS = "sequential", "gpipe", "1f1b", "zb-h1", "interleaved:2", "zbv", "async:2", "async:4"
 
 
+def test_two_ways_are_timed_and_simulated(tmp_path):
+    out = tmp_path / "found.json"
+    options = *SMALL, "--rounds", "1", "--schedules", "1f1b", "--no-hypergraph", "--out", out
+    finished = program("experiments.launch", "2", "experiments.pipelined", *options)
+    assert finished.returncode == 0, finished.stderr
+    (result,) = json.loads(out.read_text())
+    rows = {row["way"]: row for row in result["rows"]}
+    assert list(rows) == ["serial", "batch=2", "model=2", "stage=2, 1f1b"]
+    pipeline = rows["stage=2, 1f1b"]
+    assert pipeline["peak_predicted"] == pipeline["peak_measured"] and pipeline["open"] == [2, 1]
+    assert "times serial" in finished.stdout and "| stage=2, 1f1b |" in out.with_suffix(".md").read_text()
+
+
+@pytest.mark.long
 def test_ways_are_timed_and_simulated(tmp_path):
     out = tmp_path / "found.json"
     options = *SMALL, "--rounds", "1", "--machine", "ethernet-1g", "--out", out

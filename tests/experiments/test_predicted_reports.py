@@ -200,6 +200,7 @@ def test_the_smallest_batch_that_is_fast_enough_is_and_its_half_is_not():
     assert little < 20  # two ranks never are: the answer says so
 
 
+@pytest.mark.long
 def test_the_tables_of_the_papers_set_up():
     tables = laugier2018_predicted.tables()
     assert [row["published"] for row in tables["claims"]] == [5.8, 5.8, 1.2, 0.99]

@@ -237,7 +237,9 @@ def test_every_number_has_a_mark_and_an_origin(written):
             assert sum("".join(lines).count(symbol) for symbol in page_words.SYMBOLS.values()) == len(values)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in PAPERS]
+)
 def test_every_item_has_a_published_value_or_a_reason(name):
     paper, items = PAPERS[name]
     for tables in (paper.tables(), json.loads((Path("results") / name / "tables.json").read_text())):

@@ -48,8 +48,8 @@ def wait_for_checkpoint(folder, process, after=0):
     ("words", "number"),
     [
         (["launch", "2", "experiments.train", "--grid", "batch=2"], signal.SIGTERM),
-        (["supervise", "--ranks", "2", "--", "train"], signal.SIGTERM),
-        (["supervise", "--ranks", "2", "--", "train"], signal.SIGUSR1),
+        pytest.param(["supervise", "--ranks", "2", "--", "train"], signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(["supervise", "--ranks", "2", "--", "train"], signal.SIGUSR1, marks=pytest.mark.long),
     ],
     ids=["launch-TERM", "supervise-TERM", "supervise-USR1"],
 )
@@ -65,6 +65,7 @@ def test_at_a_signal_the_ranks_make_a_checkpoint(words, number, tmp_path):
 
 
 @pytest.mark.skipif(OPEN_MPI and os.geteuid() != 0, reason="with Open MPI each node needs a host name of its own, and so root")
+@pytest.mark.long
 def test_a_training_that_loses_a_node_goes_on_with_the_others(tmp_path):
     (tmp_path / "nodes").write_text("left:1\nright:1\n")
     ssh, checkpoints = tmp_path / "ssh", tmp_path / "checkpoints"

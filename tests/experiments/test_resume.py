@@ -66,6 +66,7 @@ def test_it_goes_on_on_the_same_grid_and_on_others(tmp_path):
         assert_same_run(found, whole)
 
 
+@pytest.mark.long
 def test_images_that_vary_and_early_stopping(small):  # noqa: F811
     """Also a run that had stopped already; it stops once more where it did."""
     settings = "--dataset", "mnist", "--data-dir", small, "--net", "mlp:8,relu", "--batch-size", "9", "--dtype", "float64"
@@ -84,10 +85,10 @@ def test_images_that_vary_and_early_stopping(small):  # noqa: F811
         assert_same_run(found, whole, 0 if ranks == 1 else 1e-10)
 
 
-OTHERS = "server:bsp", "diloco:4:fragments=2", "parallel-sgd:epoch:shuffle"
+OTHERS = "local:4", "diloco:4:fragments=2", "parallel-sgd:epoch:shuffle"
 
 
-@pytest.mark.parametrize("protocol", ["local:4", *(pytest.param(text, marks=pytest.mark.long) for text in OTHERS)])
+@pytest.mark.parametrize("protocol", ["server:bsp", *(pytest.param(text, marks=pytest.mark.long) for text in OTHERS)])
 def test_protocols(tmp_path, protocol):
     runs, options = Runs(tmp_path), ("--protocol", protocol, "--steps", 20)
     whole = runs.train(2, "--grid", "batch=2", *options)
@@ -102,6 +103,7 @@ def test_protocols(tmp_path, protocol):
         assert refused.status == 2 and "has 2 workers, and this run 3: name a grid with batch=2" in refused.stderr
 
 
+@pytest.mark.long
 def test_an_asynchronous_pipeline_is_flushed(tmp_path):
     """A run with the same checkpoints is the one that equals it."""
     runs, options = Runs(tmp_path), ("--grid", "stage=2", "--pipeline", "async:2", "--steps", 20)
@@ -112,6 +114,7 @@ def test_an_asynchronous_pipeline_is_flushed(tmp_path):
     assert_same_run(again, whole, 0)
 
 
+@pytest.mark.long
 def test_shares_that_differ_and_change(tmp_path):
     runs = Runs(tmp_path)
     whole = runs.train(1, "--steps", 24)
@@ -129,6 +132,7 @@ def test_shares_that_differ_and_change(tmp_path):
         assert_same_run(found, whole)
 
 
+@pytest.mark.long
 def test_low_rank_sums(tmp_path):
     runs, options = Runs(tmp_path), ("--reduction", "powersgd:1", "--steps", 20)
     whole = runs.train(2, "--grid", "batch=2", *options)

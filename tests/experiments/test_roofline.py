@@ -1,6 +1,7 @@
 """The roofline: caches and rates, what the points count, the figure, and what the program refuses."""
 
 import json
+import sys
 
 import pytest
 
@@ -95,6 +96,18 @@ def test_the_figure_of_all_kinds_of_points(tmp_path):
     assert is_figure(tmp_path / "r.png")
 
 
+def test_the_program_writes_what_it_has_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(roofline, "bandwidths", lambda: [{"name": "memory", "bytes_per_second": 1e10}])
+    monkeypatch.setattr(limits, "gemm_peak", lambda seconds: 1e11)
+    monkeypatch.setattr(roofline, "KERNELS", [roofline.dense(8, 2)])
+    monkeypatch.setattr(roofline.report, "blas_threads", lambda: 1)
+    monkeypatch.setattr(sys, "argv", ["roofline", "--rounds", "1", "--out", str(tmp_path / "r.png")])
+    roofline.main()
+    assert is_figure(tmp_path / "r.png") and len(json.loads((tmp_path / "r.json").read_text())["points"]) == 3
+    assert f"numbers to {tmp_path / 'r.json'}" in capsys.readouterr().out
+
+
+@pytest.mark.long
 def test_the_program_writes_figure_and_numbers(tmp_path):
     finished = program("experiments.roofline", *SMALL, "--out", tmp_path / "r.png")
     assert finished.returncode == 0, finished.stderr

@@ -25,9 +25,9 @@ def serial(tmp_path_factory):
 @pytest.mark.parametrize(
     ("ranks", "arguments"),
     [
-        (4, ["--grid", "model=4", "--shares", "3,2,1.5,1"]),
-        (3, ["--shares", "3,0,1"]),
-        (4, ["--grid", "model=2,batch=2", "--shares", "model=3:2,batch=2:1"]),
+        pytest.param(4, ["--grid", "model=4", "--shares", "3,2,1.5,1"], marks=pytest.mark.long),
+        pytest.param(3, ["--shares", "3,0,1"], marks=pytest.mark.long),
+        pytest.param(4, ["--grid", "model=2,batch=2", "--shares", "model=3:2,batch=2:1"], marks=pytest.mark.long),
         (4, ["--grid", "model=2,batch=2", "--shares", "batch=0:1", "--reader", "scatter-broadcast"]),
         (3, ["--grid", "model=3", "--shares", "0,1,2", "--plan", "in,out,in", "--reader", "scatter", "--micro-batches", "3"]),
         (2, ["--shares", "1,4", "--update", "sharded", "--reduction", "overlap:1"]),
@@ -56,7 +56,11 @@ def test_shares_that_do_not_fit_are_refused():
     [
         (2, ["--grid", "model=2", "--shares", "auto"]),
         (3, ["--shares", "auto", "--handicap", "1=3", "--rebalance", "2", "--reduction", "auto"]),
-        (4, ["--grid", "model=2,batch=2", "--shares", "auto", "--handicap", "0=2.5@2,3=2", "--rebalance", "2"]),
+        pytest.param(
+            4,
+            ["--grid", "model=2,batch=2", "--shares", "auto", "--handicap", "0=2.5@2,3=2", "--rebalance", "2"],
+            marks=pytest.mark.long,
+        ),
         (1, ["--shares", "auto", "--rebalance", "2"]),
     ],
 )

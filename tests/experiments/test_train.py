@@ -24,10 +24,19 @@ def train(ranks, *arguments, timeout=120):
     return job(ranks, "experiments.train", *arguments, timeout=timeout)
 
 
-@pytest.mark.parametrize("plan", ["fewest-bytes", "laugier"])
-def test_reports_of_all_grids_agree(tmp_path, plan):
+ALL_GRIDS = "batch=2,model=1", "batch=1,model=3", "batch=2,model=2"
+
+
+@pytest.mark.parametrize(
+    ("plan", "grids"),
+    [
+        ("fewest-bytes", ["batch=2,model=2"]),
+        *(pytest.param(plan, ALL_GRIDS, marks=pytest.mark.long) for plan in ("fewest-bytes", "laugier")),
+    ],
+)
+def test_reports_of_all_grids_agree(tmp_path, plan, grids):
     reports = {}
-    for grid in ("batch=1", "batch=2,model=1", "batch=1,model=3", "batch=2,model=2"):
+    for grid in ("batch=1", *grids):
         path, outputs = tmp_path / "folder" / f"{grid}.json", tmp_path / f"{grid}.npy"
         ranks = math.prod(parse_grid(grid).values())
         finished = train(ranks, *SETTINGS, "--grid", grid, "--plan", plan, "--report", path, "--predictions", outputs)
@@ -50,6 +59,7 @@ def test_reports_of_all_grids_agree(tmp_path, plan):
         assert slowest["min"] * 0.3 < sum(times.values()) <= slowest["max"], "the parts of a step sum to the step"
 
 
+@pytest.mark.long
 def test_the_same_run_twice_has_the_same_digest(tmp_path):
     digests = set()
     for run in "ab":
@@ -59,6 +69,7 @@ def test_the_same_run_twice_has_the_same_digest(tmp_path):
     assert len(digests) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["scatter", "scatter-broadcast"])
 def test_every_reader_trains_the_same(tmp_path, reader):
     losses = []
@@ -75,6 +86,7 @@ def report_of(tmp_path, ranks, *arguments):
     return json.loads((tmp_path / "r.json").read_text())
 
 
+@pytest.mark.long
 def test_every_reduction_trains_the_same(tmp_path):
     settings = [*SETTINGS, "--grid", "batch=2,model=2", "--validation", 0.2, "--patience", 3]
     expected = report_of(tmp_path, 4, *settings, "--reduction", "plain")
@@ -114,8 +126,18 @@ def test_what_backward_could_cover():
     assert overlap.least_exposed([(0.0, 1.0, 5), (0.0, 1.0, 5)], ends=1.0, alone=4.0) == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 1e-3)])
-@pytest.mark.parametrize(("optimizer", "lr"), [("adam", 0.001), ("adagrad", 0.01), ("adadelta", 1.0)])
+@pytest.mark.parametrize(
+    ("optimizer", "lr", "dtype", "rtol"),
+    [
+        ("adam", 0.001, "float64", 1e-9),
+        pytest.param("adam", 0.001, "float32", 1e-3, marks=pytest.mark.long),
+        *(
+            pytest.param(optimizer, lr, *numbers, marks=pytest.mark.long)
+            for optimizer, lr in (("adagrad", 0.01), ("adadelta", 1.0))
+            for numbers in (("float64", 1e-9), ("float32", 1e-3))
+        ),
+    ],
+)
 def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtype, rtol):
     settings = [*SETTINGS, "--dtype", dtype, "--optimizer", optimizer, "--l2", "1e-3"]
     serial = report_of(tmp_path, 1, *settings)
@@ -126,6 +148,7 @@ def test_every_optimizer_trains_the_same_on_a_grid(tmp_path, optimizer, lr, dtyp
     assert parallel["test_mse"] == pytest.approx(serial["test_mse"], rel=rtol)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_early_stopping_is_the_same_on_every_grid(small, tmp_path, dtype):  # noqa: F811
     """Labels that have nothing to do with the images: the more is learnt, the worse is the validation."""
@@ -148,6 +171,7 @@ def test_early_stopping_is_the_same_on_every_grid(small, tmp_path, dtype):  # no
     assert again["params_digest"] == first["params_digest"] and again["stopped_epoch"] is None
 
 
+@pytest.mark.long
 def test_augmented_images_are_the_same_on_every_grid(small, tmp_path):  # noqa: F811
     arguments = ["--dataset", "mnist", "--data-dir", small, "--net", "mlp:13,relu", "--batch-size", 5, "--epochs", 3]
     arguments += ["--dtype", "float64", "--validation", 0.2]
@@ -176,28 +200,42 @@ def flowers(tmp_path_factory):
     return folder
 
 
-def test_a_convolutional_network_trains_alike_on_every_grid(flowers, tmp_path):
-    """A folder of images, augmented, on height shards and blocks of channels; with batch normalisation and early stopping."""
+@pytest.fixture(scope="module")
+def images(flowers):
+    """Options of a training with a folder of images, augmented, with batch normalisation and early stopping."""
     arguments = ["--dataset", "images:flowers,size=13", "--data-dir", flowers, "--net", "resnet20", "--batch-size", 7]
     arguments += ["--augment", "shift=2,flip", "--dtype", "float64", "--lr", 0.01, "--schedule", "constant"]
-    arguments += ["--validation", 0.3, "--patience", 2]
-    reports = [
-        report_of(tmp_path, ranks, *arguments, "--epochs", 4, "--grid", grid, "--reader", reader, *plan)
-        for ranks, grid, reader, plan in (
-            (1, "batch=1", "each", []),
-            (3, "height=3", "each", []),
-            (2, "model=2", "scatter", ["--plan", "conv=replicate,linear=out"]),
-            (8, "batch=2,height=2,model=2", "scatter-broadcast", []),
-        )
-    ]
-    for other in reports[1:]:
-        assert np.allclose(other["loss"], reports[0]["loss"], rtol=1e-8)
-        for name in ("validation", "best_epoch", "test_loss", "test_accuracy"):
-            assert other[name] == pytest.approx(reports[0][name], rel=1e-8), name
-    assert any(row["kind"] == "exchange" for row in reports[1]["communication"])
-    # What is tested are the weights and the running statistics of the best epoch.
-    again = report_of(tmp_path, 1, *arguments, "--steps", math.ceil(17 / 7) * reports[0]["best_epoch"])
-    assert again["params_digest"] == reports[0]["params_digest"]
+    return [*arguments, "--validation", 0.3, "--patience", 2]
+
+
+@pytest.fixture(scope="module")
+def images_alone(images, tmp_path_factory):
+    """The report of that training on one rank."""
+    return report_of(tmp_path_factory.mktemp("images"), 1, *images, "--epochs", 4)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "grid", "reader", "plan"),
+    [
+        (2, "height=2", "each", []),
+        pytest.param(3, "height=3", "each", [], marks=pytest.mark.long),
+        pytest.param(2, "model=2", "scatter", ["--plan", "conv=replicate,linear=out"], marks=pytest.mark.long),
+        pytest.param(8, "batch=2,height=2,model=2", "scatter-broadcast", [], marks=pytest.mark.long),
+    ],
+)
+def test_a_convolutional_network_trains_alike_on_every_grid(images, images_alone, tmp_path, ranks, grid, reader, plan):
+    """On height shards and blocks of channels."""
+    found = report_of(tmp_path, ranks, *images, "--epochs", 4, "--grid", grid, "--reader", reader, *plan)
+    assert np.allclose(found["loss"], images_alone["loss"], rtol=1e-8)
+    for name in ("validation", "best_epoch", "test_loss", "test_accuracy"):
+        assert found[name] == pytest.approx(images_alone[name], rel=1e-8), name
+    assert any(row["kind"] == "exchange" for row in found["communication"]) == ("height" in grid)
+
+
+@pytest.mark.long
+def test_weights_and_running_statistics_of_the_best_epoch_are_tested(images, images_alone, tmp_path):
+    again = report_of(tmp_path, 1, *images, "--steps", math.ceil(17 / 7) * images_alone["best_epoch"])
+    assert again["params_digest"] == images_alone["params_digest"]
 
 
 @pytest.mark.parametrize(
@@ -225,7 +263,13 @@ def test_validation_alone_changes_nothing_but_the_samples(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["--nesterov"], ["--l1", "1e-3", "--l2", "1e-3"], ["--schedule", "step:5:0.5,warmup:3"], ["--momentum", "0"]]
+    "options",
+    [
+        ["--nesterov"],
+        ["--schedule", "step:5:0.5,warmup:3"],
+        pytest.param(["--l1", "1e-3", "--l2", "1e-3"], marks=pytest.mark.long),
+        pytest.param(["--momentum", "0"], marks=pytest.mark.long),
+    ],
 )
 def test_options_of_the_optimizer_train(tmp_path, options):
     """Each changes the training, which goes on learning, and changes it alike on one rank and on two."""
@@ -237,11 +281,11 @@ def test_options_of_the_optimizer_train(tmp_path, options):
 
 
 TOGETHER = [  # what the ranks find out in different ways
-    (["--grid", "batch=2,model=2"], "has 4 places but there are 3 ranks"),
+    (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
     (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
     (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
     (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
-    (["--lr", "1e30", "--net", "mlp:8,8,relu"], "the loss is"),
+    (["--grid", "batch=2,model=2"], "has 4 places but there are 3 ranks"),
 ]
 BAD = [  # what each of them finds out alone
     (["--grid", "rows=3"], "grid 'rows=3'"),
@@ -309,8 +353,11 @@ BAD = [  # what each of them finds out alone
 
 @pytest.mark.parametrize(
     ("ranks", "arguments", "message"),
-    [pytest.param(3, *case, id=" ".join(case[0])) for case in TOGETHER]
-    + [pytest.param(1, *case, id=" ".join(case[0])) for case in BAD],
+    [
+        pytest.param(ranks, *case, id=" ".join(case[0]), marks=pytest.mark.long if number >= 1 else ())
+        for ranks, cases in ((3, TOGETHER), (1, BAD))
+        for number, case in enumerate(cases)
+    ],
 )
 def test_bad_input_ends_with_one_line_and_status_2(ranks, arguments, message):
     finished = train(ranks, *with_defaults(arguments), timeout=60)
@@ -337,7 +384,14 @@ def test_divergence_names_step_and_layer():
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"\0\0\x08\x01\0\0\0\x0a123", b"\0\0\x0d\x01\0\0\0\x0a0123456789", gzip.compress(b"x" * 99)[:-9]]
+    "damage",
+    [
+        gzip.compress(b"x" * 99)[:-9],
+        *(
+            pytest.param(damage, marks=pytest.mark.long)
+            for damage in (b"", b"\0\0\x08\x01\0\0\0\x0a123", b"\0\0\x0d\x01\0\0\0\x0a0123456789")
+        ),
+    ],
 )
 def test_a_damaged_data_file_ends_every_rank(small, damage):  # noqa: F811
     zipped = damage[:1] == b"\x1f"

@@ -7,7 +7,7 @@ import pytest
 from experiments.common.published_networks import published
 from parallel.partitioning.choose import partition
 from parallel.partitioning.owner_file import write_owners
-from tests.experiments.programs import program
+from tests.experiments.programs import assert_refused, program
 
 NET = "mlp:17,13,relu"
 TRAIN = "experiments.train", "--net", NET, "--steps", "6", "--batch-size", "9", "--dtype", "float64"
@@ -26,31 +26,37 @@ def report(path, ranks, *arguments):
     return json.loads(path.read_text())
 
 
-def test_every_way_to_name_a_partition_trains_the_serial_network(tmp_path, owners):
-    serial = report(tmp_path / "serial.json", 1)
-    for plan in ("hypergraph", "hypergraph:fine", owners):
-        found = report(tmp_path / "found.json", 3, "--grid", "model=3", "--plan", plan)
-        assert found["plan"] == ["hypergraph"] * 3
-        assert found["loss"] == pytest.approx(serial["loss"], rel=1e-10)
-    shared = report(tmp_path / "found.json", 2, "--grid", "model=2", "--plan", "hypergraph", "--shares", "2,1")
-    assert shared["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    return report(tmp_path_factory.mktemp("serial") / "serial.json", 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("ranks", "plan"),
     [
-        (("--plan", "nowhere.h5"), "nowhere.h5: No such file"),
-        (("--plan", "hypergraph:medium"), "use coarse or fine"),
-        (("--plan", "OWNERS"), "it is for 3 ranks along the axis model, not for 2"),
-        (("--plan", "hypergraph", "--shares", "auto"), "do not move a partition"),
-        (("--plan", "hypergraph", "--rebalance", "2"), "do not move a partition"),
-        (("--plan", "hypergraph", "--grid", "auto"), "is for a grid that is named"),
+        (3, "OWNERS"),
+        *(pytest.param(3, plan, marks=pytest.mark.long) for plan in ("hypergraph", "hypergraph:fine")),
+        pytest.param(2, "hypergraph --shares 2,1", marks=pytest.mark.long),
     ],
 )
-def test_what_does_not_fit_is_one_line(arguments, words, owners):
-    arguments = [str(owners) if word == "OWNERS" else word for word in arguments]
-    finished = program("experiments.launch", 2, *TRAIN, "--grid", "model=2", *arguments)
-    assert finished.returncode == 2 and words in finished.stderr and finished.stderr.count("\n") == 1, finished.stderr
+def test_every_way_to_name_a_partition_trains_the_serial_network(ranks, plan, tmp_path, owners, serial):
+    words = plan.replace("OWNERS", str(owners)).split()
+    found = report(tmp_path / "found.json", ranks, "--grid", f"model={ranks}", "--plan", *words)
+    assert found["plan"] == ["hypergraph"] * 3
+    assert found["loss"] == pytest.approx(serial["loss"], rel=1e-10)
+
+
+def test_what_does_not_fit_is_one_line(owners):
+    bad = [
+        (["--plan", "nowhere.h5"], "nowhere.h5: No such file"),
+        (["--plan", "hypergraph:medium"], "use coarse or fine"),
+        (["--plan", owners], "it is for 3 ranks along the axis model, not for 2"),
+        (["--plan", "hypergraph", "--shares", "auto"], "do not move a partition"),
+        (["--plan", "hypergraph", "--rebalance", "2"], "do not move a partition"),
+        (["--plan", "hypergraph", "--grid", "auto"], "is for a grid that is named"),
+    ]
+    name, *options = TRAIN
+    assert_refused(2, name, bad, [*options, "--grid", "model=2"])
 
 
 def test_explain_prints_what_each_rank_does(owners):

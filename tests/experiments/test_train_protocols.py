@@ -23,7 +23,11 @@ def report_of(tmp_path, ranks, *arguments):
 
 @pytest.mark.parametrize(
     ("grid", "protocol", "momentum"),
-    [("batch=3,model=1", "server:bsp", 0.9), ("batch=2,model=2", "server:bsp:single", 0.9), ("batch=3,model=1", "local:1", 0)],
+    [
+        ("batch=3,model=1", "server:bsp", 0.9),
+        pytest.param("batch=2,model=2", "server:bsp:single", 0.9, marks=pytest.mark.long),
+        pytest.param("batch=3,model=1", "local:1", 0, marks=pytest.mark.long),
+    ],
 )
 def test_workers_in_step_report_what_synchronous_training_reports(tmp_path, grid, protocol, momentum):
     ranks = prod(parse_grid(grid).values())
@@ -49,6 +53,7 @@ def test_an_asynchronous_server_with_a_straggler_reports_staleness(tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+@pytest.mark.long
 def test_samples_move_between_workers_that_have_sorted_ones(tmp_path):
     alone, _ = report_of(tmp_path, 1, "--sorted")
     apart, _ = report_of(tmp_path, 3, "--sorted", "--grid", "batch=3", "--protocol", "parallel-sgd:epoch")
@@ -62,7 +67,7 @@ def test_a_worker_may_have_no_samples_at_all(tmp_path):
     assert found["turns"] == [7, 0] and len(found["loss"]) == 7
 
 
-@pytest.mark.parametrize("protocol", ["server:asp", "local:4"])
+@pytest.mark.parametrize("protocol", [pytest.param("server:asp", marks=pytest.mark.long), "local:4"])
 def test_a_worker_that_diverges_ends_the_job_in_words(protocol):
     finished = job(
         2, "experiments.train", *SETTINGS, *EPOCHS, "--lr", "1e30", "--grid", "batch=2", "--protocol", protocol, "--quiet"

@@ -34,7 +34,7 @@ def losses(text):
     return found
 
 
-@mpi(1, 2, 3, 4)
+@mpi(1, 2, 3, 4, long=(3, 4))
 def test_every_version_trains_as_the_serial_program(comm):
     expected = losses(source("serial"))
     grids = [None, f"batch={comm.size}", f"model={comm.size}", *(["batch=2,model=2"] if comm.size == 4 else [])]
