@@ -349,7 +349,8 @@ PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test
     protocols/test_local_family.py sync/test_reduction.py::test_every_reduction_of_image_networks_equals_serial
     balance/test_rebalance.py balance/test_choose.py checkpoint/test_saver.py::test_sparse_weights_and_autoencoders"""
 PLACED = [f"tests/parallel/{path}" for path in PLACED.split()]
-SLOW = "test_hypergraph or branches_of_features or twentieth"  # of them, on 2 ranks
+SLOW = "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance"  # of them, on 2 ranks
+LARGE = "vgg16 or alexnet or resnet18 or googlenet"
 MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
 MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
 
@@ -358,12 +359,10 @@ MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/paralle
 @pytest.mark.parametrize(
     ("devices", "tests"),
     [
-        (
-            "stand-in",
-            ["tests/nn", "-k", "not (vgg16 or alexnet or resnet18 or googlenet or test_kernels)"],
-        ),
+        ("stand-in", ["tests/nn", "-k", f"not ({LARGE} or test_kernels or test_gemm or tensors_of_pytorch)"]),
         ("stand-in", [*PLACED, "-m", "mpi and not long", "-k", f"[2] and not ({SLOW})"]),
         ("stand-in,cpu", [*MIXED_FOLDERS, "-m", "mpi and not long", "-k", f"({MIXED}) and [2]"]),
+        pytest.param("stand-in", ["tests/nn", "-k", f"not ({LARGE})"], marks=pytest.mark.long),
         pytest.param("stand-in", [*PLACED, "-m", "mpi", "-k", "[3]"], marks=pytest.mark.long),
         pytest.param(
             "stand-in,cpu,cpu",
@@ -371,7 +370,7 @@ MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/paralle
             marks=pytest.mark.long,
         ),
     ],
-    ids=["nn", "parallel", "hybrid", "parallel-3", "hybrid-2-to-4"],
+    ids=["nn", "parallel", "hybrid", "all-of-nn", "parallel-3", "hybrid-2-to-4"],
 )
 def test_the_suite_passes_on_the_stand_in(devices, tests):
     """In the hybrid jobs every axis has ranks on different devices."""

@@ -35,9 +35,9 @@ def program(name, *arguments, folder="experiments.benchmarks"):
     ("name", "options", "only"),
     [
         ("bench_serial", [], "16-32-32-2 tanh, batch 100"),
-        ("bench_serial", ["--best"], "mnist-cnn, batch 64, inference"),
+        pytest.param("bench_serial", ["--best"], "mnist-cnn, batch 64, inference", marks=pytest.mark.long),
         ("bench_conv", [], "1-32 5x5 on 28x28, batch 64"),
-        ("bench_conv", [], "32-64 5x5 on 8x8, batch 64"),
+        pytest.param("bench_conv", [], "32-64 5x5 on 8x8, batch 64", marks=pytest.mark.long),
     ],
 )
 def test_a_program_prints_ratios_of_both_clocks(name, options, only):
@@ -181,7 +181,7 @@ def test_a_round_that_does_not_end_in_time_does_not_count(monkeypatch):
 
 def test_a_job_is_ended_when_its_time_is_over():
     with pytest.raises(OutOfTime, match="step_time on small has not ended in the time: try again") as refusal:
-        bench_ranks.job(1, "step_time", SMALL, 10**9, in_minutes(0.02))
+        bench_ranks.job(1, "step_time", SMALL, 10**9, in_minutes(0.01))
     assert "\n" not in str(refusal.value)
 
 

@@ -126,7 +126,8 @@ def written(tmp_path_factory):
     """The folder of a page that is made of formulas and of two made-up measurements, one now and one kept; and the Page."""
     folder = tmp_path_factory.mktemp("reproduce")
     kept, out = folder / "results", folder / "page"
-    for name in PAPERS:
+    papers = {name: modules for name, modules in PAPERS.items() if name != "eserol2019"}  # whose tables take seconds
+    for name in papers:
         (kept / name).mkdir(parents=True)
     grids = {"batch=1,model=1": 1.0, "batch=2,model=1": 1.5, "batch=2,model=2": 0.5}
     speedups = [speedup(*one) for one in grids.items()]
@@ -138,11 +139,11 @@ def written(tmp_path_factory):
     results = {f"airfoil, {grid}": report(grid, number) for grid, number in seconds.items()}
     found = {
         "laugier2018": Found(results), "grabaskas2018": Found(failures=["no file mnist.gz: fetch it <by hand>"]),
-        "eserol2019": Found(left_out=["coarse, 128 ranks"]),
+        "hegde2016": Found(left_out=["2 CPU threads"]),
     }  # fmt: skip
     before, page.KEPT_RESULTS = page.KEPT_RESULTS, kept
     try:
-        return out, page.write(PAPERS, found, out, SHORT)
+        return out, page.write(papers, found, out, SHORT)
     finally:
         page.KEPT_RESULTS = before
 

@@ -55,7 +55,9 @@ def test_shares_that_do_not_fit_are_refused():
     ("ranks", "arguments"),
     [
         (2, ["--grid", "model=2", "--shares", "auto"]),
-        (3, ["--shares", "auto", "--handicap", "1=3", "--rebalance", "2", "--reduction", "auto"]),
+        pytest.param(
+            3, ["--shares", "auto", "--handicap", "1=3", "--rebalance", "2", "--reduction", "auto"], marks=pytest.mark.long
+        ),
         pytest.param(
             4,
             ["--grid", "model=2,batch=2", "--shares", "auto", "--handicap", "0=2.5@2,3=2", "--rebalance", "2"],

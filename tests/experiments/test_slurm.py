@@ -174,7 +174,9 @@ def test_the_shell_passes_the_signal_on_and_waits(tmp_path, monkeypatch):
     assert stdout.startswith("told\n") and stdout.endswith("scontrol requeue 12\n") and process.returncode == 75, stderr
 
 
-@pytest.mark.parametrize(("ends", "starts", "status"), [("1 0", 2, 0), ("75", 1, 75), ("1 1 1", 2, 1)])
+@pytest.mark.parametrize(
+    ("ends", "starts", "status"), [("1 0", 2, 0), ("75", 1, 75), pytest.param("1 1 1", 2, 1, marks=pytest.mark.long)]
+)
 def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_path, monkeypatch):
     monkeypatch.setenv("MPIEXEC", "/bin/true")
     train = "train", "--checkpoint", str(tmp_path / "c"), "--grid", "model=2"
