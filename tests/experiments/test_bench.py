@@ -185,6 +185,7 @@ def test_a_job_is_ended_when_its_time_is_over():
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.long
 def test_what_a_program_has_printed_until_it_is_ended_counts(tmp_path, monkeypatch):
     lines = "print('{\"a\": 1}', flush=True)\nprint('{\"b\"', end='', flush=True)\nwhile True: pass\n"
     package = tmp_path / "experiments" / "benchmarks"

@@ -105,7 +105,7 @@ def expected(layers, micro_batches=1):
     return serial(net_of(layers), sgd, "cross-entropy", batches(), micro_batches)
 
 
-@mpi(2, 3, 4, 5, long=(4, 5))
+@mpi(2, 3, 4, 5, long=(3, 4, 5))
 def test_any_partition_trains_the_serial_network(comm):
     seeds = range(comm.size - 2, RANDOM, 4)  # each number of ranks has a quarter of the partitions
     wanted = {layers: expected(layers) for layers in (branching, entered_by_branches, narrow)}

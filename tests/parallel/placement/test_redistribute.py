@@ -94,7 +94,7 @@ def test_long_gathers_give_what_short_ones_do(comm):
         assert np.array_equal(array, np.repeat(np.arange(comm.size), parts.sizes))
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_backward_is_the_adjoint_of_forward(comm):
     """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
     for _, layer, whole, source, target in cases(comm):
@@ -126,7 +126,7 @@ def closed_form(source, target, shape, ranks):
     return elements - stay * (elements // pair if pair else 0)
 
 
-@mpi(*RANKS, long=(5, 6, 7, 8))
+@mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_bytes_equal_the_formula(comm):
     for grid, layer, whole, source, target in cases(comm):
         x, dy = (place(whole, placement, comm.rank, comm.size) for placement in (source, target.adjoint))

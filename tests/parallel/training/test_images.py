@@ -116,7 +116,7 @@ def on_grid(grid, plan, layers, dtype, batch_sizes):
     return parallel(network(layers, dtype), grid, plan, sgd, "cross-entropy", batches(layers, dtype, batch_sizes))
 
 
-@mpi(*RANKS, long=(4, 5, 6, 7, 8), timeout=300)
+@mpi(*RANKS, long=(3, 4, 5, 6, 7, 8), timeout=300)
 def test_ten_steps_equal_serial(comm):
     for case in CASES:
         layers, dtype, _ = case

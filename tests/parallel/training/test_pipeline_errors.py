@@ -102,7 +102,7 @@ def test_shares_are_not_chosen_and_time_is_not_simulated(comm):
                 assert "\n" not in str(caught.value)
 
 
-@mpi(2, 3, 4, 6, long=(6,))
+@mpi(2, 3, 4, 6, long=(4, 6))
 def test_every_plan_goes_with_stages(comm):
     for layers, plans in ((mlp, ("laugier", "marques", "hypergraph", "out", "in", "replicate")), (dense, ("marques", "out"))):
         batches = minibatches(layers, (9, 4, 2))

@@ -33,7 +33,7 @@ from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, on_first, parallel, serial
 
 CASES = 204  # seeds 0 to 203; of every four, two networks are dense and two have images
-FEW = 84  # of them, in the short tests
+FEW = 56  # of them, in the short tests
 STEPS = 3
 ACTIVATIONS = ReLU, Tanh, Sigmoid, LeakyReLU
 
