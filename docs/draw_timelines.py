@@ -39,9 +39,7 @@ def draw_pipeline(path, stages=4, micro_batches=8):
         idle = 1 - simulation.use
         panel.set_title(f"{name}: {simulation.makespan:g} units of time, ranks idle for {idle:.0%} of them, activations of at "
                         f"most {open_at_once:g} micro-batches of a whole stage in memory", fontsize=9, loc="left")  # fmt: skip
-        panel.set(xlim=(0, longest), ylim=(stages - 0.45, -0.55))
-        panel.set_yticks(range(stages), [f"stage {rank}" for rank in range(stages)], fontsize=8)
-        bare(panel)
+        rows(panel, longest, [f"stage {rank}" for rank in range(stages)])
     panels[-1].set_xlabel("time in units: the forward pass of a micro-batch through a stage takes one", fontsize=9)
     figure.suptitle(f"A step on stage={stages} with {micro_batches} micro-batches, whose numbers are in the boxes. Paler: the "
                     "second chunk of a rank.", fontsize=10.5)  # fmt: skip
@@ -108,15 +106,20 @@ def draw_protocols(path, workers=4, steps=12, slow=3, factor=2.5):
             panel.add_patch(Rectangle((end - length, worker - 0.38), length, 0.76, facecolor=RANKS[0 if worker != slow else 1],
                                       edgecolor="white", linewidth=0.8))  # fmt: skip
             caption(panel, end - length / 2, worker, str(step), fontsize=6.5, color="white")
-        panel.set(xlim=(0, longest), ylim=(workers - 0.45, -0.55))
-        panel.set_yticks(range(workers), [f"worker {worker}" for worker in range(workers)], fontsize=8)
-        bare(panel)
+        rows(panel, longest, [f"worker {worker}" for worker in range(workers)])
     panels[-1].set_xlabel("virtual time in seconds", fontsize=9)
     figure.suptitle(f"{workers} workers, worker {slow} computes {factor:g} times as slowly. In the boxes: the number of the "
                     "minibatch of which a worker has a share.", fontsize=10.5)  # fmt: skip
     figure.tight_layout(rect=(0, 0.04, 1, 1))
     legend(figure, {"a worker computes": RANKS[0], "the slow one computes": RANKS[1], "it waits": ELSEWHERE})
     save(figure, path)
+
+
+def rows(panel, longest, names):
+    """Set a panel's axes: time from 0 to `longest`, and a row for each name, the first one on top."""
+    panel.set(xlim=(0, longest), ylim=(len(names) - 0.45, -0.55))
+    panel.set_yticks(range(len(names)), names, fontsize=8)
+    bare(panel)
 
 
 def bare(panel):

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_device, add_grid, add_problem, number, process_grid_of, user_input, whole
-from nn import LOSSES, OPTIMIZERS, device, network_names
-from parallel import parallelize, train_step
+from experiments.common.made_up_data import problem_of
+from experiments.common.options import Parser, add_device, add_grid, add_problem, number, whole
+from nn import LOSSES, OPTIMIZERS, device
+from parallel import train_step
 from parallel.checkpoint.manifest import found_in
 from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState, OptimizerState
-from parallel.grid.devices import use_device
 from parallel.job.run import on_root, run
 
 MINUTE = 60.0
@@ -102,13 +101,8 @@ def nothing(done):
 def main():
     args = options().parse_args()
     comm = MPI.COMM_WORLD
-    with user_input():
-        use_device(comm, args.device, args.tf32)
-        grid = process_grid_of(args, comm)
-        serial = network_names.build(args.net, args.shape, args.outputs)
-        net = parallelize(serial, grid)
+    grid, net, x, y = problem_of(args, comm)
     optimizer, loss = OPTIMIZERS[args.optimizer](net, RATE), LOSSES["cross-entropy"]()
-    x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
     step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
     seconds(comm, step, 3, nothing)
     steps = max(10, int(args.block / (seconds(comm, step, 10, nothing) / 10)))

@@ -14,11 +14,10 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_device, add_grid, add_problem, process_grid_of, user_input, whole
-from nn import LOSSES, SGD, Context, device, network_names
-from parallel import parallelize, train_step
-from parallel.grid.devices import use_device
+from experiments.common.made_up_data import problem_of
+from experiments.common.options import Parser, add_device, add_grid, add_problem, whole
+from nn import LOSSES, SGD, Context, device
+from parallel import train_step
 from parallel.job.run import run
 from parallel.observe.trace import Trace
 
@@ -60,13 +59,8 @@ def main():
     add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
-    with user_input():
-        use_device(comm, args.device, args.tf32)
-        grid = process_grid_of(args, comm)
-        serial = network_names.build(args.net, args.shape, args.outputs)
-        net = parallelize(serial, grid)
+    grid, net, x, y = problem_of(args, comm)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
-    x, y = own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))
     step = lambda context: train_step(net, loss, optimizer, x, y, args.batch_size, context)  # noqa: E731
     found = ratios(net, step, args.rounds)
     if comm.rank == 0:
