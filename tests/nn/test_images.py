@@ -23,7 +23,7 @@ from nn import (
 )
 from nn.convolution import algorithm
 from nn.device import is_cpu, to_device, to_host, xp
-from nn.kernels import kernels, use
+from nn.kernels import PRESET, kernels, use
 from nn.patches import Patches, scattering_cost
 from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
@@ -109,6 +109,7 @@ def test_convolutions_equal_pytorch(shape, dtype):
 
 
 def test_the_choice_of_an_algorithm():
+    use(PRESET)
     f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
     chosen = lambda kernel, *shape, stride=1, dtype=f4, images=8: algorithm(  # noqa: E731
         Window(kernel, (stride, stride)), *shape, dtype, images
