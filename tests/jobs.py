@@ -180,8 +180,16 @@ class Job:
         if any("the rank has ended" in text for text in by_text):  # then the launcher has something to say
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(GRACE)
+        self._wait_for_output()
         printed = self.printed()
         return "\n".join(parts) + (f"\n[printed]\n{printed}" if printed.strip() else "")
+
+    def _wait_for_output(self):
+        """Wait until nothing more comes for a moment: the launcher passes on what the ranks have printed when it gets to it."""
+        size, deadline = -1, time.monotonic() + GRACE
+        while size != (now := (self.folder / "output").stat().st_size) and time.monotonic() < deadline:
+            size = now
+            time.sleep(0.3)
 
     def printed(self):
         """What the job has printed since the last test that passed."""
