@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from parallel.job.launch import mpiexec
-from tests.datasets.test_mnist import idx
+from tests.datasets.made_up_mnist import write_mnist
 from tests.docs.pages import BLOCK
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -442,11 +442,8 @@ def folder(tmp_path_factory):
     shutil.copytree(ROOT / "results", path / "results")
     shutil.copytree(ROOT / "docs", path / "docs", ignore=shutil.ignore_patterns("_build"))
     random = np.random.default_rng(0)
-    (path / "data" / "mnist").mkdir(parents=True)
-    for prefix, count in (("train", 256), ("t10k", 16)):
-        images, labels = random.integers(0, 256, (count, 28, 28)), random.integers(0, 10, count)
-        (path / "data" / "mnist" / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-        (path / "data" / "mnist" / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
+    train, test = ((random.integers(0, 256, (n, 28, 28)), random.integers(0, 10, n)) for n in (256, 16))
+    write_mnist(path / "data", train=train, t10k=test)
     for half in ("train", "test"):
         for name in ("cats", "dogs"):
             (path / "data" / "pictures" / half / name).mkdir(parents=True)

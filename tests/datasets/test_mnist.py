@@ -1,15 +1,11 @@
 import gzip
-import struct
 
 import numpy as np
 import pytest
 
 import datasets
 from datasets import mnist
-
-
-def idx(array):
-    return b"\0\0\x08" + bytes([array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+from tests.datasets.made_up_mnist import idx
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from experiments.autoencoder import largest_width
 from experiments.autoencoder.largest_width import STEP, fits
 from parallel.grid.process_grid import parse_grid
 from parallel.job.run import UserError
-from tests.datasets.test_mnist import idx
+from tests.datasets.made_up_mnist import blocks, write_mnist
 from tests.experiments.programs import job, program
 
 SMALL = ["--widths", "31,7", "--pretrain-epochs", 2, "--epochs", 2, "--batch-size", 20, "--dtype", "float64"]
@@ -19,18 +19,9 @@ SMALL += ["--corruption", 0.2, "--validation", 0.2]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A folder with small data like MNIST: blocks of pixels at a place that the label says."""
-    folder = tmp_path_factory.mktemp("data") / "mnist"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for prefix, count in (("train", 250), ("t10k", 50)):
-        labels = rng.integers(0, 10, count)
-        images = rng.integers(0, 30, (count, 28, 28))
-        for image, label in zip(images, labels, strict=True):
-            image[2 * label : 2 * label + 6, 5:20] = 255
-        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(idx(images))
-        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(idx(labels))
-    return folder.parent
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    write_mnist(folder, train=blocks(rng, 250), t10k=blocks(rng, 50))
+    return folder
 
 
 @pytest.fixture(scope="module")
