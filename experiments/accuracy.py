@@ -108,7 +108,7 @@ def main():
         result = train(run, args.data_dir, args.timeout)
         write_results(path, results, result, RUN, document)
         results.append(result)
-    print(path.with_suffix(".md").read_text())
+    print(*document(results), sep="\n")
 
 
 if __name__ == "__main__":
