@@ -19,6 +19,7 @@ SMALL += ["--corruption", 0.2, "--validation", 0.2]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
+    """A folder with small data like MNIST."""
     folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     write_mnist(folder, train=blocks(rng, 250), t10k=blocks(rng, 50))
     return folder
