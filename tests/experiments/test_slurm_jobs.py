@@ -6,6 +6,7 @@ This needs the packages of Slurm (see tests/one_node_slurm.py), two cores, and t
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -62,14 +63,14 @@ def state(node, job):
     return re.search(r"JobState=(\w+)", shown)[1], int(re.search(r"Restarts=(\d+)", shown)[1])
 
 
-def wait(node, job, reached, pause=0.2):
+def wait(node, job, reached):
     """Wait until `reached(state, restarts)`; fails, with all logs, if the job ends before, or takes too long."""
     deadline = time.monotonic() + PATIENCE
     while not reached(*(now := state(node, job))):
         over = now[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
         logs = (f"{path.name}:\n{path.read_text()}" for path in sorted(node.folder.glob("*.log")))
         assert not over and time.monotonic() < deadline, f"job {job}, {now}:\n" + "".join(logs)
-        time.sleep(pause)
+        time.sleep(0.2)
 
 
 def completed(state, restarts):
@@ -88,6 +89,41 @@ def whole(node):
         job = node.submit(write(node, "whole", "--time", 20, words=[*words, "--report", report]))
         wait(node, job, completed)
     return SimpleNamespace(words=words, report=json.loads(report.read_text()), every=max(1, steps // 30))
+
+
+def half_written(folder):
+    """The checkpoints in a folder that have no manifest."""
+    return {path for path in folder.glob("step-*") if not (path / "manifest.json").exists()}
+
+
+def stop_while_writing(node, job, folder):
+    """Stop the ranks of a job in the middle of a checkpoint. Returns the checkpoints that they have begun and not completed."""
+    rows = [line.split() for line in node.run("scontrol", "listpids", f"{job}.0").splitlines()[1:]]
+    ranks = [int(row[0]) for row in rows if row[-1].isdigit()]  # the last column is the rank in the step, if it is one
+    assert len(ranks) == 2, rows
+    earlier, deadline = half_written(folder), time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if half_written(folder) - earlier:
+            send(ranks, signal.SIGSTOP)
+            while not all(map(is_stopped, ranks)):
+                time.sleep(0.001)
+            if begun := half_written(folder) - earlier:
+                return begun
+            send(ranks, signal.SIGCONT)  # the checkpoint was completed before they stopped
+        time.sleep(0.001)
+    raise AssertionError(f"job {job} began no checkpoint in {PATIENCE} s")
+
+
+def send(processes, number):
+    """Send a signal to processes."""
+    for process in processes:
+        os.kill(process, number)
+
+
+def is_stopped(process):
+    """Whether all threads of a process are."""
+    threads = Path(f"/proc/{process}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def assert_same_training(report, whole):
@@ -130,21 +166,20 @@ def test_a_job_goes_on_however_it_ended(node, whole):
     by_mpiexec = write(node, "mpiexec", "--kind", "requeue", "--time", 20, "--mpi", "mpiexec", words=words)
 
     def start(script):
-        """Submit a script, and wait until its job has written a checkpoint and is writing the next one."""
+        """Submit a script, and wait until its job has written a checkpoint."""
         before, job = set(folder.glob("*/manifest.json")), node.submit(script)
-        wait(node, job, lambda *_: set(folder.glob("*/manifest.json")) - before and unfinished(), 0.01)
+        wait(node, job, lambda *_: set(folder.glob("*/manifest.json")) - before)
         return job
 
-    def unfinished():
-        return [path for path in folder.glob("step-*") if not (path / "manifest.json").exists()]
-
     job = start(by_srun)
-    node.run("scancel", job)
+    stop_while_writing(node, job, folder)
+    node.run("scancel", job)  # which lets stopped ranks go on before it tells them to end
     wait(node, job, lambda state, _: state == "CANCELLED")
     job = start(by_srun)
+    unfinished = stop_while_writing(node, job, folder)
     node.run("scancel", "--signal=KILL", f"{job}.0")  # its ranks, at once
     wait(node, job, lambda state, _: state == "FAILED")
-    assert unfinished()
+    assert unfinished <= half_written(folder)
     job = start(by_mpiexec)
     node.run("scancel", "--batch", "--signal=USR1", job)
     wait(node, job, lambda state, restarts: restarts == 1 and state == "RUNNING")
