@@ -100,11 +100,11 @@ class Killer:
         return False
 
     def _whole(self):
-        return {path.parent.name for path in self.folder.glob(f"{FOLDER}*/{MANIFEST}")}
+        return whole_in(self.folder)
 
     def _half(self):
-        """The names of the folders of checkpoints that are being written: without a manifest."""
-        return {path.name for path in self.folder.glob(f"{FOLDER}*")} - self._whole() - self._given_up
+        """The names of the folders of checkpoints that are being written."""
+        return half_written_in(self.folder) - self._given_up
 
     def _ranks(self):
         """The ids of the ranks."""
@@ -114,6 +114,16 @@ class Killer:
     def remains(self):
         """What is left of the training when it has ended: processes and shared-memory files."""
         return sorted(processes_with(self.mark)), sorted(path for path in self.segments if path.exists())
+
+
+def whole_in(folder):
+    """The names of the folders of checkpoints that have a manifest."""
+    return {path.parent.name for path in folder.glob(f"{FOLDER}*/{MANIFEST}")}
+
+
+def half_written_in(folder):
+    """The names of the folders of checkpoints without a manifest. One that gets its manifest meanwhile is not among them."""
+    return {path.name for path in folder.glob(f"{FOLDER}*")} - whole_in(folder)
 
 
 def processes_with(variable):

@@ -18,6 +18,7 @@ from experiments.common import sweep_files
 from parallel.job.launch import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program
+from tests.killer import half_written_in, whole_in
 
 pytestmark = [pytest.mark.mpi, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
@@ -91,27 +92,27 @@ def whole(node):
     return SimpleNamespace(words=words, report=json.loads(report.read_text()), every=max(1, steps // 30))
 
 
-def half_written(folder):
-    """The checkpoints in a folder that have no manifest."""
-    return {path for path in folder.glob("step-*") if not (path / "manifest.json").exists()}
-
-
 def stop_while_writing(node, job, folder):
-    """Stop the ranks of a job in the middle of a checkpoint. Returns the checkpoints that they have begun and not completed."""
+    """Stop the ranks of a job in the middle of a checkpoint. Returns the names of those begun and not completed."""
     rows = [line.split() for line in node.run("scontrol", "listpids", f"{job}.0").splitlines()[1:]]
     ranks = [int(row[0]) for row in rows if row[-1].isdigit()]  # the last column is the rank in the step, if it is one
     assert len(ranks) == 2, rows
-    earlier, deadline = half_written(folder), time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if half_written(folder) - earlier:
-            send(ranks, signal.SIGSTOP)
-            while not all(map(is_stopped, ranks)):
-                time.sleep(0.001)
-            if begun := half_written(folder) - earlier:
-                return begun
-            send(ranks, signal.SIGCONT)  # the checkpoint was completed before they stopped
+    earlier = half_written_in(folder)
+    while True:
+        until(lambda: half_written_in(folder) - earlier, f"job {job} began no checkpoint")
+        send(ranks, signal.SIGSTOP)
+        until(lambda: all(map(is_stopped, ranks)), f"the ranks of job {job} did not stop")
+        if begun := half_written_in(folder) - earlier:
+            return begun
+        send(ranks, signal.SIGCONT)  # the checkpoint was completed before they stopped
+
+
+def until(condition, complaint):
+    """Wait until a condition is true, or fail. It looks so often that it sees a checkpoint while it is written."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"{complaint} within {PATIENCE} s"
         time.sleep(0.001)
-    raise AssertionError(f"job {job} began no checkpoint in {PATIENCE} s")
 
 
 def send(processes, number):
@@ -121,9 +122,12 @@ def send(processes, number):
 
 
 def is_stopped(process):
-    """Whether all threads of a process are."""
-    threads = Path(f"/proc/{process}/task").glob("*/stat")
-    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+    """Whether all threads of a process are stopped: the one that writes checkpoints may stop after the main thread."""
+    try:
+        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process}/task").glob("*/stat")]
+    except OSError:  # a thread ended between the list and the look at it
+        return False
+    return set(states) == {"T"}
 
 
 def assert_same_training(report, whole):
@@ -167,8 +171,8 @@ def test_a_job_goes_on_however_it_ended(node, whole):
 
     def start(script):
         """Submit a script, and wait until its job has written a checkpoint."""
-        before, job = set(folder.glob("*/manifest.json")), node.submit(script)
-        wait(node, job, lambda *_: set(folder.glob("*/manifest.json")) - before)
+        before, job = whole_in(folder), node.submit(script)
+        wait(node, job, lambda *_: whole_in(folder) - before)
         return job
 
     job = start(by_srun)
@@ -179,7 +183,7 @@ def test_a_job_goes_on_however_it_ended(node, whole):
     unfinished = stop_while_writing(node, job, folder)
     node.run("scancel", "--signal=KILL", f"{job}.0")  # its ranks, at once
     wait(node, job, lambda state, _: state == "FAILED")
-    assert unfinished <= half_written(folder)
+    assert unfinished <= half_written_in(folder)
     job = start(by_mpiexec)
     node.run("scancel", "--batch", "--signal=USR1", job)
     wait(node, job, lambda state, restarts: restarts == 1 and state == "RUNNING")
