@@ -106,11 +106,13 @@ class Branching(Layer):
             needed = [] if number == len(branches) else [dy]
             with context.holding(*needed, *([] if total is None else [total])):
                 gradient = branch_backward(branch, piece, context)
-                if total is None:
+                if total is not None:
+                    xp.add(total, gradient, out=total)
+                elif needed and xp.may_share_memory(gradient, piece):  # the next branch's piece may be in that memory
+                    total = context.gradient_space(gradient.shape, dy)
+                    xp.copyto(total, gradient)
+                else:
                     total = gradient
-                    continue
-                own = [array for array in (total, gradient) if not xp.may_share_memory(array, dy)]
-                total = xp.add(total, gradient, out=own[0] if own else context.gradient_space(total.shape, dy))
         return total
 
     def _join(self, pieces, kept):
@@ -118,7 +120,10 @@ class Branching(Layer):
         raise NotImplementedError
 
     def _split(self, dy, kept):
-        """Yield the gradient of each branch's output from that of the layer's, as an array that the branch may overwrite."""
+        """Yield the gradient of each branch's output from that of the layer's, as an array that the branch may overwrite.
+
+        Each may lie in the same memory as the one before, and as dy.
+        """
         raise NotImplementedError
 
 

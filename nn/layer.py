@@ -92,7 +92,7 @@ class Layer:
 
     The backward pass has two halves, which may run in either order: `gradients` writes the gradients of the parameters, and
     `input_gradient` returns the gradient of the input. A network skips a half that nobody needs, and a schedule may
-    postpone one. Both may overwrite `dy` if `overwrites_gradient` is true.
+    postpone one. Both may overwrite `dy`, and `input_gradient` may return it or a view of it, if `overwrites_gradient` is true.
 
     `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
     `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.
@@ -103,7 +103,7 @@ class Layer:
     buffers = ()  # the Buffer objects of this layer
     children = ()  # the branches of a layer that contains other layers: one list of layers for each branch
     output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
-    overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output
+    overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output, or return it
     in_place = False  # whether this layer may overwrite its input; set by the network
     is_monotone = False  # whether this is an elementwise function that never decreases
     is_max_pooling = False

@@ -203,7 +203,6 @@ class AddBias(Layer):
     """Adds the bias of a convolution to its output, on the master; elsewhere there is neither. bias: its Parameter."""
 
     output_may_be_overwritten = True
-    overwrites_gradient = False
 
     def __init__(self, bias):
         self.bias, self.parameters = bias, (bias,)
