@@ -4,11 +4,12 @@ import math
 
 from nn.arguments import whole_number
 from nn.convolution import algorithm
-from nn.layer import Layer, Parameter
+from nn.layer import Parameter
+from nn.weighted import WeightedLayer
 from nn.window import ROWS, along, image_output, make_window
 
 
-class Conv2d(Layer):
+class Conv2d(WeightedLayer):
     """y = x * w + b, or the block of it that one rank computes. The operation is a correlation, as usual in deep learning.
 
     x: (n, H, W, inputs), y: (n, P, Q, outputs); the formula is in `nn/convolution.py`. w is stored as
@@ -20,34 +21,30 @@ class Conv2d(Layer):
     Raises ValueError for values out of range.
 
     rows, columns: the block of w that this process holds, as slices or index arrays of the global inputs and outputs.
-    bias_block: the slice of the global bias that this process holds and adds, as `bias` of `Linear`.
+    bias_block: that of the bias, see `WeightedLayer`.
     """
 
-    output_may_be_overwritten = takes_images = True
+    takes_images = True
     kind = "conv"
-    overwrites_gradient = False
     has_fused_backward = True
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
         inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
-        self.inputs, self.outputs, self.has_bias = inputs, outputs, bias
+        self.inputs, self.outputs = inputs, outputs
         self.window = make_window(kernel, stride, padding, self)
         rows = slice(0, inputs) if rows is None else rows
         columns = slice(0, outputs) if columns is None else columns
         kh, kw = self.window.kernel
         bound = 1 / math.sqrt(inputs * kh * kw)
         whole = slice(0, kh), slice(0, kw)
-        self.weight = Parameter("weight", (kh, kw, inputs, outputs), bound, (*whole, rows, columns), torch_axes=(3, 2, 0, 1))
-        if bias_block is None:
-            bias_block = columns
-        self.bias = Parameter("bias", (outputs,), bound, (bias_block,))
-        self.parameters = (self.weight, self.bias) if bias else (self.weight,)
+        weight = Parameter("weight", (kh, kw, inputs, outputs), bound, (*whole, rows, columns), torch_axes=(3, 2, 0, 1))
+        super().__init__(weight, bias, bias_block)
 
-    def block(self, rows, columns, bias):
-        """A new layer that holds a block of this one. rows, columns, bias: `rows`, `columns`, `bias_block` of the class."""
+    def block(self, rows, columns, bias_block):
+        """A new layer that holds a block of this one. rows, columns, bias_block: as for the class."""
         window = self.window
         return Conv2d(
-            self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias
+            self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias_block
         )
 
     def forward(self, x, context):
@@ -99,23 +96,13 @@ class Conv2d(Layer):
 
     def _backward(self, dy, dx, context):
         """Write the gradients of the kernel and the bias and, unless dx is None, that of the input."""
-        dw, db = self.gradient_arrays
+        dw, db = self.weight.grad, self.bias_gradient
         if dy.size and dw.size:
             self.algorithm_of(dy.shape).backward(context[self].x, self.weight.value, dy, dw, db, dx, context.progress)
             return
         for gradient in (dw, db, dx):
             if gradient is not None:
                 gradient.fill(0)
-
-    @property
-    def bias_value(self):
-        """The bias; an empty array if there is none."""
-        return self.bias.value if self.has_bias else self.weight.value.reshape(-1)[:0]
-
-    @property
-    def gradient_arrays(self):
-        """The arrays for the gradients of the kernel and of the bias; the latter is empty if there is no bias."""
-        return self.weight.grad, self.bias.grad if self.has_bias else self.weight.grad.reshape(-1)[:0]
 
     def algorithm_of(self, shape, window=None):
         """What computes outputs of this shape, and what follows backward from gradients of it. window: that of a part."""

@@ -77,7 +77,7 @@ class PooledConv2d(Layer):
 
     def _backward(self, dy, dx, context):
         """Write the gradients of the kernel and the bias and, unless dx is None, that of the input, block by block."""
-        x, weight, (dw, db) = context[self.conv].x, self.conv.weight.value, self.conv.gradient_arrays
+        x, weight, dw, db = (context[self.conv].x, self.conv.weight.value, self.conv.weight.grad, self.conv.bias_gradient)
         chosen = self.conv.algorithm_of(self.conv.shape_of_output(x))
         if db.size:
             column_sums(dy.reshape(-1, db.size), db)

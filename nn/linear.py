@@ -5,44 +5,39 @@ import math
 from nn.arguments import whole_number
 from nn.device import xp
 from nn.gemm import column_sums, matmul
-from nn.layer import Layer, Parameter
+from nn.layer import Parameter
+from nn.weighted import WeightedLayer
 
 
-class Linear(Layer):
+class Linear(WeightedLayer):
     """y = x W + b, or the block of this product that one rank computes.
 
     x: (n, inputs), y: (n, outputs). W is stored as (inputs, outputs), because BLAS is fastest for `x @ W` and `x.T @ dy`;
     `state_dict` transposes it to PyTorch's (outputs, inputs). Initial weights and biases are uniform in
     [-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch. Raises ValueError if inputs or outputs is not a whole number above 0.
 
-    rows, columns: the block of W that this process holds, as slices or index arrays of the global inputs and outputs.
-    bias: the slice of the global bias that this process holds and adds, by default that of the columns. If several ranks
-    hold different rows of the same columns, their outputs are partial sums: then one rank holds that part of the bias, and
-    the others an empty slice.
+    bias: whether there is one. rows, columns: the block of W that this process holds, as slices or index arrays of the global
+    inputs and outputs. bias_block: that of the bias, see `WeightedLayer`.
     """
 
-    output_may_be_overwritten = True
     kind = "linear"
-    overwrites_gradient = False
 
-    def __init__(self, inputs, outputs, rows=None, columns=None, bias=None):
+    def __init__(self, inputs, outputs, bias=True, rows=None, columns=None, bias_block=None):
         inputs, outputs = whole_number(inputs, "Linear: inputs"), whole_number(outputs, "Linear: outputs")
         self.inputs, self.outputs = inputs, outputs
         rows = slice(0, inputs) if rows is None else rows
         columns = slice(0, outputs) if columns is None else columns
         bound = 1 / math.sqrt(inputs)
-        self.weight = Parameter("weight", (inputs, outputs), bound, (rows, columns), torch_axes=(1, 0))
-        self.bias = Parameter("bias", (outputs,), bound, (columns if bias is None else bias,))
-        self.parameters = (self.weight, self.bias)
+        super().__init__(Parameter("weight", (inputs, outputs), bound, (rows, columns), torch_axes=(1, 0)), bias, bias_block)
 
-    def block(self, rows, columns, bias):
-        """A new layer that holds a block of this one. rows, columns, bias: as for the class."""
-        return Linear(self.inputs, self.outputs, rows, columns, bias)
+    def block(self, rows, columns, bias_block):
+        """A new layer that holds a block of this one. rows, columns, bias_block: as for the class."""
+        return Linear(self.inputs, self.outputs, self.has_bias, rows, columns, bias_block)
 
     def forward(self, x, context):
         kept = context[self]
         kept.x = x
-        w, b = self.weight.value, self.bias.value
+        w, b = self.weight.value, self.bias_value
         y = kept.workspace("y", (len(x), w.shape[1]), w.dtype)
         matmul(x, w, y, context.progress)
         if b.size:
@@ -51,8 +46,8 @@ class Linear(Layer):
 
     def gradients(self, dy, context):
         matmul(context[self].x.T, dy, self.weight.grad, context.progress)
-        if self.bias.grad.size:
-            column_sums(dy, self.bias.grad)
+        if self.bias_gradient.size:
+            column_sums(dy, self.bias_gradient)
 
     def input_gradient(self, dy, context):
         w = self.weight.value
@@ -66,5 +61,6 @@ class Linear(Layer):
 
     def __repr__(self):
         held = self.weight.block_shape
+        bias = "" if self.has_bias else ", bias=False"
         block = "" if held == self.weight.shape else f", block {held[0]}x{held[1]}"
-        return f"Linear({self.inputs}, {self.outputs}{block})"
+        return f"Linear({self.inputs}, {self.outputs}{bias}{block})"

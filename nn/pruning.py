@@ -46,7 +46,7 @@ def with_patterns(net, patterns, state):
     layers = []
     for layer in net.layers:
         if layer.name in patterns:
-            layers.append(SparseLinear(patterns[layer.name]))
+            layers.append(SparseLinear(patterns[layer.name], layer.has_bias))
             continue
         if layer.parameters or layer.buffers or layer.children:
             raise ValueError(f"layer {layer.name} {layer!r}: in a pruned network only Linear layers may have weights")

@@ -14,24 +14,24 @@ class SparseLinear(Linear):
     """A Linear layer whose weights are zero, and stay so in training, outside of a pattern.
 
     pattern: a boolean array (inputs, outputs), true where a weight may be other than zero. Raises ValueError for anything else.
-    rows, columns, bias: as for Linear. Weights of the pattern start with the values that those of a Linear would have.
+    The other arguments are those of Linear. Weights of the pattern start with the values that those of a Linear would have.
 
     The products are those of a dense array: with a tenth of the weights they take about as long as those of SciPy's sparse
     matrices in the forward pass, and SciPy has none that computes x^T dy at some places only. What the zeros save is
     communication, and work of ranks that hold only the rows `inputs_of` their columns.
     """
 
-    def __init__(self, pattern, rows=None, columns=None, bias=None):
+    def __init__(self, pattern, bias=True, rows=None, columns=None, bias_block=None):
         pattern = np.asarray(pattern)
         if pattern.ndim != 2 or pattern.dtype != bool:
             raise ValueError(f"SparseLinear: pattern must be boolean (inputs, outputs), not {pattern.dtype} {pattern.shape}")
-        super().__init__(*pattern.shape, rows, columns, bias)
+        super().__init__(*pattern.shape, bias, rows, columns, bias_block)
         self.pattern = pattern
         self.weight = SparseWeight(pattern, self.weight.bound, self.weight.index)
-        self.parameters = (self.weight, self.bias)
+        self.parameters = (self.weight, *self.parameters[1:])
 
-    def block(self, rows, columns, bias):
-        return SparseLinear(self.pattern, rows, columns, bias)
+    def block(self, rows, columns, bias_block):
+        return SparseLinear(self.pattern, self.has_bias, rows, columns, bias_block)
 
     def inputs_of(self, columns):
         return np.flatnonzero(self.pattern[:, columns].any(axis=1))

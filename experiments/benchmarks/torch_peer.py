@@ -47,7 +47,7 @@ def window(layer):
 
 
 MODULES = {
-    "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs),
+    "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs, bias=layer.has_bias),
     "Conv2d": lambda layer: torch.nn.Conv2d(layer.inputs, layer.outputs, *window(layer), bias=layer.has_bias),
     "MaxPool2d": lambda layer: torch.nn.MaxPool2d(*window(layer)),
     "AvgPool2d": lambda layer: torch.nn.AvgPool2d(*window(layer)),

@@ -36,7 +36,7 @@ class GatheredLinear(Layer):
     def forward(self, x, context):
         workspace, parts = context[self].workspace, self.parts
         context[self].transfer = None  # backward puts its reduce-scatter here: `gradients` tests it, so that it makes progress
-        me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias.value
+        me, weight, bias = self.group.rank, self.linear.weight.value, self.linear.bias_value
         blocks = [workspace(f"x {rank}", (len(x), size(part)), x.dtype) for rank, part in enumerate(parts)]
         context[self].blocks = blocks
         xp.copyto(blocks[me], x)
@@ -48,7 +48,7 @@ class GatheredLinear(Layer):
         for rank, part in enumerate(parts):
             if rank != me:
                 xp.add(y, matmul(blocks[rank], weight[part], term, context.progress), out=y)
-        return xp.add(y, bias, out=y)
+        return xp.add(y, bias, out=y) if bias.size else y
 
     def gradients(self, dy, context):
         kept = context[self]
@@ -56,7 +56,8 @@ class GatheredLinear(Layer):
             matmul(block.T, dy, self.linear.weight.grad[part], context.progress)
             if kept.transfer:
                 kept.transfer.test()
-        column_sums(dy, self.linear.bias.grad)
+        if self.linear.has_bias:
+            column_sums(dy, self.linear.bias.grad)
 
     def input_gradient(self, dy, context):
         self._start(dy, context)

@@ -7,7 +7,7 @@ gradient has to be summed: all are answered here for any rank, without communica
 from dataclasses import dataclass, field
 
 from parallel.placement.partition import size, within
-from parallel.placement.placements import Replicate
+from parallel.placement.placements import Invariant, Replicate
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Layout:
 
     @property
     def replicated(self):
-        """The axes along which every rank holds the same block: those along which the gradient is a partial sum."""
-        return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) == Replicate())
+        """The axes along which every rank holds the same block: those along which a parameter's gradient is a partial sum."""
+        return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) in (Replicate(), Invariant()))
 
     @property
     def sharded(self):

@@ -10,6 +10,11 @@
 | `Replicate -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Partial`                |
 | `Shard(d, p) -> Partial`: pad the part with zeros        | -              | `Replicate -> Shard(d, p)`              |
 | `Replicate -> Partial`: zeros on all but the first rank  | -              | `Replicate -> Partial`                  |
+| `Shard(d, p) -> Invariant`                               | all-gather     | `Invariant -> Shard(d, p)`: the own part |
+| `Invariant -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Invariant`: all-gather  |
+| `Invariant -> Replicate`: nothing changes                | -              | `Partial -> Invariant`: all-reduce      |
+| `Partial -> Invariant`                                   | all-reduce     | `Invariant -> Replicate`                |
+| `Replicate -> Invariant`: nothing changes                | -              | `Invariant -> Partial`: as above        |
 
 Each row of the table is a subclass of Move, which says how the move is executed, which collective it uses, and how many
 elements a rank sends. Training, the byte formulas, the cost model and the planner all use this one table. The collectives
@@ -30,7 +35,7 @@ from nn.device import to_device, xp
 from nn.window import along
 from parallel.grid.collectives import COLLECTIVES
 from parallel.placement.partition import common, positions, resized, size
-from parallel.placement.placements import Partial, Replicate, Shard
+from parallel.placement.placements import Invariant, Partial, Replicate, Shard
 
 
 class Step:
@@ -295,6 +300,11 @@ class FirstRankKeeps(Move):
         return x if step.group.rank == 0 else xp.zeros_like(x)
 
 
+class Unchanged(Move):
+    def run(self, step, x, space, layer):
+        return x
+
+
 SAME, OTHER = "same dimension", "other dimension"
 MOVES = {
     (Shard, Replicate): AllGather(),
@@ -305,6 +315,12 @@ MOVES = {
     (Replicate, Shard): TakePart(),
     (Shard, Partial): PutIntoZeros(),
     (Replicate, Partial): FirstRankKeeps(),
+    (Shard, Invariant): AllGather(),
+    (Partial, Invariant): AllReduce(),
+    (Invariant, Shard): TakePart(),
+    (Invariant, Partial): FirstRankKeeps(),
+    (Invariant, Replicate): Unchanged(),
+    (Replicate, Invariant): Unchanged(),
 }
 
 

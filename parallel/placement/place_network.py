@@ -37,6 +37,13 @@ class Placed:
     chunks: list
     between: list
 
+    def __post_init__(self):
+        for axis, placement in self.output.placements.items():
+            if placement.adjoint != placement:
+                raise ValueError(
+                    f"the outputs are {placement} along the axis {axis}, where a loss computes no {placement.adjoint}"
+                )
+
     @property
     def layers(self):
         return [layer for chunk in self.chunks for layer in chunk]
@@ -55,8 +62,6 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     for axis in FIXED.keys() & set(words):
         if grid.sizes[axis] > 1:
             raise ValueError(f"plan '{plan}': the axis {axis} splits the images already: leave {axis} out of one of the two")
-    if "laugier" in words and any(p for layer in net.leaves() for p in layer.parameters if layer not in layers):
-        raise ValueError("plan 'laugier' has no rule for layers such as BatchNorm: use another plan")
     if MARQUES in words:
         check_masters(plan, grid)
     pieces = None

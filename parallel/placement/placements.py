@@ -5,6 +5,7 @@
 | `Shard(dim, partition)` | the ranks of the axis hold parts of one dimension                | `Shard(dim, partition)` |
 | `Replicate`             | every rank of the axis holds the whole array                     | `Partial`               |
 | `Partial`               | the ranks of the axis hold partial sums, which add up to the array | `Replicate`           |
+| `Invariant`             | every rank of the axis holds the whole array, and the whole gradient | `Invariant`         |
 
 The parameters of a layer have one more, `Tile`: the ranks hold rectangles of a weight.
 
@@ -12,6 +13,10 @@ The adjoint is the placement of the array's gradient. If every rank holds a copy
 gradient, and these must be added. If every rank holds a partial sum, the gradient of each partial sum is the gradient of the
 whole sum. Where the parts of a Shard overlap, as with a halo, the gradients of an element that several ranks hold are partial
 sums too; the exchange back to parts that do not overlap adds them.
+
+The loss computes the gradient of the outputs that a rank holds, so the outputs of a network must have a placement that is its
+own adjoint: with `Replicate` every rank would hold the whole gradient where a partial sum of it is expected. `Invariant` is the
+placement of the activations in Laugier et al. 2018 (Algorithms 2 and 3), where all ranks do compute the same gradient.
 """
 
 from dataclasses import dataclass
@@ -98,3 +103,20 @@ class Partial:
 
     def __str__(self):
         return "Partial"
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """Every rank holds the whole array and, in backward, the whole gradient of it: nothing has to be summed."""
+
+    dim = None
+
+    def split_of(self, dim, dims):
+        return None
+
+    @property
+    def adjoint(self):
+        return self
+
+    def __str__(self):
+        return "Invariant"

@@ -11,11 +11,10 @@ from parallel.placement.autoencoder import place_autoencoder
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
 from parallel.placement.hypergraph import Keep, bring_to_loss, place_pieces, side_by_side, starts_of_branches
-from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.layout import Layout
 from parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
 from parallel.placement.partition import EMPTY, Partition, size
-from parallel.placement.placements import PIXELS, C, N, Partial, Replicate, Shard
+from parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Replicate, Shard
 from parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
 from parallel.placement.redistribute import Redistribute
 
@@ -90,11 +89,14 @@ class Placer:
             self.shape = layer.output_shape(self.shape)
 
     def finish(self):
-        """Move the outputs to where the loss is computed: along each axis they are sharded by samples or replicated."""
+        """Move the outputs to where the loss is computed: along each axis they are sharded by samples, or Invariant.
+
+        These placements are their own adjoint, see `placements.py`.
+        """
         for axis in self.by_pieces:
             bring_to_loss(self, axis)
         for axis, placement in self.at.items():
-            if placement.dim != N and placement != Replicate():
+            if placement.dim != N and placement != Invariant():
                 self.move(axis, self.shard(axis, N), "output")
 
     def move(self, axis, target, name, kind=Redistribute):
@@ -150,9 +152,6 @@ class Placer:
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
-        whole = [axis for axis, choice in choices.items() if choice == "laugier"]
-        for axis in whole:
-            self.append(CopyThenReduce(self.grid.group(axis), self.shape), layer.name)
         block, outputs = self._block(layer, choices)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
@@ -164,9 +163,11 @@ class Placer:
             if halos:
                 block = HaloConv2d(block, halos[-1])
         self.append(block, layer.name)
-        for axis in whole:
-            self.append(GatherThenSlice(self.grid.group(axis), outputs[axis], layer.output_shape(self.shape)), layer.name)
-            outputs[axis] = Replicate()
+        for axis, choice in choices.items():
+            if CHOICES[choice].output == Invariant():
+                gather = Redistribute(self.grid.group(axis), outputs[axis], Invariant(), layer.output_shape(self.shape))
+                self.append(gather, layer.name)
+                outputs[axis] = Invariant()
         self.at |= outputs
 
     def _block(self, layer, choices):
@@ -247,6 +248,9 @@ class Placer:
     def batch_norm(self, layer):
         """A BatchNorm: each rank holds its channels; statistics are summed over the axes that shard samples or pixels."""
         self.whole_values(layer.name)
+        for axis, placement in self.at.items():
+            if placement == Invariant():  # the gradients of a replicated parameter must be partial sums
+                self.move(axis, Replicate(), layer.name)
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
         layout = Layout((layer.channels,), self.grid.sizes, channels | held_by_masters(self, layer.gamma))

@@ -7,7 +7,7 @@
 | "replicate" | `Replicate`                    | `Shard(N)`                  | `Shard(N)`                  |
 | "height"    | `Replicate`                    | `Shard(H)`                  | `Shard(H)`                  |
 | "width"     | `Replicate`                    | `Shard(W)`                  | `Shard(W)`                  |
-| "laugier"   | `Shard(outputs)`               | `Replicate`                 | all-gathered at once        |
+| "laugier"   | `Shard(outputs)`               | `Replicate`                 | `Invariant`                 |
 | "marques"   | `Shard(outputs)`, handed out   | `Shard(N)`, all on one rank | `Shard(N)`, all on one rank |
 | "hidden"    | `Shard(hidden units)`          | `Replicate`                 | `Partial`                   |
 | "hypergraph" | `Tile`                        | `Shard(C)`: what is needed  | `Shard(C)`: what is owned   |
@@ -15,7 +15,8 @@
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
 axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
 the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
-all-gathered to every rank, and backward slices the gradient of the output and all-reduces that of the input. It is here for
+all-gathered to every rank at once, and backward slices the gradient of the output and all-reduces that of the input: over both
+directions a rank sends 3 (P-1)/P of a layer's activations, where all-gather and reduce-scatter send 2 (P-1)/P. It is here for
 comparison with the other plans. So is "marques", the algorithm of Marques 2016 (`parallel/placement/marques.py`): the first
 rank holds all samples and weights, and hands out the input and the kernels of each convolution. "hidden" is for a
 TiedAutoencoder alone, whose hidden units are the columns of its weight: each rank computes some of them, and the part of the
@@ -31,7 +32,7 @@ from math import prod
 from nn.sequence import leaves, shapes
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import PIXELS, C, H, N, Partial, Replicate, Shard, W
+from parallel.placement.placements import PIXELS, C, H, Invariant, N, Partial, Replicate, Shard, W
 from parallel.placement.redistribute import Redistribute
 
 OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
@@ -47,7 +48,7 @@ class Choice:
     """
 
     input: Replicate | int
-    output: Replicate | Partial | int
+    output: Invariant | Partial | int
     weight: int | None = None
     move: type = Redistribute
 
@@ -58,7 +59,7 @@ CHOICES = {
     "replicate": Choice(N, N),
     "height": Choice(H, H),
     "width": Choice(W, W),
-    "laugier": Choice(Replicate(), Replicate(), OUTPUTS),
+    "laugier": Choice(Replicate(), Invariant(), OUTPUTS),
     "marques": Choice(N, N, OUTPUTS),
     "hidden": Choice(Replicate(), Partial(), OUTPUTS),
     "hypergraph": Choice(C, C, OUTPUTS),

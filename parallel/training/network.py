@@ -151,13 +151,9 @@ class ParallelSequential(Sequential):
             raise
 
     def _summed(self, dx):
-        """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective.
-
-        The plan "laugier" needs no sum here, because it has all-reduced the input gradient of each layer already.
-        """
-        if "laugier" not in self.plan:
-            dx = xp.ascontiguousarray(dx)
-            self.grid.group(*self.input.replicated).all_reduce(dx, "input gradient")
+        """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective."""
+        dx = xp.ascontiguousarray(dx)
+        self.grid.group(*self.input.replicated).all_reduce(dx, "input gradient")
         return dx
 
     def learn(self, x, y, loss, optimizer):

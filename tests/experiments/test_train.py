@@ -243,7 +243,7 @@ def test_weights_and_running_statistics_of_the_best_epoch_are_tested(images, ima
     [
         (["--net", "vgg16"], "net 'vgg16' on images of 13x13x3"),
         (["--net", "lenet5", "--grid", "height=1,model=1", "--plan", "height"], "has no height to split"),
-        (["--net", "resnet20", "--plan", "laugier"], "no rule for layers such as BatchNorm"),
+        (["--net", "resnet20", "--grid", "height=1", "--plan", "width,out"], "2 choices but the net has"),
         (["--net", "lenet5", "--augment", ""], "augment"),
         (["--net", "lenet5,dropout=0.1"], "only nets that have dropout"),
         (["--net", "lenet5", "--device", "gpu"], "--device gpu"),

@@ -10,13 +10,13 @@ from nn.device import to_device, to_host
 from nn.window import along
 from parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
 from parallel.grid.group import LONG_GATHER
-from parallel.placement.laugier import CopyThenReduce, GatherThenSlice
 from parallel.placement.moves import elements_sent
 from parallel.placement.partition import Split, size
-from parallel.placement.placements import W
+from parallel.placement.placements import Invariant, W
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS
 
+WHOLE = Replicate(), Invariant()  # placements in which all ranks hold the same array
 SHAPES = [(7, 11), (31, 7), (1, 2), (2, 1), (0, 5), (5, 12), (5, 7, 3, 4), (2, 2, 1, 7)]
 
 
@@ -30,7 +30,7 @@ def partitions(length, ranks):
 
 
 def placements(shape, ranks):
-    yield from (Replicate(), Partial())
+    yield from (Replicate(), Partial(), Invariant())
     for split in (Split(ranks), Split(ranks, tuple(range(1, ranks + 1)))):
         yield Shard(N, split)
     for dim in (C, H, W) if len(shape) == 4 else (C,):
@@ -39,7 +39,7 @@ def placements(shape, ranks):
 
 def place(whole, placement, rank, ranks):
     """This rank's piece of an array under a placement; partial sums are random but for the last, which completes the sum."""
-    if placement == Replicate():
+    if placement in WHOLE:
         return whole.copy()
     if placement == Partial():
         terms = [np.random.default_rng([9, r]).standard_normal(whole.shape) for r in range(ranks - 1)]
@@ -96,13 +96,19 @@ def test_long_gathers_give_what_short_ones_do(comm):
 
 @mpi(*RANKS, long=(4, 5, 6, 7, 8))
 def test_backward_is_the_adjoint_of_forward(comm):
-    """<F x, y> = <x, F* y>, the products summed over all ranks, for independent random pieces x and y on each."""
+    """<F x, y> = <x, F* y> for random x in the placement of the source and y in the adjoint one of the target."""
+
+    def random(whole, placement):
+        rng = np.random.default_rng([len(str(placement)), 0 if placement in WHOLE else comm.rank])
+        return rng.standard_normal(place(whole, placement, comm.rank, comm.size).shape)
+
+    def product_of(a, b, placement):  # the products of all ranks are summed, but those of Invariant arrays are all the same
+        return comm.allreduce((a * b).sum()) / (comm.size if placement == Invariant() else 1)
+
     for _, layer, whole, source, target in cases(comm):
-        rng = np.random.default_rng([2, comm.rank])
-        x = rng.standard_normal(place(whole, source, comm.rank, comm.size).shape)
-        y = rng.standard_normal(place(whole, target, comm.rank, comm.size).shape)
-        left, right = (forward(layer, x.copy(), len(whole)) * y).sum(), (x * backward(layer, y.copy(), len(whole))).sum()
-        left, right = comm.allreduce(left), comm.allreduce(right)
+        x, y = random(whole, source), random(whole, target.adjoint)
+        left = product_of(forward(layer, x.copy(), len(whole)), y, target)
+        right = product_of(x, backward(layer, y.copy(), len(whole)), source)
         assert abs(left - right) <= 1e-11 * max(abs(left), 1), (source, target, whole.shape)
 
 
@@ -111,9 +117,9 @@ def closed_form(source, target, shape, ranks):
     elements, kinds = prod(shape), (type(source), type(target))
     if source == target or ranks == 1:
         return 0
-    if kinds == (Partial, Replicate):
+    if source == Partial() and target in WHOLE:
         return 2 * (ranks - 1) * elements
-    if kinds in ((Shard, Replicate), (Partial, Shard)):
+    if source.dim is not None and target in WHOLE or kinds == (Partial, Shard):
         return (ranks - 1) * elements
     if kinds != (Shard, Shard):
         return 0
@@ -136,18 +142,6 @@ def test_bytes_equal_the_formula(comm):
             sent = comm.allreduce(sum(record.bytes for record in grid.tally.records.values()))
             assert sent == 8 * closed_form(*pair, whole.shape, comm.size), (pair, whole.shape)
             assert sent == 8 * elements_sent(*pair, len(whole), whole.shape[1:], comm.size), (pair, whole.shape)
-
-
-@mpi(1, 3, 5)
-def test_the_pair_of_laugier_gives_every_rank_whole_gradients(comm):
-    whole, features = np.random.default_rng(1).standard_normal((7, 11)), Shard(C, Partition.even(11, comm.size))
-    with ProcessGrid(comm, model=comm.size) as grid:
-        gather, reduce = GatherThenSlice(grid.group("model"), features, (11,)), CopyThenReduce(grid.group("model"), (11,))
-        if comm.size > 1:
-            assert np.array_equal(forward(gather, place(whole, features, comm.rank, comm.size), 7), whole)
-            assert np.array_equal(backward(gather, whole.copy(), 7), place(whole, features, comm.rank, comm.size))
-        assert np.array_equal(forward(reduce, whole, 7), whole)
-        assert np.allclose(backward(reduce, place(whole, Partial(), comm.rank, comm.size), 7), whole, rtol=0, atol=1e-12)
 
 
 @mpi(2)
