@@ -12,6 +12,7 @@ from nn.sequence import (
     backward_without_input,
     forward,
     input_gradients,
+    input_gradients_without_input,
     name_and_order,
     output_shape,
     parameter_gradients,
@@ -84,9 +85,18 @@ class Branching(Layer):
 
     def backward_without_input(self, dy, context):
         """Write the gradients of all parameters in the branches, but do not compute the gradient of the input."""
+        self._through_branches_without_input(dy, context, backward_without_input)
+
+    def input_gradients_without_input(self, dy, context):
+        """Compute the gradients of the outputs of the layers in the branches, but not that of the input."""
+        context[self].for_gradients = True
+        self._through_branches_without_input(dy, context, input_gradients_without_input)
+
+    def _through_branches_without_input(self, dy, context, branch_backward):
+        """branch_backward: the function of `nn/sequence.py` to call for each branch."""
         for branch, piece in zip(self.executed_branches, self._split(dy, context[self])):
             with context.holding(dy):
-                backward_without_input(branch, piece, context)
+                branch_backward(branch, piece, context)
 
     def input_gradient(self, dy, context):
         kept = context[self]

@@ -133,7 +133,9 @@ def input_gradients_without_input(layers, dy, context):
         dy = input_gradients(behind, dy, context)
         keep_gradient(layer, dy, context)
         if layer.children:  # the layers in its branches need the gradients of their outputs as well
-            context.run(layer, "input_gradient", dy)
+            context.begin_pass(layer, "input_gradient")
+            layer.input_gradients_without_input(dy, context)
+            context.end_pass(layer, "input_gradient")
 
 
 def keep_gradient(layer, dy, context):
@@ -147,7 +149,7 @@ def keep_gradient(layer, dy, context):
 def parameter_gradients(layers, context):
     """The other half, after `input_gradients`: writes the gradients of all parameters."""
     for layer in reversed(layers):
-        if layer.parameters or layer.children:  # the layers in branches have stored the gradients of their own outputs
+        if has_parameters(layer):  # the layers in branches have stored the gradients of their own outputs
             context.run(layer, "gradients", context[layer].dy)
         if layer.parameters:
             context.written(layer)

@@ -11,6 +11,10 @@ plan "hypergraph" (`parallel/placement/hypergraph.py`) sends forward for a sampl
   branches of a layer that read the same array get a channel of it once, however many of them need it.
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
+
+One layer is only estimated: a LocalResponseNorm. The owner of a channel is said to need its neighbours, which is what is sent if
+each rank has consecutive channels. Otherwise the plan brings neighbouring channels together first; and of channels that a
+Flatten has turned into several features, it sends only the nearest ones.
 """
 
 from dataclasses import dataclass, field
@@ -248,9 +252,10 @@ class _Walk:
 
     def response_norm(self, layer, array, shape):
         """A LocalResponseNorm: the owner of a channel needs its neighbours, too."""
-        channels = shape[-1]
+        channels = shape[-1]  # or features: several of each channel behind a Flatten
         near = [indices(layer.neighbours(slice(c, c + 1), channels)) for c in range(channels)]
         channel, owner = np.concatenate(near), np.repeat(array.owners_of_features, [len(some) for some in near])
+        channel //= channels // len(array.owners)
         if not array.is_free:
             self.needs(array, lambda array: (array.source_of_channel[channel], owner))
         return self.by_channel(layer, array, shape)

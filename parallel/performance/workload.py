@@ -270,28 +270,27 @@ class Workload:
             self.shape = self.shape[0], prod(self.shape[1:])
 
     def residual(self, layer):
-        before = self.shape
-        self.enter_branches(layer)
-        self.go(layer.branch)
-        after, self.shape = self.shape, before
-        self.go(layer.shortcut)
-        self.shape = after
-        self.both("add", prod(after), 3)
-
-    def enter_branches(self, layer):
-        """A layer with branches that have parameters always computes the gradient of its input, also as the first one."""
-        if has_parameters(layer):
-            self.first = False
+        self.branches(layer)
+        self.both("add", prod(self.shape), 3)
 
     def concat(self, layer):
-        before, channels = self.shape, 0
-        self.enter_branches(layer)
-        for branch in layer.branches:
-            self.shape = before
-            self.go(branch)
-            channels += self.shape[-1]
+        channels = sum(shape[-1] for shape in self.branches(layer))
         self.shape = *self.shape[:-1], channels
         self.both("copy", prod(self.shape))
+
+    def branches(self, layer):
+        """Add the work of the branches of a layer; returns the shapes of their outputs.
+
+        Each branch begins as the layer does: no gradient of the input is needed before its own first parameters if none is
+        needed before the layer.
+        """
+        before, first, shapes = self.shape, self.first, []
+        for branch in layer.children:
+            self.shape, self.first = before, first
+            self.go(branch)
+            shapes.append(self.shape)
+        self.first = first
+        return shapes
 
     def redistribute(self, move):
         """A layer that only communicates: forward, and backward where a gradient of the input is needed."""

@@ -118,9 +118,13 @@ class Placer:
 
     def _append_move(self, axis, target, name, kind=Redistribute):
         outer = self.order[: self.order.index(axis)] if axis in self.order else self.order
-        self.append(kind(self.grid.group(axis), self.at[axis], target, self.shape, self.rows_along(axis)), name)
+        self.append(self.redistribution(axis, target, kind), name)
         self.at[axis] = target
         self.order = outer + ((axis,) if target.dim == N else ())
+
+    def redistribution(self, axis, target, kind=Redistribute):
+        """The Redistribute, or other `kind` of it, of the activations at this point to a placement along an axis."""
+        return kind(self.grid.group(axis), self.at[axis], target, self.shape, self.rows_along(axis))
 
     def rows_along(self, axis):
         """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
@@ -215,7 +219,7 @@ class Placer:
             length = self.shape[dim - 1]
             outputs = self.splits[axis].of_length(window.outputs(dim, length))
             needed = needed_part(window, outputs, dim, length)
-            halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(dim, needed), self.shape)
+            halo = self.redistribution(axis, Shard(dim, needed))
             if halo.moves("forward"):
                 halos.append(halo)
             mine = mine.of_part(dim, outputs.part(self.grid.coordinates[axis]), length)
@@ -272,7 +276,7 @@ class Placer:
             mine, seen = owned.part(rank), needed.part(rank)
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
-            halo = Redistribute(self.grid.group(axis), self.at[axis], Shard(C, needed), self.shape)
+            halo = self.redistribution(axis, Shard(C, needed))
             if halo.moves("forward"):
                 self.append(halo, layer.name)
         self.append(new, layer.name)

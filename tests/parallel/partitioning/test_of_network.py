@@ -115,6 +115,8 @@ def test_neighbouring_channels_travel_for_a_normalisation():
     net = tiny([Conv2d(3, 5, 1), LocalResponseNorm(3), Conv2d(5, 2, 1), Flatten(), Linear(128, 2)])
     owners = Owners(2, {"0": [0, 0, 0, 1, 1], "2": [0, 0], "4": [0, 0]})
     assert sum(volume(net, owners).values()) == (2 + 2) * 64
+    net = tiny([Conv2d(3, 5, 1), Flatten(), LocalResponseNorm(3), Linear(320, 1)])  # the 64 features of a channel stay together
+    assert sum(volume(net, Owners(2, {"0": [0, 0, 0, 1, 1], "3": [0]})).values()) == (2 + 2) * 64
 
 
 def test_features_travel_to_the_neurons_that_have_a_weight_for_them():
