@@ -4,8 +4,13 @@ Backward comes before forward, and older micro-batches come before newer ones (E
 its own update on every rank, directly after the rank's last backward of it, and forwards and backwards of other micro-batches
 go on in the meantime: the pipeline never drains, but gradients are of parameters that may have changed since the forward. Where
 a rank has several chunks, gradients of several micro-batches may be there at a time, of some chunks each.
+
+Ranks that need nothing of each other, such as one without any work, would drift apart without limit. So a rank begins a
+micro-batch only when all ranks have begun the one that is as many before it as may be in flight. Where every rank needs the
+others, as in a network of dense layers, that is so anyway.
 """
 
+from collections import Counter
 from heapq import heappop, heappush
 from itertools import count
 
@@ -22,7 +27,9 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     in_flight: how many micro-batches are at most open on a rank, from its first F to its U. bound: how many updates are at most
     between the F and the B of a micro-batch on a rank. Since updates come in the order of the micro-batches, a bound of n
     allows n + 1 in flight, and the smaller number counts; with 1 this is SGD, one micro-batch after the other.
-    times: a Times, by default UnitTimes. micro_batches: end after so many. The memory used does not depend on how many passed.
+    times: a Times, by default UnitTimes. Whatever they are, also zero on some ranks or all, every rank goes on: none is further
+    ahead of another than micro-batches may be in flight. micro_batches: end after so many. The memory used does not depend on
+    how many passed.
     """
     limit = whole_number(in_flight, "the number of micro-batches in flight")
     if bound is not None:
@@ -33,12 +40,14 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     ready = [[] for _ in range(route.ranks)]  # heaps of (place in ORDER, micro-batch, Instruction)
     missing = {}  # {(rank, Instruction): how many of its needs are not there yet}
     busy = [False] * route.ranks
+    begun = Counter()  # {micro-batch: ranks that have begun it}, until all have
+    touched = set()  # the ranks that may have something to begin now
 
     def needed(rank, instruction):
         op, chunk, _ = instruction
-        if op == "F":  # the first one of a micro-batch also needs leave to begin
-            first = chunk == route.held(rank)[0]
-            return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + first
+        if op == "F":  # the first one of a micro-batch also needs leave to begin, from its own rank and from all together
+            leave = 2 * (chunk == route.held(rank)[0])
+            return len(route.sources(chunk, rank)) + route.local_before(chunk, rank) + leave
         if op == "B":
             return 1 + len(route.receivers(chunk, rank)) + route.local_after(chunk, rank)
         return len(route.held(rank))
@@ -51,6 +60,7 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             missing[key] = left - 1
         else:
             heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
+            touched.add(rank)
 
     def send(now, rank, op, chunk, micro_batch, receivers, other):
         message = Instruction(f"SEND_{op}", chunk, micro_batch)
@@ -65,22 +75,32 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             if route.local_after(chunk, rank):
                 meet(rank, Instruction("F", chunk + 1, micro_batch))
             send(now, rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+            if chunk == route.held(rank)[0]:
+                has_begun(micro_batch)
         elif op == "B":
             meet(rank, update(micro_batch))
             if route.local_before(chunk, rank):
                 meet(rank, Instruction("B", chunk - 1, micro_batch))
             send(now, rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
         else:
-            begin(rank, micro_batch + limit)
+            give_leave(rank, micro_batch + limit)
 
-    def begin(rank, micro_batch):
+    def has_begun(micro_batch):
+        begun[micro_batch] += 1
+        if begun[micro_batch] == route.ranks:
+            del begun[micro_batch]
+            for rank in range(route.ranks):
+                give_leave(rank, micro_batch + limit)
+
+    def give_leave(rank, micro_batch):
         if micro_batches is None or micro_batch < micro_batches:
             meet(rank, Instruction("F", route.held(rank)[0], micro_batch))
 
     for rank in range(route.ranks):
         for micro_batch in range(limit):
-            begin(rank, micro_batch)
-    now, touched = 0, set(range(route.ranks))
+            give_leave(rank, micro_batch)  # both leaves: nothing comes before these
+            give_leave(rank, micro_batch)
+    now = 0
     while True:
         for rank in sorted(touched):
             if ready[rank] and not busy[rank]:
@@ -90,14 +110,15 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
                 heappush(events, (now + times.seconds(rank, instruction), next(number), rank, None, instruction))
         if not events:
             return
-        now, touched = events[0][0], set()
+        now = events[0][0]
+        touched.clear()
         while events and events[0][0] == now:
             _, _, rank, arrived, done = heappop(events)
-            touched.add(rank)
             if arrived:
                 meet(rank, arrived)
             else:
                 busy[rank] = False
+                touched.add(rank)
                 ended(now, rank, done)
 
 

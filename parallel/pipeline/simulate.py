@@ -41,8 +41,8 @@ class Simulation:
 
     @property
     def use(self):
-        """The mean share of the makespan in which a rank is busy."""
-        return sum(self.busy) / (len(self.events) * self.makespan)
+        """The mean share of the makespan in which a rank is busy; 0 where nothing takes any time."""
+        return sum(self.busy) / (len(self.events) * self.makespan) if self.makespan else 0.0
 
     @property
     def peak_open(self):

@@ -154,6 +154,24 @@ def test_messages_under_way_are_waited_for():
     assert simulate(complete(found), slow).events[1][0].start == 11
 
 
+APART = Route.everywhere(3, [{}, {1: [2], 2: [1]}, {}])  # rank 0 needs nobody
+
+
+@pytest.mark.parametrize("in_flight, bound", [(1, None), (3, None), (3, 0)])
+@pytest.mark.parametrize("seconds", [(0, 1, 1), (0, 0, 0), (1e-9, 1, 1), (1, 0, 0)])
+def test_no_rank_runs_away_from_the_others(seconds, in_flight, bound):
+    """One without work would begin new micro-batches for ever while no time passes, and the others would do nothing."""
+    times = TableTimes({(rank, op, chunk): seconds[rank] for rank in range(3) for op in "FB" for chunk in range(3)})
+    newest, limit = [-1] * 3, in_flight if bound is None else bound + 1
+    for rank, instruction in islice(stream(APART, in_flight, bound, times), 3 * 7 * 50):
+        newest[rank] = max(newest[rank], instruction.micro_batch)
+        assert newest[rank] <= min(newest) + limit
+    assert min(newest) >= 40
+    for micro_batches in (1, 7):
+        found = simulate(complete(asynchronous(APART, in_flight, micro_batches, bound, times)), times)
+        assert bool(found.use) == any(seconds)
+
+
 def peak(count):
     """The bytes that are used at most while so many instructions are drawn."""
     tracemalloc.start()

@@ -26,6 +26,7 @@ from parallel.placement.owners import Owners
 from parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, on_first, parallel, serial
+from tests.parallel.pipelines import train
 
 SCHEDULES = "gpipe", "1f1b", "async:1", "async:3:bound=0"
 
@@ -67,6 +68,18 @@ def test_it_trains_the_serial_network(comm):
                         options = {"pipeline": name, "owners": owners(model, seed, fine)}
                         found = parallel(net(), grid, "hypergraph", sgd, "cross-entropy", data, micro_batches, **options)
                     assert_same(found, expected, 1e-10, f"{name} {micro_batches} {grid}")
+
+
+@mpi(3)
+def test_a_rank_without_work_takes_part(comm):
+    """As where there are more ranks than neurons: it has nothing to compute, to send or to receive, only losses to sum."""
+    data, idle = batches(5), Owners(3, {layer.name: np.arange(layer.outputs) % 2 for layer in net().leaves() if layer.kind})
+    expected = on_first(comm, serial, net(), sgd, "cross-entropy", data, 1)
+    for name in ("async:1", "async:2:bound=0", "async:2", "1f1b"):
+        with ProcessGrid(comm, model=3) as grid:
+            found = train(parallelize(net(), grid, "hypergraph", pipeline=name, owners=idle), data, 1, sgd)
+        if name != "async:2":  # its gradients are of older weights
+            assert_same(found, expected, 1e-10, name)
 
 
 def gradients_of(weights, x, y, step):
