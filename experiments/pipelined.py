@@ -26,13 +26,13 @@ from experiments.common.layer_seconds import layer_seconds
 from experiments.common.made_up_data import minibatch
 from experiments.common.markdown import lines
 from experiments.common.options import Parser, position_list, user_input, whole, whole_list
-from experiments.common.timing import sleep_until_all_are_here
 from nn import SGD, SoftmaxCrossEntropy, network_names
 from nn.summary import aligned
 from parallel import ProcessGrid, parallelize
 from parallel.auto.parallelize import of_first
 from parallel.job.launch import LINK
 from parallel.job.run import on_root, run
+from parallel.job.waiting import meet
 from parallel.observe.instruction_times import InstructionTimes
 from parallel.partitioning.choose import partition
 from parallel.performance import machine
@@ -139,7 +139,7 @@ class Side:
                 self.trainer.step(self.parts, self.batch_size)
             self.trainer.flush()
         seconds = time.perf_counter() - start
-        sleep_until_all_are_here(self.comm)
+        meet(self.comm)
         self.way.rounds.append(self.comm.allreduce(seconds, MPI.MAX) / self.steps)
 
     def predict(self):

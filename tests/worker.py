@@ -6,7 +6,6 @@ import inspect
 import json
 import socket
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from mpi4py import MPI
 
 from parallel.grid.devices import use_device
 from parallel.job.run import run
+from parallel.job.waiting import meet
 from tests import standin
 from tests.isolation import LeftBehind, left_as_found
-
-POLL = 0.0005  # seconds between two looks at whether the other ranks have finished
 
 
 def main():
@@ -50,7 +48,7 @@ def run_test(world, test):
         with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
             comm = world.Dup()
             body(comm, monkeypatch) if "monkeypatch" in inspect.signature(body).parameters else body(comm)
-            meet(world)
+            meet(world)  # those of a test that failed do not come
             if comm.Iprobe():  # the next test might get it
                 raise LeftBehind("the test leaves a message behind that nobody has received")
             comm.Free()
@@ -60,13 +58,6 @@ def run_test(world, test):
     except BaseException as failure:
         return words(failure)
     return ""
-
-
-def meet(world):
-    """Wait for the other ranks in a way that leaves them the cores. Those of a test that failed do not come."""
-    arrival = world.Ibarrier()
-    while not arrival.Test():
-        time.sleep(POLL)
 
 
 def words(failure):

@@ -14,10 +14,10 @@ from mpi4py import MPI
 from experiments.common.made_up_data import minibatch
 from experiments.common.made_up_server import gradient_of, made_up_server, momentum
 from experiments.common.one_sided import OneSidedServer
-from experiments.common.timing import sleep_until_all_are_here
 from nn import LOSSES, SGD, network_names
 from parallel import ProcessGrid, parallelize
 from parallel.grid.tally import Tally
+from parallel.job.waiting import meet
 from parallel.protocols.workers import Workers
 
 COMPUTED, FEATURES, SAMPLES = "mlp:1024,1024,relu", 1024, 256  # a step takes some 30 ms, with a progress point every 1 or 2 ms
@@ -99,7 +99,7 @@ def round_of(way, computation, comm, seconds):
             way.access()
             calls += 1
         seconds = (time.perf_counter() - start) / calls
-        sleep_until_all_are_here(comm)
+        meet(comm)
     found = comm.gather(seconds)
     return (sum(found[1:]) / (comm.size - 1), speed) if comm.rank == 0 else (None, None)
 
@@ -134,7 +134,7 @@ def alone_for(computation, comm, seconds):
     """The steps a second of the first rank while the others sleep. Collective."""
     start = time.perf_counter()
     speed = computation.steps_until(lambda: time.perf_counter() > start + seconds) if computation else None
-    sleep_until_all_are_here(comm)
+    meet(comm)
     return speed
 
 

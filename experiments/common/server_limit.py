@@ -17,10 +17,10 @@ from statistics import median
 from mpi4py import MPI
 
 from experiments.common.made_up_server import gradient_of, made_up_server
-from experiments.common.timing import sleep_until_all_are_here
 from nn import Adadelta
 from parallel import ProcessGrid
 from parallel.grid.tally import Tally
+from parallel.job.waiting import meet
 from parallel.protocols.simulated_workers import Simulation
 from parallel.protocols.workers import Workers
 
@@ -116,7 +116,7 @@ class Server:
             found = updates(self.protocol, compute, seconds)
         share = (time.process_time() - cpu) / (time.perf_counter() - wall)
         if comm.rank:
-            sleep_until_all_are_here(comm)
+            meet(comm)
         return comm.allgather((found, share))
 
     def free(self):

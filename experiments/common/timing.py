@@ -3,15 +3,7 @@
 import time
 from math import ceil
 
-NAP = 0.002  # seconds between two looks of a rank that sleeps
 LEAST = 0.01  # seconds of a timing: quicker functions are called several times in a row
-
-
-def sleep_until_all_are_here(comm):
-    """A barrier in which a rank that waits leaves its core to the others. Collective over `comm`."""
-    arrival = comm.Ibarrier()
-    while not arrival.Test():
-        time.sleep(NAP)
 
 
 def times_in_turns(actions, rounds, least=LEAST):

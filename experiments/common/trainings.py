@@ -18,10 +18,10 @@ import numpy as np
 
 from datasets.views import Subset
 from experiments.common import train_setup
-from experiments.common.timing import sleep_until_all_are_here
 from nn import LOSSES, SGD
 from nn.random import permutation
 from parallel import READERS, ProcessGrid, evaluate, parallelize
+from parallel.job.waiting import broadcast
 from parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
 from parallel.training.steps import Diverged
 
@@ -139,5 +139,4 @@ def turn(comm, training, until):
     """
     if training:
         training.advance(until)
-    sleep_until_all_are_here(comm)
-    return comm.bcast(training and (training.diverged or SEEN.format(**training.history[-1]), training.over))
+    return broadcast(comm, training and (training.diverged or SEEN.format(**training.history[-1]), training.over))

@@ -15,6 +15,7 @@ from parallel.grid.devices import ranks_on_cpus
 from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
 from parallel.job.run import one_line
 from parallel.job.uncaught import end_job_when_uncaught
+from parallel.job.waiting import broadcast
 from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import BATCH_SIZE, Planner
@@ -124,14 +125,17 @@ def grid_and_plan(
 
 
 def of_first(comm, decide):
-    """What `decide` returns on the first rank, on all ranks. ValueError on all of them if it raises that or OSError there."""
+    """What `decide` returns on the first rank, on all ranks; the others sleep meanwhile. Collective.
+
+    ValueError on all of them if it raises that or OSError there.
+    """
     found = message = None
     if comm.rank == 0:
         try:
             found = decide()
         except (ValueError, OSError) as error:
             message = one_line(error)
-    found, message = comm.bcast((found, message))
+    found, message = broadcast(comm, (found, message))
     if message is not None:
         raise ValueError(message)
     return found

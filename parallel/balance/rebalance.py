@@ -15,6 +15,7 @@ from mpi4py import MPI
 from nn import Conv2d, Linear, TiedAutoencoder
 from nn.sequence import leaves
 from parallel.grid.grid_description import GridDescription
+from parallel.job.waiting import broadcast
 from parallel.observe.span_observer import SpanObserver
 from parallel.placement.gathered_linear import GatheredLinear
 from parallel.placement.halo_conv import HaloConv2d
@@ -98,7 +99,7 @@ class Rebalancer:
         held = self.shares_held()
         predicted = self.balance.computing(held)[self.net.grid.rank] if seconds else 0.0
         measured = self.net.grid.comm.gather(median(seconds) / predicted if predicted > 0 else 0.0)
-        entry, placement = self.net.grid.comm.bcast(self._proposal(held, np.array(measured)) if measured else None)
+        entry, placement = broadcast(self.net.grid.comm, self._proposal(held, np.array(measured)) if measured else None)
         self.slowness = np.array(entry["slowness"])
         if entry["adopted"]:
             entry["took"], entry["bytes"] = self._move(*placement)

@@ -14,7 +14,10 @@ from parallel.checkpoint.pieces import assemble
 from parallel.checkpoint.shard_file import Shard
 from parallel.checkpoint.state import State
 from parallel.job.run import UserError, on_root, one_line
+from parallel.job.waiting import meet
 from parallel.placement.partition import common, size
+
+CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a checkpoint, which are read"
 
 
 def newest(comm, directory, say=lambda line: None):
@@ -52,6 +55,7 @@ class Checkpoint:
                         found.append((number, shard.worker, shard.pieces, shard.numbers))
                 except ValueError as error:
                     damage = str(error)
+        meet(comm, CHECKED)
         everyone = comm.allgather((damage, found))
         self.damage = next((damage for damage, _ in everyone if damage), "")
         self._shards = sorted((one for _, found in everyone for one in found), key=lambda one: one[0])
@@ -76,6 +80,7 @@ class Checkpoint:
                 states = {name: sources.state(net, name, state) for name, state in wanted.items()}
         except (ValueError, OSError) as caught:
             error = one_line(caught)
+        meet(self._comm, READ)
         if error := next(filter(None, self._comm.allgather(error)), ""):
             raise ValueError(error)
         for name, participant in participants.items():

@@ -27,6 +27,7 @@ from parallel.checkpoint.signals import Signals
 from parallel.checkpoint.state import taken
 from parallel.checkpoint.view import view_of, write_view
 from parallel.job.run import EndedEarly, UserError, one_line
+from parallel.job.waiting import broadcast, meet
 
 MINUTES = 15.0  # between two checkpoints where nothing else was said
 LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
@@ -119,7 +120,7 @@ class Saver:
                 folder = manifest.new_folder(self.directory, step)
             except OSError as caught:
                 error = one_line(caught)
-        folder, error = self.comm.bcast((folder, error))
+        folder, error = broadcast(self.comm, (folder, error))
         settings, value = (self.settings(), self.value()) if self.comm.rank == 0 else ({}, None)
         if value is not None and not np.isfinite(value):
             value = None
@@ -136,6 +137,7 @@ class Saver:
         """Complete the checkpoint under way; returns a line about what went wrong, or None. Collective."""
         writing, self._writing = self._writing, None
         writing.wait()
+        meet(self.comm, "the files of a checkpoint")
         entries = self.comm.gather((writing.entry, writing.error))
         error = None
         if entries:
@@ -147,7 +149,7 @@ class Saver:
                 self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
                 if writing.folder:
                     manifest.remove(writing.folder)
-        error = self.comm.bcast(error)
+        error = broadcast(self.comm, error)
         self.written += not error
         if error:
             self._saved_step = None  # so that there may be another one of this step

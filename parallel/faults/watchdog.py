@@ -4,7 +4,7 @@ A rank that is blocked in MPI can not say anything itself, so each rank has a th
 It calls no MPI function, but for the one that ends the job. The threads of a node write what they see into memory that they
 share, and the first one that still runs reports for all of them, also for a process that is stopped.
 
-A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/grid/under_way.py`), or while its stack
+A rank *waits* while it is in a collective or a receive that the tally counts (`parallel/job/under_way.py`), or while its stack
 says that it is in another function of MPI (`parallel/faults/whereabouts.py`). How long it has waited is counted in looks, not
 read from a clock: a job that the scheduler suspends and resumes as a whole has not waited meanwhile.
 """
@@ -20,7 +20,7 @@ import numpy as np
 from mpi4py import MPI
 
 from parallel.faults.whereabouts import main_frame, mpi_call, place
-from parallel.grid import under_way
+from parallel.job import under_way
 from parallel.job.deaths import DRAIN
 from parallel.job.run import in_short
 from parallel.sync.shared_memory import NoSharedMemory, shared_arrays

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parallel.grid import under_way
 from parallel.grid.group import Group
+from parallel.job import under_way
 from parallel.job.run import Fault, raise_together
 
 HERE = Path(__file__).resolve().parent

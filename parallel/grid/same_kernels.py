@@ -4,6 +4,7 @@ from nn.blas import library
 from nn.device import is_cpu
 from nn.kernels import PRESET, kernels, store, stored, use
 from nn.measure_kernels import announce, measured
+from parallel.job.waiting import broadcast
 
 
 def agree_on_kernels(comm, first):
@@ -20,7 +21,7 @@ def agree_on_kernels(comm, first):
     if table is None:
         if comm.rank == first:
             announce()
-        table = comm.bcast(measured() if is_cpu() else None, first)
+        table = broadcast(comm, measured() if is_cpu() else None, first, "the measurement of kernels")
         if comm.rank == first:
             store(table)
     use(table)

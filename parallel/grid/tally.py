@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from nn import device
 from nn.observer import Observable
-from parallel.grid import under_way
 from parallel.grid.clock import WallClock
+from parallel.job import under_way
 
 
 @dataclass

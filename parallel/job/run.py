@@ -17,6 +17,7 @@ from mpi4py import MPI
 from nn.kernels import named
 from parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
+from parallel.job.waiting import broadcast, sleep_until
 
 CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
 LONGEST = 1200  # characters of an error
@@ -95,7 +96,7 @@ def library_name():
 
 
 def on_root(comm, action):
-    """Run `action` on rank 0 and return its result there, None on the other ranks. Collective.
+    """Run `action` on rank 0 and return its result there, None on the other ranks, which sleep meanwhile. Collective.
 
     If it raises an OSError, a ValueError or a UserError, which bad input or the system may cause, every rank raises a UserError
     with its message. Other exceptions, which are mistakes in the program, are raised on rank 0 alone.
@@ -106,7 +107,7 @@ def on_root(comm, action):
             result = action()
         except (OSError, ValueError, UserError) as error:
             message = one_line(error)
-    message = comm.bcast(message)
+    message = broadcast(comm, message)
     if message is not None:
         raise UserError(message)
     return result
@@ -254,13 +255,7 @@ def _end_together(comm, words, status, notes=()):
 
     Ranks that do not arrive here within GRACE seconds are aborted.
     """
-    arrival = comm.Ibarrier()
-    deadline = time.monotonic() + GRACE
-    together = arrival.Test()
-    while not together and time.monotonic() < deadline:
-        time.sleep(0.01)
-        together = arrival.Test()
-    if not together:
+    if not sleep_until(comm.Ibarrier().Test, seconds=GRACE):
         print(f"[rank {comm.rank}] {words}", file=sys.stderr, flush=True)
         _abort(comm, status)
     if comm.rank == 0:

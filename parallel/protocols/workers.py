@@ -16,11 +16,11 @@ from nn.device import to_host
 from nn.observer import Observer
 from parallel.grid.checked_group import make_group
 from parallel.job.deaths import dead, is_death
+from parallel.job.waiting import sleep_until
 from parallel.protocols.protocol import LAYER
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
-NAPS = 0.00005, 0.001  # seconds that a waiting rank sleeps when no message has come: at first, and at most
-LONGER = 1.1  # by this factor than the nap before
+LONGEST = 0.001  # seconds that a waiting rank sleeps, at most, when no message has come
 NUMBERS = 6  # whole numbers in front of each message: its kind, and up to five more
 TAG = 1
 
@@ -142,14 +142,8 @@ class Workers(Observer):
     def wait_until(self, condition):
         """Handle messages until condition() is true; those that are here already in any case."""
         with self.tally.measure(self.group, LAYER, "wait", 0, blocks=False):
-            nap, most = NAPS
             self.serve()
-            while not condition():
-                if self.serve():
-                    nap = NAPS[0]
-                else:
-                    time.sleep(nap)
-                    nap = min(LONGER * nap, most)
+            sleep_until(condition, self.serve, LONGEST)
 
     def meet_inside(self):
         """Return when all ranks of this worker are here, and handle messages meanwhile. Collective over the worker."""

@@ -11,6 +11,7 @@ from nn.minibatch_checks import checked_minibatch
 from nn.sequence import mark_in_place
 from nn.sequential import Sequential
 from nn.window import put
+from parallel.job.waiting import meet
 from parallel.placement.partition import Partition, size
 from parallel.sync.reduction import BlockingReduction
 from parallel.training.steps import Trainer, accumulated_step
@@ -224,6 +225,7 @@ class ParallelSequential(Sequential):
         state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
         the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
         """
+        meet(self.grid.comm, "a state, which may be read on rank 0 alone")
         if self.grid.comm.allreduce(state is None, MPI.LOR):
             state = self._of_first_rank(state)
         with self.exclusive():

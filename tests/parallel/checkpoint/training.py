@@ -14,9 +14,9 @@ from parallel import ProcessGrid, parallelize
 from parallel.checkpoint.restore import newest
 from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState, OptimizerState
+from parallel.job.waiting import meet
 from parallel.training.steps import accumulated_step
 from tests.parallel.equality import block, micro_batches_of
-from tests.worker import meet
 
 SHAPE = 6, 4, 2
 GRIDS = [

@@ -1,6 +1,6 @@
 """In which collective or message this process is: what a watchdog, which runs in a thread of its own, can know of a rank.
 
-There is one record for a process, and a tally keeps it: all communication that is counted passes through it.
+There is one record for a process. A tally keeps it, through which all communication that is counted passes, and `waiting.py`.
 """
 
 _open = []  # (group, layer, kind) of each one that this process has entered and not left, the innermost last

@@ -1,0 +1,65 @@
+"""Waiting for other ranks asleep, so that the cores are left to those that work.
+
+A blocking function of MPI looks for its messages without a pause. A rank that waits in it for another one, which reads a file
+or searches for a partition alone, takes a whole core for as long, and where there are more ranks than cores it takes that core
+from the one that works. Here a rank looks now and then, and sleeps in between: at first shortly, and then for a tenth of the
+time that it has waited already.
+
+Collectives of a training step are not for this: all ranks come to them at about the same time, and a nap would be longer.
+"""
+
+import time
+from math import inf
+
+from parallel.job import under_way
+
+SHORTEST, LONGEST = 0.00005, 0.02  # seconds of a nap: of the first one, and at most
+LONGER = 1.1  # each by this factor than the one before
+ALONE = "what one rank does alone"
+
+
+def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
+    """Return whether condition() is true, as soon as it is, or after so many seconds. It is asked between naps.
+
+    serve: called between naps, too; it returns whether there was something to do, and then the naps are short again.
+    longest: of the naps, in seconds.
+    """
+    nap, end = SHORTEST, time.monotonic() + seconds
+    while not condition():
+        if serve():
+            nap = SHORTEST
+        elif time.monotonic() > end:
+            return False
+        else:
+            time.sleep(nap)
+            nap = min(LONGER * nap, longest)
+    return True
+
+
+def meet(comm, what=ALONE):
+    """A barrier in which ranks wait asleep. Collective over `comm`.
+
+    what: for which they wait, in words, as a watchdog is to say it. It is one MPI_Ibarrier: a rank that has better things to do
+    than sleep may begin that itself, and test it.
+    """
+    under_way.enter(Everyone(comm), what, "barrier")
+    try:
+        sleep_until(comm.Ibarrier().Test)
+    finally:
+        under_way.leave()
+
+
+def broadcast(comm, thing=None, root=0, what=ALONE):
+    """What the rank `root` has as `thing`, on all ranks; those that come before it wait asleep. Collective over `comm`.
+
+    what: as for `meet`.
+    """
+    meet(comm, what)
+    return comm.bcast(thing, root)
+
+
+class Everyone:
+    """All ranks of a communicator, as `parallel/job/under_way.py` has them."""
+
+    def __init__(self, comm):
+        self.ranks = range(comm.size)

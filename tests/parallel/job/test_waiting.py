@@ -1,0 +1,149 @@
+"""A rank that waits for what another one does alone sleeps, and does not spin in a collective of MPI."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nn import SGD, Linear, Sequential
+from parallel import ProcessGrid, parallelize
+from parallel.auto import parallelize as choosing
+from parallel.auto.parallelize import of_first
+from parallel.balance.rebalance import Rebalancer
+from parallel.checkpoint.manifest import Manifest
+from parallel.job import under_way, waiting
+from parallel.job.run import on_root
+from parallel.job.waiting import broadcast, meet, sleep_until
+from parallel.placement.owners import Owners
+from tests.mpi import mpi
+from tests.parallel.balance.test_rebalance import INTERVAL
+from tests.parallel.balance.test_rebalance import run as rebalanced
+from tests.parallel.checkpoint.training import Training, folder, images
+
+
+class Clock:
+    """Stands for the module `time`: its time passes only in naps, which are noted."""
+
+    def __init__(self):
+        self.now, self.naps = 0.0, []
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.naps.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(waiting, "time", clock)
+    return clock
+
+
+def test_naps_grow_with_the_time_that_was_waited(clock):
+    assert sleep_until(lambda: True) and clock.naps == []
+    assert sleep_until(lambda: clock.now > 60)
+    waited = np.cumsum([0, *clock.naps[:-1]])
+    assert clock.naps[0] == waiting.SHORTEST and max(clock.naps) == waiting.LONGEST
+    assert all(nap <= waiting.SHORTEST + 0.11 * before for nap, before in zip(clock.naps, waited, strict=True))
+    clock.naps.clear()
+    assert sleep_until(lambda: len(clock.naps) == 100, longest=0.001) and max(clock.naps) == 0.001
+
+
+def test_naps_are_short_again_when_something_was_served(clock):
+    something = iter([False] * 20 + [True] + [False] * 20)
+    assert sleep_until(lambda: len(clock.naps) == 40, serve=lambda: next(something))
+    assert clock.naps[20] == waiting.SHORTEST and clock.naps[:20] == clock.naps[20:]
+
+
+def test_waiting_ends_after_some_seconds(clock):
+    assert not sleep_until(lambda: False, seconds=3)
+    assert 3 <= clock.now < 3 + 2 * waiting.LONGEST
+
+
+class Alone:
+    """What the first rank does alone: it asks all others to sleep, and ends when they have, or never if one does not.
+
+    Making one is collective; so is `free`, which says how often it was done. inside: what a watchdog knew of this rank then.
+    """
+
+    def __init__(self, comm, monkeypatch):
+        self.comm, self.done, self.inside, self._sleep = comm.Dup(), 0, None, waiting.time.sleep
+        monkeypatch.setattr(waiting.time, "sleep", self.sleep)
+
+    def __call__(self, result=None):
+        for rank in range(1, self.comm.size):
+            self.comm.send("sleep", rank)
+        for rank in range(1, self.comm.size):
+            self.comm.recv(source=rank)
+        self.done += 1
+        return result
+
+    def sleep(self, seconds):
+        if self.comm.rank and self.comm.iprobe(source=0):
+            self.inside, _ = under_way.innermost()
+            self.comm.recv(source=0)
+            self.comm.send("asleep", 0)
+        self._sleep(seconds)
+
+    def free(self):
+        done = self.comm.allreduce(self.done)
+        self.comm.Free()
+        return done
+
+
+def ends(comm, monkeypatch, action):
+    """Whether action(alone) ends, in which the first rank calls alone()."""
+    with monkeypatch.context() as patches:
+        alone = Alone(comm, patches)
+        action(alone)
+        return alone.free() == 1
+
+
+@mpi(2, 3, 5, timeout=60)
+def test_what_the_first_rank_does_alone_is_waited_for_asleep(comm, monkeypatch):
+    assert ends(comm, monkeypatch, lambda alone: on_root(comm, alone))
+    assert ends(comm, monkeypatch, lambda alone: of_first(comm, alone))
+    assert ends(comm, monkeypatch, lambda alone: meet(comm) if comm.rank else (alone(), meet(comm)))
+    assert ends(comm, monkeypatch, lambda alone: broadcast(comm, alone(1) if comm.rank == 0 else 2) == 1)
+
+
+@mpi(3, timeout=60)
+def test_a_watchdog_knows_for_what_a_rank_waits(comm, monkeypatch):
+    with monkeypatch.context() as patches:
+        alone = Alone(comm, patches)
+        on_root(comm, alone)
+        alone.free()
+    if comm.rank:
+        everyone, what, kind = alone.inside
+        assert [*everyone.ranks] == [0, 1, 2] and (what, kind) == (waiting.ALONE, "barrier")
+    assert under_way.innermost()[0] is None
+
+
+@mpi(2, 3, timeout=60)
+def test_so_are_partitions_checkpoints_and_new_shares(comm, monkeypatch):
+    """Each time the first rank does what it must do alone only after the others have slept."""
+
+    def partition(alone):
+        owners = Owners(comm.size, {"0": np.zeros(3, int), "1": np.ones(2, int)})
+        monkeypatch.setattr(choosing, "owners_of_plan", lambda *arguments: alone(owners))
+        with ProcessGrid(comm, model=comm.size) as grid:
+            parallelize(Sequential([Linear(4, 3), Linear(3, 2)], input_shape=(4,)), grid, "hypergraph")
+
+    def checkpoint(alone):
+        write = Manifest.write
+        monkeypatch.setattr(Manifest, "write", lambda manifest: alone(write(manifest)))
+        with folder(comm) as path, ProcessGrid(comm, batch=comm.size) as grid:
+            Training(grid, images(), partial(SGD, lr=0.1)).save(path).resume(path)
+
+    def shares(alone):
+        propose = Rebalancer._proposal
+        monkeypatch.setattr(Rebalancer, "_proposal", lambda *arguments: alone(propose(*arguments)))
+        with ProcessGrid(comm, batch=comm.size) as grid:
+            _, log = rebalanced(grid, "replicate", [1.0] * comm.size, 0, INTERVAL + 1)
+            assert len(log) == 1
+
+    for action in (partition, checkpoint, shares):
+        assert ends(comm, monkeypatch, action), action.__name__
