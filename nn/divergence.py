@@ -4,6 +4,8 @@ from nn.device import xp
 from nn.minibatch_checks import as_input
 from nn.sequence import leaves
 
+DATA, RATE = "take NaN and infinity out of the data", "try a lower learning rate"
+
 
 class Diverged(ArithmeticError):
     """The loss is NaN or infinite. The message names the step and where the first value that is not finite was found."""
@@ -26,11 +28,16 @@ def explain_divergence(net, loss, x, context, first_not_finite=None):
         suspects.append((f"the output of layer {layer.name} ({layer.description})", x.copy()))
     position = (first_not_finite or _first_not_finite)([array for _, array in suspects])
     if position == len(suspects):
-        where, advice = "the outputs are finite, the loss of them is not", "look at the targets, or try a lower learning rate"
+        where, advice = "the outputs are finite, the loss of them is not", f"look at the targets, or {RATE}"
     else:
         where = f"first not finite: {suspects[position][0]}"
-        advice = "take NaN and infinity out of the data" if position == 0 else "try a lower learning rate"
-    return f"step {net.step}: the loss is {loss}: {where}; {advice}"
+        advice = DATA if position == 0 else RATE
+    return not_finite(net.step, loss, where, advice)
+
+
+def not_finite(step, loss, where, advice):
+    """The message for the loss of a step that is not finite. where: what was found. advice: what to do about it."""
+    return f"step {step}: the loss is {loss}: {where}; {advice}"
 
 
 def all_finite(array):

@@ -6,14 +6,13 @@ gradient that was not finite has become a parameter, and in a pipeline the activ
 
 import numpy as np
 
-from nn.divergence import all_finite
+from nn.divergence import DATA, RATE, all_finite
 from nn.observer import Observer
 from parallel.training.steps import Diverged
 
 NOTHING = np.iinfo(np.int64).max  # the position of what was found while nothing was
 STEP = 1 << 40  # positions in one step
 PASS = 1 << 36  # positions in one of its parts: the forward pass, the backward pass, the update
-DATA, RATE = "take NaN and infinity out of the data", "try a lower learning rate"
 
 
 class FiniteCheck(Observer):

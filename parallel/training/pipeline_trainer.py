@@ -12,6 +12,8 @@ a step is known only some steps later.
 import math
 from collections import Counter, defaultdict
 
+from nn.device import to_device
+from nn.divergence import DATA, RATE, not_finite
 from nn.minibatch_checks import check_optimizer
 from nn.observer import observed
 from parallel.pipeline.passes import around
@@ -38,6 +40,7 @@ class PipelineTrainer(Host):
         net.reduction.prepare()
         self.submitted = 0
         self._sums = {}  # {number of a step since then: a function that waits for the loss of it}
+        self._data = {}  # {number of a step: (inputs, targets) of this rank's micro-batches}, until its loss is known
         self._returned, self._first = 0, net.step  # how many of the losses; the step with number 0
 
     @property
@@ -54,6 +57,8 @@ class PipelineTrainer(Host):
         self.executor.host = self
         if not self.submitted:
             self.begin()
+        micro_batches = list(micro_batches)
+        self._data[self.submitted] = [x for x, *_ in micro_batches], [y for _, y, _ in micro_batches]
         self.submit(micro_batches, batch_size)
         self.submitted += 1
         return self._known(self.submitted - self.lag)
@@ -72,7 +77,7 @@ class PipelineTrainer(Host):
         self._first = self.net.step
 
     def submit(self, micro_batches, batch_size):
-        """Do this rank's part of a step, as far as the schedule says."""
+        """Do this rank's part of a step, as far as the schedule says. micro_batches: a list."""
         raise NotImplementedError
 
     def drain(self):
@@ -112,12 +117,13 @@ class PipelineTrainer(Host):
         losses = []
         while self._returned < end:
             losses.append(self._sums.pop(self._returned)())
-            step, self._returned = self._first + self._returned, self._returned + 1
+            step, data = self._first + self._returned, self._data.pop(self._returned)
+            self._returned += 1
             if not math.isfinite(losses[-1]):
                 self.drain()
                 self._end()
                 self.net.reduction.drain()
-                raise Diverged(self._explained(step, losses[-1]))
+                raise Diverged(self._explained(step, losses[-1], *data))
         return losses
 
     def _end(self):
@@ -126,19 +132,23 @@ class PipelineTrainer(Host):
         for finish in self._sums.values():
             finish()
         self._sums.clear()
+        self._data.clear()
         self.executor.micro_batches.clear()
         self.submitted = self._returned = 0
 
-    def _explained(self, step, loss):
-        """The message for a loss that is not finite. Collective."""
-        parameters = self.net.parameters
-        first = first_not_finite(self.net.grid, [p.value for _, p in parameters])
-        if first < len(parameters):
-            layer, p = parameters[first]
-            where = f"by now parameter {layer.name}.{p.name} is not finite"
-        else:
-            where = "the parameters are finite"
-        return f"step {step}: the loss is {loss}: {where}; try a lower learning rate, and take NaN and infinity out of the data"
+    def _explained(self, step, loss, inputs, targets):
+        """The message for a loss that is not finite. Collective.
+
+        inputs, targets: this rank's blocks of those of the step, lists of equal lengths on all ranks. The parameters have been
+        updated since, and activations are gone.
+        """
+        suspects = [("first not finite: the input", DATA, to_device(x)) for x in inputs]
+        suspects += [("first not finite: the targets", DATA, to_device(y)) for y in targets]
+        for layer, p in self.net.parameters:
+            suspects.append((f"by now parameter {layer.name}.{p.name} is not finite", RATE, p.value))
+        position = first_not_finite(self.net.grid, [array for *_, array in suspects])
+        where, advice, _ = [*suspects, ("the data and the parameters are finite", RATE, None)][position]
+        return not_finite(step, loss, where, advice)
 
 
 class SynchronousTrainer(PipelineTrainer):
@@ -162,14 +172,14 @@ class SynchronousTrainer(PipelineTrainer):
         return self._rows[micro_batches]
 
     def submit(self, micro_batches, batch_size):
-        parts, first, net = list(micro_batches), 0, self.net
-        for number, (x, y, samples) in enumerate(parts):
+        first, net = 0, self.net
+        for number, (x, y, samples) in enumerate(micro_batches):
             self.executor.micro_batches[number] = MicroBatch(x, y, samples, first, batch_size, net.step)
             first += samples
-        row, self._last, self._ending = self.row(len(parts))
+        row, self._last, self._ending = self.row(len(micro_batches))
         self.run(row)
         losses = self.executor.losses
-        self.add_losses(self.submitted, sum(losses.pop(number, 0.0) for number in range(len(parts))))
+        self.add_losses(self.submitted, sum(losses.pop(number, 0.0) for number in range(len(micro_batches))))
 
     def begins(self, instruction):
         if instruction == self._ending:

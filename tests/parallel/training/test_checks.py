@@ -23,9 +23,11 @@ from nn import (
 )
 from nn.device import to_device, to_host
 from parallel import Partition, ProcessGrid, parallelize, train_step
-from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, X, dense, images
+from parallel.placement.owners import Owners
+from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
+from tests.parallel.pipelines import parts_of
 
 
 def message(kind, action, *arguments, **options):
@@ -82,6 +84,32 @@ def test_what_is_not_finite_is_named_as_on_one_rank(comm):
                 net = parallelize(dense(), grid)
                 words = message(Diverged, net.learn, spoil(net), LABELS, SoftmaxCrossEntropy(), SGD(net, 0.1))
                 assert agreed(comm, words) == serial, (sizes, words, serial)
+
+
+@mpi(2, 3)
+def test_pipelines_name_the_input_and_the_targets_too(comm):
+    """The rank with the loss is not the one with the input, and other steps have begun when the loss is known."""
+    layers = [layer for layer in dense().leaves() if layer.kind]
+    owners = Owners(comm.size, {layer.name: np.arange(layer.outputs) % comm.size for layer in layers})
+    ways = [({"stage": comm.size}, None, name) for name in ("1f1b", "zbv", "async:1", "async:3", "async:3:nostash")]
+    ways += [({"model": comm.size}, "hypergraph", name) for name in ("1f1b", "gpipe", "async:1", "async:3")]
+    for sizes, plan, pipeline in ways:
+        for place, words in enumerate(("the input", "the targets")):
+            with ProcessGrid(comm, **sizes) as grid:
+                options = {"owners": owners} if plan else {}
+                net = parallelize(dense(), grid, plan, pipeline=pipeline, **options)
+                trainer = net.trainer(MSE(), SGD(net, 0.1))
+
+                def train(place=place, net=net, trainer=trainer):
+                    for step in range(8):
+                        data = X.copy(), TARGETS.copy()
+                        data[place][4] = np.nan if step == 3 else data[place][4]
+                        trainer.step(parts_of(net, *data, 1 if "async" in net.pipeline else 3), 6)
+                    trainer.flush()
+
+                found = agreed(comm, message(Diverged, train))
+                expected = f"step 3: the loss is nan: first not finite: {words}; take NaN and infinity out of the data"
+                assert found == expected, (sizes, pipeline, found)
 
 
 @mpi(2)
