@@ -60,10 +60,10 @@ class Stripes:
     held: the samples that this worker has instead of its stripe, as many as that has.
 
     The stripe of a worker is an even part of the samples in the order in which they are stored. In each epoch it passes
-    through its samples in a random order. It does so in as many steps as an epoch of all samples has, whatever the length of
-    its stripe: after each step it has had the part of its stripe that has been had of all samples, rounded down. So all
-    workers take equally many steps, and in some of them some may have no samples. For one worker the minibatches are those of
-    Shares.
+    through its samples in a random order, in as many steps as an epoch of all samples has. The samples of a step are dealt to
+    the workers in turn, one at a time, and the next step goes on where the one before has ended. So all workers take equally
+    many steps, and all their samples together are as many as a global minibatch should have. Where that has fewer than there
+    are workers, some have none. For one worker the minibatches are those of Shares.
     """
 
     def __init__(self, count, batch_size, seed, workers, held=None):
@@ -75,7 +75,7 @@ class Stripes:
         """The Turn of a worker, its number `share`, in a step; it may be empty."""
         epoch, place = divmod(step, steps_per_epoch(self.count, self.batch_size))
         where = slice(self._had(place, share), self._had(place + 1, share))
-        return Turn(step, share, self._order(share, epoch)[where], int(self.sizes(step).sum()))
+        return Turn(step, share, self._order(share, epoch)[where], self._dealt(place + 1) - self._dealt(place))
 
     def sizes(self, step):
         """The samples of each worker in a step."""
@@ -83,8 +83,15 @@ class Stripes:
         return np.array([self._had(place + 1, w) - self._had(place, w) for w in range(self.stripes.ranks)])
 
     def _had(self, steps, worker):
-        """How many samples of its stripe a worker has had after so many steps of an epoch."""
-        return self.stripes.size(worker) * min(steps * self.batch_size, self.count) // self.count
+        """How many samples of its stripe a worker has had after so many steps of an epoch.
+
+        The first stripes are the longer ones, if they can not be equal, so that it has had all of it at the end.
+        """
+        return len(range(worker, self._dealt(steps), self.stripes.ranks))
+
+    def _dealt(self, steps):
+        """How many samples all workers together have had after so many steps of an epoch."""
+        return min(steps * self.batch_size, self.count)
 
     def _order_of(self, worker, epoch):
         """The samples of a worker, in their order among all samples in that epoch."""

@@ -62,9 +62,11 @@ def test_samples_move_between_workers_that_have_sorted_ones(tmp_path):
     assert mixed["test_mse"] < 0.9 * apart["test_mse"] and mixed["test_mse"] < 1.5 * alone["test_mse"]
 
 
-def test_a_worker_may_have_no_samples_at_all(tmp_path):
-    found, _ = report_of(tmp_path, 2, "--grid", "batch=2", "--protocol", "local:2", "--batch-size", "1", "--steps", "7")
-    assert found["turns"] == [7, 0] and len(found["loss"]) == 7
+@pytest.mark.parametrize(("protocol", "steps"), [("local:2", 7), ("parallel-sgd:epoch", 1)])
+def test_a_worker_may_have_no_samples_at_all(tmp_path, protocol, steps):
+    options = "--grid", "batch=2", "--protocol", protocol, "--batch-size", "1", "--steps", steps
+    found, _ = report_of(tmp_path, 2, *options)
+    assert found["turns"] == [steps, 0] and len(found["loss"]) == steps
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("server:asp", marks=pytest.mark.long), "local:4"])

@@ -18,16 +18,19 @@ def in_shares(count, batch_size, workers, steps):
 
 
 def in_stripes(count, batch_size, workers, steps):
-    """The minibatches of workers that train on the samples that they store."""
-    found, per_epoch = [], -(-count // batch_size)
-    for stripe in np.array_split(np.arange(count), workers):
-        mine = []
-        for step in range(steps):
-            order, _ = minibatch_indices(count, count, 0, step // per_epoch)
-            order = [sample for sample in order if sample in stripe]
-            had = [len(order) * min(done * batch_size, count) // count for done in (step % per_epoch, step % per_epoch + 1)]
-            mine.append(np.array(order[slice(*had)], np.int64))
-        found.append(mine)
+    """The minibatches of workers that train on the samples that they store: each sample of a step is another worker's."""
+    found, per_epoch = [[] for _ in range(workers)], -(-count // batch_size)
+    for step in range(steps):
+        if step % per_epoch == 0:
+            order, dealt = minibatch_indices(count, count, 0, step // per_epoch)[0].tolist(), 0
+            stripes = np.array_split(np.arange(count), workers)
+            left = [[sample for sample in order if sample in stripe] for stripe in stripes]
+        given = [[] for _ in range(workers)]
+        for _ in range(min(batch_size, count - dealt)):
+            given[dealt % workers].append(left[dealt % workers].pop(0))
+            dealt += 1
+        for mine, some in zip(found, given, strict=True):
+            mine.append(np.array(some, np.int64))
     return found
 
 
