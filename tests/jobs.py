@@ -45,14 +45,17 @@ class Jobs:
     def __init__(self):
         self.job = None
 
-    def run(self, ranks, test, timeout):
-        """Run the test "module:function" on `ranks` ranks. Returns None if it passed, else what to tell about its failure."""
+    def run(self, ranks, test, timeout, argument=None):
+        """Run the test "module:function" on `ranks` ranks. Returns None if it passed, else what to tell about its failure.
+
+        argument: what its body gets as a second one, if anything: for JSON.
+        """
         if self.job is None or self.job.ranks != ranks:
             self.end()
             self.job = start(ranks)
         failure, intact = None, False
         try:
-            failure = self.job.run(test, timeout)
+            failure = self.job.run(test, timeout, argument)
             intact = failure is None
         finally:
             if not intact:
@@ -142,9 +145,9 @@ class Job:
                 self.connections[json.loads(rank.lines.readline())] = rank
         self.connections = dict(sorted(self.connections.items()))
 
-    def run(self, test, timeout):
+    def run(self, test, timeout, argument=None):
         """Run a test on all ranks. Returns None if it passed on all, else the tracebacks and what else there is to tell."""
-        order = json.dumps({"test": test, "timeout": timeout}) + "\n"
+        order = json.dumps({"test": test, "timeout": timeout, "argument": argument}) + "\n"
         for connection in self.connections.values():
             with contextlib.suppress(OSError):  # a rank that has died is found below
                 connection.socket.sendall(order.encode())

@@ -341,7 +341,7 @@ def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
 
 PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test_autoencoder.py placement/test_hypergraph.py
     placement/test_new_layer.py training/test_network.py training/test_images.py training/test_minibatch_readers.py
-    training/test_encoded_reader.py training/test_contexts.py training/test_checks.py training/test_random_cases.py
+    training/test_encoded_reader.py training/test_contexts.py training/test_checks.py ../random_networks
     training/test_relocation.py training/test_pipelined.py::test_every_schedule_equals_serial
     training/test_pipeline_use.py::test_the_script_interface_learns_as_the_serial_network
     training/test_pipeline_use.py::test_an_empty_first_chunk_sends_samples_in_the_type_of_the_network
@@ -351,8 +351,8 @@ PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test
 PLACED = [f"tests/parallel/{path}" for path in PLACED.split()]
 SLOW = "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance"  # of them, on 2 ranks
 LARGE = "vgg16 or alexnet or resnet18 or googlenet"
-MIXED = "random_cases or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
-MIXED_FOLDERS = "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
+MIXED = "random_networks or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
+MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")

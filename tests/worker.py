@@ -30,7 +30,7 @@ def main():
             with open(folder / f"hung-{world.rank}", "w") as places:
                 # The margin lets this be written before pytest ends the job.
                 faulthandler.dump_traceback_later(max(order["timeout"] - 1, 0.1), file=places)
-                failure = run_test(world, order["test"])
+                failure = run_test(world, order["test"], order["argument"])
                 faulthandler.cancel_dump_traceback_later()
             say(connection, failure)
 
@@ -39,15 +39,18 @@ def say(connection, what):
     connection.sendall((json.dumps(what) + "\n").encode())
 
 
-def run_test(world, test):
-    """Run a test on this rank, until all ranks have finished it. Returns its traceback, or "" if it passed."""
+def run_test(world, test, argument):
+    """Run a test on this rank, until all ranks have finished it. Returns its traceback, or "" if it passed.
+
+    argument: what its body gets beside the communicator, if anything.
+    """
     try:
         module, function = test.split(":")
         body = getattr(importlib.import_module(module), function).body
         use_device(world, ",".join(standin.names().split(",")[: world.size]))
         with left_as_found(), pytest.MonkeyPatch.context() as monkeypatch:
             comm = world.Dup()
-            body(comm, monkeypatch) if "monkeypatch" in inspect.signature(body).parameters else body(comm)
+            body(comm, *given(body, argument, monkeypatch))
             meet(world)  # those of a test that failed do not come
             if comm.Iprobe():  # the next test might get it
                 raise LeftBehind("the test leaves a message behind that nobody has received")
@@ -58,6 +61,13 @@ def run_test(world, test):
     except BaseException as failure:
         return words(failure)
     return ""
+
+
+def given(body, argument, monkeypatch):
+    """The arguments of the body of a test behind the communicator."""
+    if argument is not None:
+        return (argument,)
+    return (monkeypatch,) if "monkeypatch" in inspect.signature(body).parameters else ()
 
 
 def words(failure):

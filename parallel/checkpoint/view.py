@@ -6,13 +6,14 @@ the layout of this library, channels last: (inputs, outputs) for a Linear. Resum
 """
 
 import io
+from itertools import product
 from math import prod
 
 import h5py
 import numpy as np
 
 from parallel.checkpoint.shard_file import file_of
-from parallel.placement.partition import size
+from parallel.placement.partition import indices, size
 
 NAME = "whole.h5"
 
@@ -34,15 +35,31 @@ def view_of(ranks, dtype, divided=()):
             for piece in found:
                 name = f"worker-{worker}/" * (several and path not in divided) + f"{path}/{piece.array}"
                 layout = layouts.setdefault(name, h5py.VirtualLayout(piece.shape, dtype))
-                for block, before in piece.blocks():
-                    start = first + before
-                    layout[tuple(block)] = source[start : start + prod(map(size, block))]
+                for whole, before in piece.blocks():
+                    for block, inside in selectable(whole):
+                        start = first + before + inside
+                        layout[block] = source[start : start + prod(map(size, block))]
                 first += piece.stop - piece.start
     file = io.BytesIO()
     with h5py.File(file, "w", libver="v110") as whole:
         for name, layout in layouts.items():
             whole.create_virtual_dataset(name, layout, fillvalue=np.dtype(dtype).type(0))
     return file.getvalue()
+
+
+def selectable(block):
+    """Blocks that make a block together, in C order, with one index array each at most: HDF5 selects no others.
+
+    block: a slice or an increasing index array for each dimension. Yields (a block, where its elements begin among those of the
+    whole).
+    """
+    arrays = [dim for dim, part in enumerate(block) if not isinstance(part, slice)]
+    if len(arrays) < 2:
+        yield block, 0
+        return
+    one_by_one, rest = block[: arrays[-2] + 1], block[arrays[-2] + 1 :]
+    for number, place in enumerate(product(*(indices(part).tolist() for part in one_by_one))):
+        yield (*(slice(i, i + 1) for i in place), *rest), number * prod(map(size, rest))
 
 
 def write_view(folder, content):

@@ -12,8 +12,8 @@ plan "hypergraph" (`parallel/placement/hypergraph.py`) sends forward for a sampl
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
 
-One layer is only estimated: a LocalResponseNorm. The owner of a channel is said to need its neighbours, which is what is sent if
-each rank has consecutive channels. Otherwise the plan brings neighbouring channels together first; and of channels that a
+One layer is only estimated: a LocalResponseNorm. The owner of a channel is said to need its neighbours, which is what is sent
+if each rank has consecutive channels. Otherwise the plan brings neighbouring channels together first; and of channels that a
 Flatten has turned into several features, it sends only the nearest ones.
 """
 
@@ -264,6 +264,8 @@ class _Walk:
         """A Residual: the channels of the shortcut travel to where those of the branch are."""
         array = array.after(array.shape)  # what stands around it gets the channels that it needs by itself
         branch, shortcut = self.through(layer.branch, array), self.through(layer.shortcut, array)
+        if branch.is_free and shortcut.is_free:
+            return branch.after(shape)
         owners = _owned(layer, branch)
         channel = np.arange(shape[-1]) // (shape[-1] // len(shortcut.owners))
         if not shortcut.is_free:
@@ -273,7 +275,10 @@ class _Walk:
     def concat(self, layer, array, shape):
         """A Concat: each channel stays where its branch has made it."""
         array = array.after(array.shape)
-        owners = [_owned(layer, self.through(branch, array)) for branch in layer.branches]
+        ends = [self.through(branch, array) for branch in layer.branches]
+        if all(end.is_free for end in ends):
+            return _Array(layer.name, shape, np.full(shape[-1], FREE), prod(shape[:-1]))
+        owners = [_owned(layer, end) for end in ends]
         return _Array(layer.name, shape, np.concatenate(owners), prod(shape[:-1]))
 
     def result(self, inputs, loss):
@@ -350,10 +355,10 @@ def _blocks(length, most):
 
 
 def _owned(layer, array):
-    """The owners of the features of the output of a branch. ValueError if that is the minibatch, which nobody owns."""
+    """The owners of the features of the output of a branch. ValueError if that is the minibatch, but not of other branches."""
     if (array.owners == FREE).any():
-        raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, and that "
-                         "has no owner: put a layer with weights in front")  # fmt: skip
+        raise ValueError(f"layer {layer.name} {layer.description}: a branch without weights passes the minibatch on, which has "
+                         "no owner, and another branch does not: put a layer with weights in front")  # fmt: skip
     return array.owners_of_features
 
 

@@ -21,7 +21,8 @@ class ChunkCost:
     layers: how many layers of the network it has. seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U",
     the sums of gradients and the update, for a step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in
     which the rank communicates with others of its stage. added: the seconds of adding the gradients of a micro-batch to those
-    of others. collectives: the numbers of them in the passes of one micro-batch and in U, a tuple.
+    of others. collectives: the numbers of them in the passes of one micro-batch and in U, a tuple; sent: the bytes that the
+    rank sends in them.
     parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken: bytes that the
     chunk takes from the one before it for one micro-batch. flops: of one micro-batch.
     """
@@ -32,6 +33,7 @@ class ChunkCost:
     moving: float
     added: float
     collectives: tuple
+    sent: tuple
     parameters: int
     elements: int
     taken: int
@@ -76,7 +78,7 @@ def layer_costs(net, sizes, plan, samples, machine, shares=None):
 
 def cost_of(workload, grid, machine, layers, taken):
     """The ChunkCost of a Workload that has gone through a chunk. layers, taken: as in ChunkCost."""
-    seconds, moving, sums, collectives = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0]
+    seconds, moving, sums, collectives, sent = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0], [0, 0]
     works = [work for work in workload.works if not (work.phase == "loss" and work.group)]  # nobody waits for that sum
     for work in works:
         op, price = OPS[work.phase], work.seconds(machine, grid.size, workload.itemsize)
@@ -85,6 +87,7 @@ def cost_of(workload, grid, machine, layers, taken):
         seconds[op] += price
         if work.group:
             collectives[op == "U"] += 1
+            sent[op == "U"] += work.nbytes
             moving += price if op != "U" else 0.0
             sums += price if op == "U" else 0.0
     parameters, itemsize = workload.parameters, workload.itemsize
@@ -96,6 +99,7 @@ def cost_of(workload, grid, machine, layers, taken):
         moving,
         added if parameters else 0.0,
         tuple(collectives),
+        tuple(sent),
         parameters,
         workload.elements,
         taken,

@@ -32,6 +32,7 @@ from parallel.placement.redistribute import Redistribute
 OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
+PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ class Workload:
 
     works: all Works so far, in the order of the forward pass, each layer's backward behind its forward. works_of: {layer: its
     operations, without collectives}.
-    elements: number of elements of the activations that are kept for backward. parameters: number of elements that are held
-    and updated.
+    elements: number of elements of the activations that are kept for backward; what else is kept, such as the buffers of
+    messages, counts half, because of an activation there is the gradient too. parameters: number of elements that are held and
+    updated.
     """
 
     def __init__(self, shape, batch_size, itemsize=4):
@@ -151,6 +153,10 @@ class Workload:
         self.parameters += parameters
 
     # ----- adding one operation or collective
+
+    def keep(self, elements):
+        """Count elements that are kept and have no gradients."""
+        self.elements += -(-elements // 2)
 
     def compute(self, phase, name, sizes, flops, elements, scale=1.0):
         self.works.append(Work(self.name, phase, name, sizes, flops, elements * self.itemsize, scale))
@@ -258,6 +264,7 @@ class Workload:
 
     def batch_norm(self, layer):
         self.both("batchnorm", prod(self.shape), 4)
+        self.keep(PER_CHANNEL * self.shape[-1])
         if hasattr(layer, "group"):
             channels = self.shape[-1]
             for phase, numbers in (("forward", channels + 1), ("forward", channels), ("backward", 2 * channels)):
@@ -308,6 +315,7 @@ class Workload:
         if step is None:
             return self.shape if shape is None else shape
         packed, unpacked = step.copies
+        self.keep(sum(packed.values()) + sum(unpacked.values()))
         for run, elements in packed.items():
             self.pack(phase, elements, run)
         if step.kind:
@@ -362,6 +370,7 @@ class Workload:
             copied = block.weight.size + (0 if layer.is_one else prod(before) + prod(self.shape))
             self.pack("forward", copied, self.shape[-1])
             self.pack("gradients", copied, self.shape[-1])
+            self.keep(block.weight.size + copied)  # the kernel and its gradient, and parts of arrays
         self.shape = before[0], *layer.after[:-1], layer.made
 
     def add_bias(self, layer):

@@ -301,7 +301,11 @@ class Placer:
         """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
         branches = self._branches(layer.branches, layer.name, whole_channels=True)
         for axis in self.by_pieces:
-            self.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
+            apart = [branch for branch in branches if branch.at[axis] == Replicate()]
+            if len(apart) < len(branches):
+                for branch in apart:  # of what every rank has, each takes a part
+                    branch.move(axis, branch.shard(axis, C), layer.name)
+                self.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
         self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)
 
     def _append_whole(self, container, name):

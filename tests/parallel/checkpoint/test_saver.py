@@ -28,7 +28,6 @@ from tests.mpi import mpi
 from tests.parallel.checkpoint.training import GRIDS, Training, folder, images, minibatches, part_of
 from tests.parallel.equality import assert_same, grids, on_cpus, on_first, serial
 from tests.parallel.placement.test_hypergraph import SHAPE, branching, narrow, net_of, random_owners
-from tests.parallel.training.test_random_cases import Case
 
 SAVED, STEPS = 1, 3
 sgd = partial(SGD, lr=0.05, momentum=0.9)
@@ -138,22 +137,6 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
                         for block, _ in piece.blocks():
                             put(total[piece.array], block, take(total[piece.array], block) + 1)
                     assert all((comm.allreduce(count) == 1).all() for count in total.values()), (sizes, path)
-
-
-@mpi(2, 3, 4, 6, long=(3, 4, 6))
-def test_random_placements_go_on_from_each_other(comm, monkeypatch):
-    for seed in range(comm.size, 24, 5):
-        case = Case(seed, comm.size, on_cpus(comm))
-        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(case.ranks_per_node))
-        batches = case.batches()
-        options = {"optimizer": case.optimizer, "micro_batches": case.micro_batches}
-        expected = on_first(comm, serial, case.network(), case.optimizer, "cross-entropy", batches, case.micro_batches)
-        of_case = partial(Training, serial=case.network(), plan=case.plan, **options, **case.options)
-        plain = partial(Training, serial=case.network(), **options)
-        places = grids(comm.size, tuple(case.sizes))
-        here, there = On(case.sizes, lambda grid: of_case(grid)), On(places[seed % len(places)], lambda grid: plain(grid))  # noqa: B023
-        check(comm, here, [here, there], batches, expected, case.words)
-        check(comm, there, [here], batches, expected, case.words)
 
 
 @mpi(2, 3, long=(3,))

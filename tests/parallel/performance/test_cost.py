@@ -26,7 +26,6 @@ from parallel.performance.cost import Cost
 from parallel.performance.machine import names, read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids
-from tests.parallel.training.test_random_cases import Case
 
 
 def dense():
@@ -125,20 +124,6 @@ def test_where_there_are_no_tables_an_operation_takes_its_arithmetic_or_its_traf
 def test_bytes_of_image_networks_are_those_that_are_sent(comm):
     plans = "fewest-bytes", "out", "conv=height,linear=in", "conv=width,linear=out"
     compare(comm, images, ("batch", "height", "model"), plans, (5,))
-
-
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(4, 5, 6, 7, 8))
-def test_bytes_of_random_networks_are_those_that_are_sent(comm):
-    for seed in range(40):
-        case = Case(seed, comm.size)
-        options = {name: case.options[name] for name in ("shares", "owners") if name in case.options}
-        x, y = next(iter(case.batches()))
-        with ProcessGrid(comm, **case.sizes) as grid:
-            everyone = counted(parallelize(case.network(), grid, case.plan, **options), x, y)
-            for rank, mine in enumerate(everyone):
-                description = GridDescription(grid.sizes, grid.coordinates_of(rank))
-                cost = Cost(case.network(), description, case.plan, len(x), read("cori-haswell"), **options)
-                assert sent_by(cost) == mine, f"rank {rank} {case.words}"
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5])

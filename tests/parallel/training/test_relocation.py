@@ -1,47 +1,14 @@
-"""A network that gets other shares while it is trained goes on as the serial network does, whatever it is made of."""
+"""What is sent where a network gets other shares while it is trained; that it trains on is in tests/random_networks."""
 
 import numpy as np
 
-from nn import LOSSES, SGD, Linear, Sequential, Tanh
+from nn import SGD, Linear, Sequential, Tanh
 from nn.device import to_host
 from nn.observer import Observer
-from parallel import Partition, ProcessGrid, parallelize
-from parallel.placement.partition import size
+from parallel import ProcessGrid, parallelize
 from parallel.placement.place_network import place
-from parallel.placement.plans import weighted
 from parallel.training.relocation import relocate
-from parallel.training.steps import accumulated_step
 from tests.mpi import mpi
-from tests.parallel.equality import assert_same, block, micro_batches_of, on_cpus, on_first, serial
-from tests.parallel.training.test_random_cases import Case, shares_of
-
-CASES = 84
-
-
-@mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))
-def test_random_cases_that_are_moved_after_every_step_equal_serial(comm, monkeypatch):
-    for seed in range(comm.size - 2, CASES, 7):
-        case = Case(seed, comm.size, on_cpus(comm))
-        rng = np.random.default_rng([seed, 17])
-        batches = case.batches()
-        training = case.optimizer, "cross-entropy", batches, case.micro_batches
-        expected = on_first(comm, serial, case.network(), *training)
-        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(case.ranks_per_node))
-        with ProcessGrid(comm, **case.sizes) as grid:
-            net = parallelize(case.network(), grid, case.plan, **case.options)
-            optimizer, losses = case.optimizer(net), []
-            for x, y in batches:
-                mine = [(*block(net, x[p], y[p]), size(p)) for p in micro_batches_of(len(x), case.micro_batches)]
-                losses.append(accumulated_step(net, LOSSES["cross-entropy"](), optimizer, mine, len(x)))
-                shares = {axis: shares_of(rng, n) for axis, n in case.sizes.items()}
-                model = case.sizes["model"]
-                owners = {
-                    layer.name: Partition.owned(rng.integers(0, model, layer.outputs), model)
-                    for layer in weighted(net) if rng.random() < 0.5
-                }  # fmt: skip
-                relocate(net, optimizer, place(case.network(), grid, case.plan, shares, owners))
-            found = losses, net.state_dict(everywhere=True)
-        assert_same(found, expected, 1e-10, case.words)
 
 
 class Copy(Observer):

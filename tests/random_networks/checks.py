@@ -1,0 +1,107 @@
+"""Every Case trains as the serial network does. Each check takes a Case and the communicator of its ranks; it is collective."""
+
+import os
+from contextlib import contextmanager
+
+import numpy as np
+
+from nn import LOSSES, Context
+from nn.device import to_device
+from parallel import ProcessGrid, parallelize
+from parallel.placement.partition import size
+from tests.parallel.equality import block, error, micro_batches_of, on_first
+
+TOLERANCE = 1e-10
+NUDGE = 1e-13  # by which weights are changed, relatively, to see how much rounding matters
+KINK = 100  # a difference is no mistake where serial training changes by a hundredth of it after a nudge
+
+
+@contextmanager
+def grid_of(case, comm):
+    """The ProcessGrid of a Case, with as many ranks a node as it says. Collective."""
+    before = os.environ.get("GRIDGRAD_RANKS_PER_NODE")
+    os.environ["GRIDGRAD_RANKS_PER_NODE"] = str(case.ranks_per_node)
+    try:
+        with ProcessGrid(comm, **case.grid) as grid:
+            yield grid
+    finally:
+        os.environ.pop("GRIDGRAD_RANKS_PER_NODE")
+        if before is not None:
+            os.environ["GRIDGRAD_RANKS_PER_NODE"] = before
+
+
+def serial(case, nudge=0.0):
+    """(losses, state, outputs for the first minibatch then) of training the plain Sequential, without any parallel code.
+
+    nudge: by how much, relatively, its parameters are changed before.
+    """
+    net = case.network()
+    if case.start == "loaded":
+        net.load_state_dict(case.state())
+    net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
+    optimizer, loss, context, losses = case.make_optimizer(net), LOSSES[case.loss](), Context(), []
+    for x, y in case.batches():
+        total, gradients = 0.0, 0.0
+        for part in micro_batches_of(len(x), case.micro_batches):
+            outputs = net.forward(to_device(x[part]), context, size(part), part.start, minibatch_size=len(x))
+            total += loss.forward(outputs, to_device(y[part]), context)
+            net.backward(loss.backward(context), context)
+            gradients = gradients + net.grads
+        net.grads[:] = gradients
+        losses.append(total)
+        optimizer.step()
+        net.step += 1
+    return losses, net.state_dict(), net.predict(case.batches()[0][0])
+
+
+def parallel(case, grid):
+    """The same on a grid. Collective."""
+    net = placed(case, grid)
+    optimizer = case.make_optimizer(net)
+    trainer, losses = net.trainer(LOSSES[case.loss](), optimizer), []
+    for x, y in case.batches():
+        parts = micro_batches_of(len(x), case.micro_batches)
+        losses += trainer.step([(*block(net, x[part], y[part]), size(part)) for part in parts], len(x))
+    losses += trainer.flush()
+    return losses, net.state_dict(everywhere=True), outputs_of(net, case)
+
+
+def outputs_of(net, case):
+    """The outputs for the first minibatch, on all ranks. Collective."""
+    return net.grid.comm.bcast(net.predict(case.batches()[0][0]))
+
+
+def placed(case, grid):
+    """This rank's part of the network of a Case, with its weights. Collective."""
+    net = parallelize(case.network(), grid, case.plan_text(), **case.options())
+    if case.start == "loaded":
+        net.load_state_dict(case.state() if grid.rank == 0 else None)
+    return net
+
+
+def equals_serial(case, comm):
+    """Losses, parameters, buffers and outputs are those of serial training."""
+    expected = on_first(comm, serial, case)
+    with grid_of(case, comm) as grid:
+        found = parallel(case, grid)
+    agree(found, expected, case, comm)
+
+
+def agree(found, expected, case, comm):
+    """Fail unless two results of training agree, or serial training itself changes as much by rounding. Collective.
+
+    It does where a ReLU gets zero but for rounding, for example. found, expected: what `serial` returns, of which `found` may
+    lack the losses of the first steps.
+    """
+    difference = distance(found, expected)
+    if not difference < TOLERANCE:
+        nudged = on_first(comm, lambda: [distance(serial(case, sign * NUDGE), expected) for sign in (1, -1)])
+        assert max(nudged) * KINK > difference, f"{case!r} differs by {difference}"
+
+
+def distance(found, expected):
+    """The largest relative difference of two results of training, see `agree`."""
+    (losses, state, outputs), (all_losses, expected_state, expected_outputs) = found, expected
+    more = {"losses": np.array(losses), "outputs": outputs}
+    expected_more = {"losses": np.array(all_losses[len(all_losses) - len(losses) :]), "outputs": expected_outputs}
+    return max(error(state, expected_state), error(more, expected_more))

@@ -1,0 +1,62 @@
+"""The table of all checks, and a test on several ranks that runs any of them for any cases."""
+
+from dataclasses import replace
+
+from tests.mpi import mpi
+from tests.parallel.equality import on_cpus
+from tests.random_networks.case import Case, random_case
+from tests.random_networks.checks import equals_serial
+from tests.random_networks.predictions import are_as_predicted
+from tests.random_networks.protocols import keeps_its_promise
+from tests.random_networks.relocating import moves_after_every_step
+from tests.random_networks.resuming import resumes_elsewhere
+from tests.random_networks.serial import gradients_equal_differences, halves_are_the_whole, memory_may_be_used_again
+
+
+def alone(case, comm):
+    """What is true of the serial network."""
+    gradients_equal_differences(case)
+    memory_may_be_used_again(case)
+    halves_are_the_whole(case)
+
+
+CHECKS = {
+    "serial": alone,  # on one rank
+    "training": equals_serial,
+    "predictions": are_as_predicted,
+    "resuming": resumes_elsewhere,
+    "relocating": moves_after_every_step,
+    "protocols": keeps_its_promise,
+}
+
+
+def check(comm, name, cases):
+    """Run a check for cases; what fails says which one it was. Collective."""
+    cpus = on_cpus(comm)
+    for case in cases:
+        try:
+            CHECKS[name](case if cpus else case.on_devices(), comm)
+        except Exception as failure:
+            failure.add_note(f"{name}: {case!r}")
+            raise
+
+
+def check_seeds(comm, name, seeds):
+    """The same for the cases of some seeds. Collective."""
+    for seed in seeds:
+        try:
+            check(comm, name, [random_case(seed, comm.size)])
+        except Exception as failure:
+            failure.add_note(f"seed {seed} on {comm.size} ranks")
+            raise
+
+
+def ordered(comm, order):
+    """What the program asks for: {"check": its name, "seeds": a list, or "case": the expression of one}."""
+    if "case" in order:
+        check(comm, order["check"], [eval(order["case"], {"Case": Case, "replace": replace})])
+    else:
+        check_seeds(comm, order["check"], order["seeds"])
+
+
+on_ranks = mpi()(ordered)

@@ -1,0 +1,145 @@
+"""What the cost model says of a Case is what happens: bytes and calls, layer by layer and on every rank; and memory."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from nn import LOSSES
+from parallel import parallelize
+from parallel.grid.grid_description import GridDescription
+from parallel.grid.process_grid import STAGE
+from parallel.performance.cost import Cost, busiest
+from parallel.performance.machine import read
+from parallel.performance.partition_pipeline import partition_step_time
+from parallel.performance.pipeline_cost import pipeline_step_time
+from parallel.placement.plans import weighted, words_of
+from tests.parallel.equality import block, micro_batches_of
+from tests.random_networks.checks import grid_of
+
+MACHINE = read("cori-haswell")
+BYTES = replace(MACHINE, links=dict.fromkeys(MACHINE.links, {"alpha": 0.0, "beta": 1.0}))  # each takes a second
+MESSAGES = "send", "receive"  # of a pipeline
+MORE, LESS, BESIDE = 1.5, 0.25, 1024  # what activations may take of the memory that is predicted, and bytes besides
+
+
+def are_as_predicted(case, comm):
+    """Bytes and calls of a training step."""
+    if not case.pipeline:
+        sends_what_is_predicted(case, comm)
+    elif case.grid.get(STAGE, 1) > 1:
+        stages_send_what_is_predicted(case, comm)
+    else:
+        partitions_send_what_is_predicted(case, comm)
+
+
+def sends_what_is_predicted(case, comm):
+    """Those of one minibatch that is not cut, with gradients that are summed in one piece; and the memory."""
+    x, y = case.batches()[0]
+    plan, options = case.placing()
+    with grid_of(case, comm) as grid:
+        net = parallelize(case.network(), grid, plan, **options)
+        mine = block(net, x, y)
+        counted = counts_of_step(case, net, [(*mine, len(x))], len(x)), memory_of(net, mine[0])
+        for rank, (found, memory) in enumerate(comm.allgather(counted)):
+            description = GridDescription(grid.sizes, grid.coordinates_of(rank), min(case.ranks_per_node, grid.size))
+            cost = Cost(case.network(), description, plan, len(x), MACHINE, **options)
+            expected = Counter()
+            for work in cost.works:
+                if work.group is not None:
+                    expected[work.layer, work.name, "bytes"] += work.nbytes
+                    expected[work.layer, work.name, "calls"] += 1
+            assert +expected == found, (rank, case, differences(+expected, found))
+            fixed, activations = memory
+            predicted = cost.memory - fixed
+            assert LESS * predicted - BESIDE <= activations <= MORE * predicted + BESIDE, (rank, case, activations, predicted)
+
+
+def memory_of(net, x):
+    """Bytes of (the parameters, their gradients and velocities, the activations with the input) of this rank."""
+    return 3 * net.params.nbytes, net.context.nbytes + x.size * net.dtype.itemsize
+
+
+def counts_of_step(case, net, parts, samples):
+    """{(layer, kind, "bytes" or "calls"): count} of this rank in a training step, the second one, when all is in place."""
+    trainer = net.trainer(LOSSES[case.loss](), case.make_optimizer(net))
+    for _ in range(2):
+        net.grid.comm.Barrier()
+        net.grid.tally.clear()
+        trainer.step(list(parts), samples)
+        trainer.flush()
+    found = Counter()
+    for (layer, kind), record in net.grid.tally.records.items():
+        found[layer, kind, "bytes"] = record.bytes
+        found[layer, kind, "calls"] = record.calls
+    return +found
+
+
+def differences(expected, found):
+    """{what: (predicted, counted)} where two counts differ."""
+    return {key: (expected[key], found[key]) for key in expected | found if expected[key] != found[key]}
+
+
+def stages_send_what_is_predicted(case, comm):
+    """Those of a pipeline on the axis stage, for the rank with the most work of each stage and equal micro-batches.
+
+    The calls that sum gradients are left out: those of several chunks on one rank are predicted apart, but are one sum.
+    """
+    plan = case.plan_text()
+    samples = max(case.batch_sizes) * case.micro_batches
+    x, y = case.batch(case.rng, samples)
+    cuts, (_, options) = case.made_cuts(), case.placing()
+    options.pop("owners", None)  # of which the prediction of pipelines does not know
+    with grid_of(case, comm) as grid:
+        net = parallelize(case.network(), grid, plan, **options, pipeline=case.pipeline, micro_batches=case.micro_batches,
+                          cuts=cuts)  # fmt: skip
+        parts = [
+            (*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(samples, case.micro_batches)
+        ]
+        counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
+    time = pipeline_step_time(case.network(), case.grid, plan, samples, BYTES, case.pipeline, case.micro_batches, cuts,
+                              shares=case.shares)  # fmt: skip
+    at = busiest(case.grid, words_of(plan, weighted(case.alike)), None, case.shares).coordinates
+    for stage in range(case.grid[STAGE]):
+        (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
+        compare(case, found, [time.chunks[chunk] for chunk in time.schedule.route.held(stage)], time.times.flights, stage)
+
+
+def partitions_send_what_is_predicted(case, comm):
+    """Those of a pipeline of a hypergraph partition, on all ranks of the axis model and equal micro-batches."""
+    plan, (_, options) = case.plan_text(), case.placing()
+    samples = case.grid["batch"] * case.micro_batches
+    x, y = case.batch(case.rng, samples)
+    with grid_of(case, comm) as grid:
+        net = parallelize(case.network(), grid, plan, owners=options["owners"], pipeline=case.pipeline,
+                          micro_batches=case.micro_batches)  # fmt: skip
+        parts = [
+            (*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(samples, case.micro_batches)
+        ]
+        counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
+    time = partition_step_time(case.network(), case.grid, options["owners"], samples, BYTES, case.pipeline,
+                               case.micro_batches)  # fmt: skip
+    for place, found in counted:
+        if place["batch"] == 0:
+            rank = place["model"]
+            compare(case, found, [time.parts[key] for key in time.parts if key[0] == rank], time.times.flights, rank)
+
+
+def compare(case, found, held, flights, rank):
+    """Hold what a rank counted in a step against the ChunkCosts of its chunks, and the predicted flights of its messages."""
+    sizes = [occupied for (sender, *_), (_, occupied) in flights.items() if sender == rank]  # a byte takes a second
+    within = {key: n for key, n in found.items() if key[0] != "loss" and key[1] not in MESSAGES}
+    sent = {key: n for key, n in found.items() if key[1] == "send"}
+    total = {
+        "calls": sum(n for (layer, _, what), n in within.items() if what == "calls" and layer != "gradients"),
+        "bytes": sum(n for (*_, what), n in within.items() if what == "bytes"),
+        "messages": sum(n for (*_, what), n in sent.items() if what == "calls"),
+        "bytes of messages": sum(n for (*_, what), n in sent.items() if what == "bytes"),
+    }
+    expected = {
+        "calls": sum(case.micro_batches * chunk.collectives[0] for chunk in held),
+        "bytes": sum(case.micro_batches * chunk.sent[0] + chunk.sent[1] for chunk in held),
+        "messages": case.micro_batches * len(sizes),
+        "bytes of messages": case.micro_batches * sum(sizes),
+    }
+    assert total == pytest.approx(expected, rel=1e-9), (case, expected, found)

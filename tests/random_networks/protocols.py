@@ -1,0 +1,81 @@
+"""What update protocols promise, with random networks, workers of any shape, and minibatches with few samples."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+
+from nn import LOSSES, SGD, Context
+from nn.device import to_device, to_host
+from parallel.training.steps import minibatch_indices
+from tests.parallel.equality import error
+from tests.parallel.protocols.training import spread, train
+from tests.random_networks.layers import BRANCHING
+
+STEPS, LR = 5, 0.05
+APART = "BatchNorm", "Dropout"  # layers that differ between workers and one network, by their definition
+SERIAL = "server:bsp", "server:bsp:single", "server:bsp:round-robin", "server:ssp:0", "local:1", "admm:1", "post-local:9:3"
+SAME = {  # protocols that are another one with these numbers
+    "diloco:2:lr=1:momentum=0": "local:2", "slowmo:2:0": "local:2", "admm:2": "local:2", "post-local:0:3": "local:3",
+    "diloco:1:lr=1:momentum=0": "local:1", "downpour:1:1": "local:1",
+}  # fmt: skip
+ANY = (
+    "diloco:2", "diloco:3:fragments=2", "easgd:2:0.1", "sgp", "parallel-sgd", "parallel-sgd:epoch", "parallel-sgd:shuffle",
+    "server:asp", "server:ssp:1", "downpour:2:3", "admm:2:rho=0.1", "slowmo:2:0.5",
+)  # fmt: skip
+
+
+def keeps_its_promise(case, comm):
+    """One of the promises, drawn by the seed of the Case."""
+    rng = random.Random(case.seed)
+    case = replace(case, layers=without(case.layers, APART), start="used", samples="normal", loss="cross-entropy")
+    case = replace(case, shares={axis: n for axis, n in (case.shares or {}).items() if axis != "batch"})
+    count, batch_size = rng.choice((1, 3, 7, 11)), rng.choice((1, 2, 3, 5))
+    data = case.batch(np.random.default_rng(case.seed), count)
+    promise = rng.choice(("serial", "serial", "same", "equal"))
+    if promise == "serial":
+        text = rng.choice(SERIAL + (ANY if case.grid.get("batch", 1) == 1 else ()))
+        expected = serial_state(case, data, batch_size)
+    elif promise == "same":
+        text = rng.choice(list(SAME)[:-1])
+        expected = trained(case, comm, SAME[text], data, batch_size)
+    else:
+        text, expected = rng.choice(ANY), None
+    found = trained(case, comm, text, data, batch_size)
+    for other in comm.allgather(found):
+        assert error(other, expected or found) < 1e-10 or not finite(expected or found), (text, batch_size, count, case)
+
+
+def finite(state):
+    return all(np.isfinite(value).all() for value in state.values())
+
+
+def without(values, names):
+    """A list of layers without those of some names, in branches too."""
+    kept = [value for value in values if value[0] not in names]
+    return [(value[0], *(without(branch, names) for branch in value[1:])) if value[0] in BRANCHING else value for value in kept]
+
+
+def trained(case, comm, text, data, batch_size):
+    """The state of the network after training on a grid whose workers follow a protocol. Collective."""
+    plan, options = case.placing()
+    pipelining = {name: value for name, value in case.options().items() if name in ("pipeline", "micro_batches", "cuts")}
+    with spread(comm, case.grid, case.network(), plan=plan, **options, **pipelining) as (net, workers):
+        net.step = 0
+        net.micro_batches = min(net.micro_batches, 1) if not case.pipeline else net.micro_batches
+        train(net, workers, text, data, STEPS, lr=LR, batch_size=batch_size)
+        return net.state_dict(everywhere=True)
+
+
+def serial_state(case, data, batch_size):
+    """The state after the same steps by the plain Sequential."""
+    net, context, loss = case.network(), Context(), LOSSES["cross-entropy"]()
+    net.step = 0
+    optimizer, (x, y) = SGD(net, LR), data
+    for step in range(STEPS):
+        indices, _ = minibatch_indices(len(x), batch_size, 0, step)
+        loss.forward(net.forward(to_device(x[indices]), context), to_device(y[indices]), context)
+        net.backward(loss.backward(context), context)
+        optimizer.step()
+        net.step += 1
+    return {name: to_host(value) for name, value in net.state_dict().items()}

@@ -1,0 +1,32 @@
+"""A network that gets other shares and owners after every step goes on as the serial network does."""
+
+import random
+from dataclasses import replace
+
+from nn import LOSSES
+from parallel.placement.partition import size
+from parallel.placement.place_network import place
+from parallel.training.relocation import relocate
+from parallel.training.steps import accumulated_step
+from tests.parallel.equality import block, micro_batches_of, on_first
+from tests.random_networks.case import random_shares
+from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
+
+
+def moves_after_every_step(case, comm):
+    """In place of a pipeline and of the plan "hypergraph", which have no shares that change, there is another plan."""
+    if case.pipeline or case.plan == "hypergraph":
+        case = replace(case, pipeline=None, cuts=None, grid={"batch": 1, "model": case.ranks}, shares=None, plan=("out", "in"))
+    expected, rng = on_first(comm, serial, case), random.Random(case.seed)
+    with grid_of(case, comm) as grid:
+        net = placed(case, grid)
+        optimizer, losses = case.make_optimizer(net), []
+        for x, y in case.batches():
+            parts = micro_batches_of(len(x), case.micro_batches)
+            mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
+            losses.append(accumulated_step(net, LOSSES[case.loss](), optimizer, mine, len(x)))
+            case = replace(case, shares=random_shares(rng, case.grid), seed=case.seed + 1)
+            plan, options = case.placing()
+            relocate(net, optimizer, place(case.network(), grid, plan, **options))
+        found = losses, net.state_dict(everywhere=True), outputs_of(net, case)
+    agree(found, expected, case, comm)

@@ -1,0 +1,60 @@
+"""A training that is saved and resumed in any other way to run it goes on as if nothing had been."""
+
+from dataclasses import replace
+
+from nn import LOSSES
+from parallel.checkpoint.restore import newest
+from parallel.checkpoint.saver import Saver
+from parallel.checkpoint.state import NetworkState, OptimizerState
+from parallel.placement.partition import size
+from tests.parallel.checkpoint.training import folder
+from tests.parallel.equality import block, micro_batches_of, on_first
+from tests.random_networks.case import random_case
+from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
+
+SAVED = 1  # the step behind which the training is saved
+ALIKE = "layers", "shape", "optimizer", "lr", "loss", "batch_sizes", "samples", "start", "seed"  # of both ways to train
+
+
+def resumes_elsewhere(case, comm):
+    """Save on the grid of a Case; resume on that of another one; the end is that of uninterrupted serial training."""
+    case = replace(case, micro_batches=1)
+    other = random_case(case.seed, comm.size)
+    other = replace(other, micro_batches=1, **{name: getattr(case, name) for name in ALIKE})
+    if other.pipeline and other.plan == "hypergraph" and not case.has_chain:
+        other = replace(other, pipeline=None)
+    expected = on_first(comm, serial, case)
+    with folder(comm) as directory:
+        with grid_of(case, comm) as grid:
+            training = Training(case, grid)
+            training.train(0, SAVED)
+            training.save(directory)
+        with grid_of(other, comm) as grid:
+            training = Training(other, grid)
+            newest(comm, directory).restore(training.net, training.participants)
+            losses = training.train(SAVED, len(case.batch_sizes))
+            found = losses, training.net.state_dict(everywhere=True), outputs_of(training.net, case)
+    agree(found, expected, case, comm)
+
+
+class Training:
+    """The training of a Case on this rank of a grid."""
+
+    def __init__(self, case, grid):
+        self.case, self.grid, self.net = case, grid, placed(case, grid)
+        self.optimizer = case.make_optimizer(self.net)
+        self.participants = {"network": NetworkState(self.net), "optimizer": OptimizerState(self.net, self.optimizer)}
+
+    def train(self, start, stop):
+        """The losses of the steps from `start` to `stop`. Collective."""
+        trainer, losses = self.net.trainer(LOSSES[self.case.loss](), self.optimizer), []
+        for x, y in self.case.batches()[start:stop]:
+            parts = micro_batches_of(len(x), self.case.micro_batches)
+            losses += trainer.step([(*block(self.net, x[part], y[part]), size(part)) for part in parts], len(x))
+        return losses + trainer.flush()
+
+    def save(self, directory):
+        """Write a checkpoint and wait until it is whole. Collective."""
+        saver = Saver(self.grid.comm, self.net, self.participants, directory)
+        saver.save(self.net.step)
+        saver.close()

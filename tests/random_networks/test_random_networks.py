@@ -1,0 +1,98 @@
+"""A few hundred random cases with fixed seeds, thousands more in the long tests, and all that ever failed."""
+
+import random
+from functools import partial
+
+import pytest
+
+from tests.mpi import mpi
+from tests.random_networks import case as cases
+from tests.random_networks.case import random_case
+from tests.random_networks.every import CHECKS, check, check_seeds
+from tests.random_networks.found import FOUND
+from tests.random_networks.layers import ACTIVATIONS, MAKE, random_layers
+from tests.random_networks.shrink import shrunk
+
+RANKS = 2, 3, 4, 5, 6, 7, 8
+FEW = {"serial": 120, "training": 36, "predictions": 20, "resuming": 5, "relocating": 12, "protocols": 9}  # cases, see `seeds`
+MANY = {"serial": 2000, "training": 300, "predictions": 150, "resuming": 45, "relocating": 90, "protocols": 60}
+
+
+def seeds(name, ranks, many=False):
+    """The seeds of a check on so many ranks: more where there are few ranks; those of the long tests follow the others."""
+    few, all_of = (numbers[name] // (1 if ranks < 5 else 3) for numbers in (FEW, MANY))
+    return range(few, all_of) if many else range(few)
+
+
+@mpi(1)
+def test_serial_networks(comm):
+    check_seeds(comm, "serial", seeds("serial", 1))
+
+
+@mpi(1, long=(1,), timeout=600)
+def test_many_serial_networks(comm):
+    check_seeds(comm, "serial", seeds("serial", 1, many=True))
+
+
+@mpi(*RANKS)
+def test_training_equals_serial(comm):
+    check_seeds(comm, "training", seeds("training", comm.size))
+
+
+@mpi(*RANKS)
+def test_predictions_are_counted(comm):
+    check_seeds(comm, "predictions", seeds("predictions", comm.size))
+
+
+@mpi(*RANKS)
+def test_training_resumes_elsewhere(comm):
+    check_seeds(comm, "resuming", seeds("resuming", comm.size))
+
+
+@mpi(*RANKS)
+def test_training_goes_on_elsewhere_after_every_step(comm):
+    check_seeds(comm, "relocating", seeds("relocating", comm.size))
+
+
+@mpi(*RANKS)
+def test_protocols_keep_their_promises(comm):
+    check_seeds(comm, "protocols", seeds("protocols", comm.size))
+
+
+@mpi(*RANKS, long=RANKS, timeout=900)
+def test_many_cases(comm):
+    for name in CHECKS.keys() - {"serial"}:
+        check_seeds(comm, name, seeds(name, comm.size, many=True))
+
+
+@mpi(1, 2, 3, 4)
+def test_what_failed_once(comm):
+    for name, case in FOUND:
+        if case.ranks == comm.size:
+            check(comm, name, [case])
+
+
+def test_cases_are_expressions_and_follow_from_their_seeds():
+    assert {case.ranks for _, case in FOUND} <= {1, 2, 3, 4}
+    for seed in range(300):
+        case = random_case(seed)
+        assert eval(repr(case), vars(cases)) == case == random_case(seed)
+        assert case.alike.layers
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_case_that_fails_is_made_small(seed):
+    """Whatever has two convolutions in a row, somewhere in it, fails here."""
+
+    def fails(case):
+        return any(pair in str(case.layers) for pair in ("), ('Conv2d', 2", "[('Conv2d', 2"))
+
+    case = next(case for case in map(partial(random_case, ranks=4), range(1000 * seed, 1000 * (seed + 1))) if fails(case))
+    small = shrunk(case, fails)
+    assert fails(small) and len(str(small.layers)) < 40 and small.ranks == 1 and small.plan == "fewest-bytes"
+    assert small.shape in ((1,), (1, 1, 1))
+
+
+def test_every_layer_is_drawn():
+    drawn = str([random_layers(random.Random(seed), images) for seed in range(200) for images in (False, True)])
+    assert all(f"'{name}'" in drawn for name in (*MAKE, *ACTIVATIONS))
