@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 
 from datasets import airfoil, cifar10, denoise, ethylene, images, mnist
-from datasets.files import data_directory, written_whole
+from datasets.files import data_directory
 from datasets.part import Dataset, Part
 from datasets.views import Augmented, hold_out
+from nn.whole_files import written_whole
 
 # name: (prepare(directory), load(directory, dtype)); those of images want the whole name as well
 DATASETS = {

@@ -24,15 +24,16 @@ def prepare(directory):
         return
     data, random = cifar10.load(directory, np.float32), np.random.default_rng(0)
     moments = {"x": ChannelMoments(1), "y": ChannelMoments(1)}
-    with rows.creating(target) as file:
-        for half, part in (("train", data.train), ("test", data.test)):
-            stored = {name: file.create_dataset(f"{half}/{name}", (4 * len(part), PIXELS), np.uint8) for name in "xy"}
+    halves = {"train": data.train, "test": data.test}
+    arrays = {f"{half}/{name}": ((4 * len(part), PIXELS), np.uint8) for half, part in halves.items() for name in "xy"}
+    with rows.creating(target, arrays) as file:
+        for half, part in halves.items():
             for start in range(0, 4 * len(part), CHUNK):
                 grey = quarters(part.x[start // 4 : (start + CHUNK) // 4].mean(axis=3))
                 noisy = np.clip(np.rint(grey + NOISE * random.standard_normal(grey.shape)), 0, 255)
                 for name, images in (("x", noisy), ("y", grey)):
                     images = images.astype(np.uint8)
-                    stored[name][start : start + len(images)] = images
+                    file[f"{half}/{name}"][start : start + len(images)] = images
                     if half == "train":
                         moments[name].add(images[..., np.newaxis])
         for name, of_pixels in moments.items():

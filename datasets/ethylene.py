@@ -14,9 +14,10 @@ import zlib
 import numpy as np
 
 from datasets import rows
-from datasets.files import download, find, fingerprint, written_whole
+from datasets.files import download, find, fingerprint
 from datasets.part import moments, regression
 from datasets.text import read_table
+from nn.whole_files import written_whole
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
 SENSORS, GASES = 16, 2

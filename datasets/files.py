@@ -1,9 +1,7 @@
-"""The folder of the data files, downloading them, and writing files that appear whole or not at all."""
+"""The folder of the data files, and downloading them."""
 
-import contextlib
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -51,27 +49,3 @@ def download(url, checksum, target, what):
             f"{what}: no file {target}, and the download from {url} failed ({type(error).__name__}: {reason}); "
             f"fetch it elsewhere and put it there, or point --data-dir or {VARIABLE} at the folder that has it"
         ) from None
-
-
-@contextlib.contextmanager
-def written_whole(path):
-    """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception."""
-    path = Path(path).resolve()  # a link stays a link
-    if path.exists() and not path.is_file():
-        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        yield Path(beside)
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-
-
-def _umask():
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -33,11 +33,11 @@ def write(path, source, classes, shape, halves):
     halves: {"train" or "test": (number of images, iterable of (images, labels))}.
     """
     moments = ChannelMoments(shape[-1])
-    with rows.creating(path) as file:
-        for half, (count, chunks) in halves.items():
-            x = file.create_dataset(f"{half}/x", (count, *shape), np.uint8)
-            y = file.create_dataset(f"{half}/y", (count,), np.int32)
-            start = 0
+    arrays = {f"{half}/x": ((count, *shape), np.uint8) for half, (count, _) in halves.items()}
+    arrays |= {f"{half}/y": ((count,), np.int32) for half, (count, _) in halves.items()}
+    with rows.creating(path, arrays) as file:
+        for half, (_, chunks) in halves.items():
+            x, y, start = file[f"{half}/x"], file[f"{half}/y"], 0
             for images, labels in chunks:
                 stop = start + len(images)
                 x[start:stop], y[start:stop] = images, labels

@@ -9,24 +9,40 @@ import os
 import h5py
 import numpy as np
 
-from datasets.files import written_whole
+from nn.hdf5_arrays import early_and_unfilled
+from nn.whole_files import written_whole
 
 DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
 
 
 @contextlib.contextmanager
-def creating(path):
-    """An open HDF5 file to fill, for arrays that do not fit the memory; it appears at `path` whole or not at all."""
-    # Earlier formats take no attributes above 64 KB, such as the names of many classes.
-    with written_whole(path) as beside, h5py.File(beside, "w", libver="v110") as file:
-        yield file
+def creating(path, arrays):
+    """An open HDF5 file to fill, for arrays that do not fit the memory; it appears at `path` whole or not at all.
+
+    arrays: {name: (shape, type)} of those that it has. NotWritten, at once, if the disk has no room for them.
+    """
+    libver = "v110"  # earlier formats take no attributes above 64 KB, such as the names of many classes
+    with written_whole(path) as beside:
+        with h5py.File(beside, "w", libver=libver) as file:
+            for name, (shape, dtype) in arrays.items():
+                file.create_dataset(name, shape, dtype, dcpl=early_and_unfilled())
+        reserve(beside)
+        with h5py.File(beside, "r+", libver=libver) as file:
+            yield file
+
+
+def reserve(path):
+    """Have the disk reserve room for all bytes of a file, where the system can do so. OSError if there is none."""
+    if hasattr(os, "posix_fallocate"):
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
 def write(path, arrays, attributes):
     """Write named arrays of numbers, each in its own type, and some attributes."""
-    with creating(path) as file:
+    with creating(path, {name: (array.shape, array.dtype) for name, array in arrays.items()}) as file:
         for name, array in arrays.items():
-            file.create_dataset(name, data=array)
+            file[name][...] = array
         file.attrs.update(attributes)
 
 

@@ -55,7 +55,7 @@ def whole(comm, limit):
 def main():
     args, comm = options().parse_args(), MPI.COMM_WORLD
     path = this_machine.machine_file(comm) if args.out is None else args.out
-    on_root(comm, lambda: check_writable(path) if args.out is not None else path.parent.mkdir(parents=True, exist_ok=True))
+    on_root(comm, lambda: check_writable(path))
     say = print if comm.rank == 0 else lambda *_, **__: None
     start = time.monotonic()
     busy, words = False, ""

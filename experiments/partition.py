@@ -9,13 +9,13 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from datasets import written_whole
 from experiments.common.forms import AT_LEAST_0, TEXT, check
 from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from experiments.common.published_networks import published
 from nn import network_names
 from nn.json_text import content_of
 from nn.summary import aligned
+from nn.whole_files import written_whole
 from parallel.job.run import run_launcher
 from parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from parallel.partitioning import mt_kahypar, naive
@@ -168,8 +168,7 @@ def main():
                 partitions[method] = partitions.get(method) or divided(method, model, net, seconds, args)
         if args.out:
             model, parts = partitions[chosen]
-            with written_whole(args.out) as beside:
-                write_owners(model.owners(parts, args.ranks), beside)
+            write_owners(model.owners(parts, args.ranks), args.out)
     print("\n".join(report(net, chosen, partitions, args)))
 
 

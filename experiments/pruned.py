@@ -18,7 +18,6 @@ import numpy as np
 from tqdm import tqdm
 
 import datasets
-from datasets import written_whole
 from experiments.common import report
 from experiments.common.markdown import lines
 from experiments.common.neuron_partitions import measures, partitions
@@ -133,8 +132,7 @@ def main():
         if args.batch_size > len(data.train):
             raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
         pruned, scores = trained_and_pruned(net, data, args)
-        with written_whole(args.out) as beside:
-            pruned_file.write(beside, pruned, args.net)
+        pruned_file.write(args.out, pruned, args.net)
         text = document(args, data, pruned, scores, comparison(pruned, args))
         report.write_text(tables, text)
     print(text)

@@ -6,12 +6,14 @@
 Every grid trains the same network on the same minibatches: compare `final_loss` in the reports.
 """
 
+import io
+
 import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
 import datasets
-from datasets import Augmented, augment, hold_out, written_whole
+from datasets import Augmented, augment, hold_out
 from experiments.common import faults, report, train_setup, workers_report
 from experiments.common.checkpoints import Checkpoints, Progress, add_checkpoints, check_checkpoints, prepare_checkpoints
 from experiments.common.options import (
@@ -29,6 +31,7 @@ from experiments.common.options import (
 from experiments.common.profiled_steps import watched
 from experiments.common.validation import Validation
 from nn import LOSSES, OPTIMIZERS, network_names, schedules
+from nn.whole_files import written_whole
 from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
 from parallel.auto.parallelize import grid_and_plan
 from parallel.balance.rebalance import Rebalancer
@@ -359,8 +362,10 @@ def summarise(
 
 
 def write_predictions(path, outputs):
-    with written_whole(path) as beside, open(beside, "wb") as file:
-        np.save(file, outputs, allow_pickle=False)
+    content = io.BytesIO()  # NumPy does not say why it can not write to a file
+    np.save(content, outputs, allow_pickle=False)
+    with written_whole(path) as beside:
+        beside.write_bytes(content.getbuffer())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,36 @@
-"""Arrays in HDF5 files that anyone may have written or damaged. Nothing is read that is elsewhere, or larger than expected."""
+"""Arrays in HDF5 files. Anyone may have written or damaged them: nothing is read that is elsewhere, or larger than expected.
+
+The library does not survive a disk that becomes full while it writes numbers: errors are lost, and the process may crash. So a
+file is made in memory, or numbers are written to places that were reserved.
+"""
+
+import contextlib
+import io
 
 import h5py
 
+from nn.whole_files import written_whole
+
 DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
 NAMES = {"f": "floating-point numbers", "iu": "whole numbers"}
+
+
+@contextlib.contextmanager
+def made_in_memory(path):
+    """An open HDF5 file to fill, in memory; it appears at `path` whole or not at all. NotWritten as in `written_whole`."""
+    content = io.BytesIO()
+    with h5py.File(content, "w", libver="v110") as file:
+        yield file
+    with written_whole(path) as beside:
+        beside.write_bytes(content.getbuffer())
+
+
+def early_and_unfilled():
+    """Properties of a dataset whose place in the file is known as soon as it is created."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    return properties
 
 
 def own(folder, name, kind):

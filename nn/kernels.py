@@ -12,10 +12,11 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from nn.cache_files import cache_path, write_whole
+from nn.cache_files import cache_path
 from nn.kernel_table import Kernels, Tiles, from_json, to_json
 from nn.processor import blas, processor
 from nn.shipped_kernels import shipped
+from nn.whole_files import write_text
 
 VARIABLE = "GRIDGRAD_KERNELS"
 PLAIN = Kernels("plain")  # every product is one call of the library
@@ -93,6 +94,6 @@ def stored():
 def store(table):
     """Store a measured table. If that fails, print a warning, since the next run will measure again and may sum otherwise."""
     try:
-        write_whole(table_file(), to_json(table) + "\n")
+        write_text(table_file(), to_json(table) + "\n")
     except OSError as error:
         print(f"can not write {table_file()} ({error.strerror}): the next run measures again", file=sys.stderr)

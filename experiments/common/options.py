@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,8 @@ from parallel.auto import reductions
 from parallel.grid import devices
 from parallel.grid.process_grid import ProcessGrid, parse_grid
 from parallel.job.run import UserError, launched_rank, one_line
+
+ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -181,14 +184,16 @@ def user_input():
 
 
 def check_writable(path):
-    """Raise OSError unless a file can be written at `path`; makes its folder."""
+    """Raise OSError unless a file with as much in it as most results have can be written at `path`; makes its folder."""
     path = Path(path).resolve()
     if path.exists() and not path.is_file():
         raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
+            file.flush()
+            os.fsync(file.fileno())  # some file systems say only now that they are full
     except OSError as error:
         raise OSError(f"can not write to {folder}: {error.strerror}; choose another folder") from None

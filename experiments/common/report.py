@@ -11,11 +11,11 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from datasets.files import written_whole
 from experiments.common.version import version
 from nn import device
 from nn.kernels import kernels
 from nn.processor import blas, processor
+from nn.whole_files import write_text
 from parallel.job.run import library_name
 
 BUSY = 0.2  # busy cores from which on tables and figures mention them
@@ -184,9 +184,3 @@ def overlap(net):
 def write_json(path, content, indent=1):
     """Write `content` as JSON; the file appears whole or not at all. indent: None for one line."""
     write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
-
-
-def write_text(path, text):
-    """Write a text; the file appears whole or not at all."""
-    with written_whole(path) as beside:
-        beside.write_text(text)

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from datasets.files import written_whole
 from experiments.common.report import write_json, write_text
 from experiments.papers import page_html, page_markdown
 from experiments.papers.all_papers import PAPERS
 from experiments.papers.items import KEPT, MEASURED, merged
 from experiments.papers.parts import Found
 from experiments.plots.of_item import draw_item
+from nn.whole_files import written_whole
 from parallel.job.run import one_line
 
 KEPT_RESULTS = Path("results")  # with a folder for each paper

@@ -19,8 +19,9 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from nn.cache_files import cache_path, write_whole
+from nn.cache_files import cache_path
 from nn.json_text import content_of
+from nn.whole_files import write_text
 from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7  # how often each way to sum is timed
@@ -135,7 +136,7 @@ def stored_answers():
 def store_answer(key, answer):
     """Store an answer. If that fails, print a warning, since the next run will measure again and may get another answer."""
     try:
-        write_whole(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
+        write_text(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
     except OSError as error:
         print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
               f"the run bit by bit", file=sys.stderr)  # fmt: skip

@@ -16,6 +16,7 @@ from mpi4py import MPI
 
 from nn import cache_files
 from nn.json_text import content_of
+from nn.whole_files import write_text
 from parallel.auto.fastest_reduction import transport
 from parallel.calibration import measure
 from parallel.calibration.core_speed import NormalisedTimer, on_machine
@@ -41,7 +42,7 @@ def machine_of_job(comm):
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
             with contextlib.suppress(OSError):  # if it can not be stored, the next job measures again
-                cache_files.write_whole(path, content)
+                write_text(path, content)
     return machine_of_text(path, content)
 
 

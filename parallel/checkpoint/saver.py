@@ -10,7 +10,6 @@ agree on at the first boundary after a checkpoint was begun was said before it, 
 """
 
 import os
-import re
 import threading
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nn.device import to_host, xp
+from nn.whole_files import number_of
 from parallel.checkpoint import manifest
 from parallel.checkpoint.manifest import Manifest
 from parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices
@@ -235,8 +235,7 @@ class Writing:
 
 def what_failed(error, path):
     """The line about an exception from writing to a path. What h5py raises has the system's error only within a long text."""
-    within = re.search(r"errno = (\d+)", str(error))
-    number = int(within[1]) if within else getattr(error, "errno", None)
+    number = number_of(error)
     return f"{getattr(error, 'filename', None) or path}: {os.strerror(number)}" if number else one_line(error)
 
 

@@ -15,7 +15,7 @@ import os
 import h5py
 import numpy as np
 
-from nn.hdf5_arrays import DAMAGED
+from nn.hdf5_arrays import DAMAGED, early_and_unfilled
 from nn.json_text import content_of
 from parallel.checkpoint.pieces import Piece
 
@@ -111,14 +111,6 @@ def write_shard(path, arrays, table):
                 write_at(file.fileno(), offset, memoryview(np.ascontiguousarray(array)).cast("B"))
         os.fsync(file.fileno())
     return {"name": path.name, "size": path.stat().st_size, "sha256": sha256(path)}
-
-
-def early_and_unfilled():
-    """Properties of a dataset whose place in the file is known as soon as it is created."""
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    return properties
 
 
 def write_at(descriptor, offset, content):

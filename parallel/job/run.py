@@ -15,6 +15,7 @@ import warnings
 from mpi4py import MPI
 
 from nn.kernels import named
+from nn.whole_files import NotWritten, is_of_disk
 from parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
 from parallel.job.launch import end_with_parent, remove_own_segments
 from parallel.job.waiting import broadcast, sleep_until
@@ -129,7 +130,7 @@ def one_line(error):
 
     The middle of a very long message is left out.
     """
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, NotWritten):
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = " ".join(str(error).split()) or type(error).__name__
     if len(text) > LONGEST:  # it repeats what the user gave, and that is longer than a line may be
@@ -140,10 +141,10 @@ def one_line(error):
 def run(main, check=check_size):
     """Run `main()` on this rank of a job. Collective. Initialises MPI if that was not done, and finalises it.
 
-    The exit status is 0 after success; 2 on every rank after a UserError, whose message is printed once; CHECKPOINTED on every
-    rank after an EndedEarly; 1 after a Fault, whose message is printed, and after any other exception, whose traceback is: both
-    end the whole job. check: called first with the number of ranks; it raises a UserError to refuse a job that was launched
-    wrongly.
+    The exit status is 0 after success; 2 on every rank after a UserError, or an exception of a disk that is full, whose message
+    is printed once; CHECKPOINTED on every rank after an EndedEarly; 1 after a Fault, whose message is printed, and after any
+    other exception, whose traceback is: both end the whole job. check: called first with the number of ranks; it raises a
+    UserError to refuse a job that was launched wrongly.
     """
     if promised_ranks()[0] > 1:
         end_with_parent()  # the parent is the launcher's process on this node
@@ -178,6 +179,8 @@ def run(main, check=check_size):
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
     except BaseException as error:
+        if is_of_disk(error):
+            _end_together(comm, f"error: {_of_disk(error)}", 2)
         if is_death(error):
             print_of_rank(comm.rank, f"error: {NEEDED}\n")
             end_after_death(1)
@@ -215,6 +218,11 @@ def run_launcher(main):
     except BrokenPipeError:
         _discard_output()
         sys.exit(141)
+    except OSError as error:
+        if not is_of_disk(error):
+            raise
+        _say(f"error: {_of_disk(error)}")
+        sys.exit(2)
 
 
 def end_job_early():
@@ -232,8 +240,15 @@ def print_of_rank(rank, text):
     sys.stderr.flush()
 
 
+def _of_disk(error):
+    """The message for an exception of a disk that is full or read-only. Without a name it is of what the program prints."""
+    if not error.filename:
+        _discard_output()
+    return one_line(error) if error.filename else f"can not write the output: {one_line(error)}"
+
+
 def _discard_output():
-    """Discard what is still to be printed, after the reader of the output, such as `head`, has closed it."""
+    """Discard what is still to be printed, when it can not be: the reader, such as `head`, is gone, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 
-from nn.hdf5_arrays import DAMAGED, own, read_array
+from nn.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
 from parallel.placement.owners import Owners
 
 FORMAT = "gridgrad owners 1"
@@ -11,9 +11,12 @@ SUFFIX = ".h5"  # of the names of such files
 
 
 def write_owners(owners, path):
-    """Write Owners: the attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`."""
+    """Write Owners; the file appears whole or not at all.
+
+    It has the attributes `format`, `ranks` and `loss`, and an array for each layer in `outputs` and in `pairs`.
+    """
     kind = np.min_scalar_type(owners.ranks)
-    with h5py.File(path, "w") as file:
+    with made_in_memory(path) as file:
         file.attrs.update({"format": FORMAT, "ranks": owners.ranks, "loss": owners.loss})
         for group in ("outputs", "pairs"):
             folder = file.create_group(group, track_order=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.files import data_directory, download, written_whole
+from datasets.files import data_directory, download
 
 CONTENT = b"some published bytes"
 
@@ -47,25 +47,3 @@ def test_the_data_directory(monkeypatch):
     assert data_directory("~/there") == Path.home() / "there"
     monkeypatch.delenv("GRIDGRAD_DATA")
     assert "gridgrad" in str(data_directory())
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "folder" / "file"
-    with pytest.raises(RuntimeError), written_whole(path) as beside:
-        beside.write_text("half")
-        raise RuntimeError
-    assert list(path.parent.iterdir()) == []
-    with written_whole(path) as beside:
-        beside.write_text("whole")
-        assert not path.exists()
-    assert path.read_text() == "whole"
-
-
-def test_links_stay_links_and_devices_stay_devices(tmp_path):
-    (tmp_path / "there").write_text("old")
-    (tmp_path / "link").symlink_to(tmp_path / "there")
-    with written_whole(tmp_path / "link") as beside:
-        beside.write_text("new")
-    assert (tmp_path / "link").is_symlink() and (tmp_path / "there").read_text() == "new"
-    with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
-        pass

@@ -2,6 +2,8 @@ import numpy as np
 import pytest
 
 from datasets import rows
+from nn.whole_files import NotWritten
+from tests.disk import files_end_at
 
 
 @pytest.fixture
@@ -16,6 +18,16 @@ def file(tmp_path):
     path = tmp_path / "a.h5"
     rows.write(path, arrays, {"source": "here", "x_mean": np.zeros(2), "x_std": np.ones(2), "y_std": np.array([1.0, 0.0])})
     return path, arrays
+
+
+def test_a_disk_without_room_is_said_before_any_rows_are_there(file, tmp_path):
+    path, arrays = file
+    before = path.read_bytes()
+    for size in (0, 100, 3000, len(before) - 1):
+        full = pytest.raises(NotWritten, match=f"^can not write {path}: File too large")
+        with files_end_at(size), full, rows.creating(path, {"x": ((1000, 2), np.float32)}):
+            raise AssertionError("there was room")
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_rows_of_any_shape_and_type_are_mapped(file):
@@ -68,8 +80,8 @@ def test_a_failed_write_leaves_the_old_file(file):
     path, _ = file
     with pytest.raises(TypeError):
         rows.write(path, {"x": np.zeros(2), "y": np.array([object()])}, {})
-    with pytest.raises(RuntimeError), rows.creating(path) as half:
-        half.create_dataset("x", (3, 2), np.uint8)
+    with pytest.raises(RuntimeError), rows.creating(path, {"x": ((3,), float)}) as half:
+        half["x"][0] = 1
         raise RuntimeError
     assert rows.is_current(path, "here")
     assert [p.name for p in path.parent.iterdir()] == ["a.h5"]

@@ -1,23 +1,67 @@
-"""A disk that becomes full while a training writes checkpoints, and has room again later."""
+"""A disk that is full, or becomes full while a training writes checkpoints, and has room again later."""
 
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
+from experiments import sweep
+from experiments.common import sweep_files
+from experiments.common.options import ROOM
+from experiments.plots.figures import plt, save
+from nn.whole_files import NotWritten
 from parallel.checkpoint.manifest import FOLDER, found_in
+from tests.disk import files_end_at
 from tests.experiments.programs import job
 
-pytestmark = [
-    pytest.mark.mpi,  # it starts jobs
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk"),
-]
+pytestmark = pytest.mark.mpi  # it starts jobs
+
+
+TINY = ["--net", "mlp:8,relu", "--steps", 2]
+
+
+@pytest.mark.parametrize(("room", "size", "trains"), [(ROOM, ROOM - 1, False), (16, 1000, True)])
+def test_a_report_that_can_not_be_written_is_said_before_training_or_named_after_it(tmp_path, monkeypatch, room, size, trains):
+    monkeypatch.setenv("GRIDGRAD_KERNELS", "plain")
+    path = tmp_path / "report.json"
+    full = job(2, "tests.experiments.on_full_disk", room, size, *TINY, "--report", path)
+    where = f"{path}: File too large; make room there" if trains else f"to {tmp_path}: File too large; choose another folder"
+    assert full.status == 2 and full.stderr.splitlines()[-1].startswith(f"on_full_disk: error: can not write {where}")
+    assert full.stderr.count("\n") == 1 and ("test mean squared error" in full.stdout) == trains
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
+    def long_report(net, grid, repeat, settings, timeout):
+        known = {"net": net, "settings": {"grid": grid}, "repeat": repeat, "sweep": settings, "machine": sweep_files.here()}
+        return known | {"loss": [0.1] * (ROOM // 20)}
+
+    out = tmp_path / "sweep.jsonl"
+    monkeypatch.setattr(sweep, "report_of", long_report)
+    monkeypatch.setattr(sys, "argv", ["sweep", "--ranks", "1", "--nets", "mlp:8,relu", "--repeats", "9", "--out", str(out)])
+    with files_end_at(ROOM), pytest.raises(NotWritten, match=f"^can not write {out}.part: File too large; make room"):
+        sweep.main()
+    assert os.listdir(tmp_path) == ["sweep.jsonl.part"] and 0 < len(sweep_files.read(f"{out}.part")) < 9
+    sweep.main()
+    assert len(sweep_files.read(out)) == 9
+
+
+def test_a_figure_that_can_not_be_written_is_named(tmp_path):
+    figure, _ = plt.subplots()
+    for suffix in ("png", "pdf", "svg"):
+        path = tmp_path / f"figure.{suffix}"
+        with files_end_at(1000), pytest.raises(NotWritten, match=f"^can not write {path}: File too large"):
+            save(figure, path)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk in memory with room for three checkpoints."""
+    """A disk in memory with room for three checkpoints. Only root can make one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a small disk")
     path = tmp_path / "disk"
     path.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=120k", "none", path], capture_output=True, text=True)

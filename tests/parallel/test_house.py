@@ -32,7 +32,8 @@ FOLDERS = (
 MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "nn": ("nn",),
     "parallel": ("parallel", "nn"),
-    "datasets": ("datasets", "nn.random"),  # the order of samples and their augmentation are functions of the global seed
+    # the order of samples and their augmentation are functions of the global seed; there is one way to write a file
+    "datasets": ("datasets", "nn.random", "nn.hdf5_arrays", "nn.whole_files"),
     "experiments": ("experiments", "datasets", "parallel", "nn"),
 }
 

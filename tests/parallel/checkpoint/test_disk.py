@@ -4,7 +4,6 @@ A limit of the size of files stands for a full disk: the same calls fail.
 """
 
 import os
-import resource
 import shutil
 from contextlib import contextmanager
 from functools import partial
@@ -18,6 +17,7 @@ from parallel.checkpoint.manifest import NAME, found_in
 from parallel.checkpoint.restore import newest
 from parallel.checkpoint.saver import Saver
 from parallel.job.run import UserError, on_root
+from tests.disk import files_end_at
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import Training, folder, minibatches
 
@@ -41,17 +41,6 @@ def training_with(comm, directory):
 def content_of(directory):
     """{path: content} of all files in a folder."""
     return {path: path.read_bytes() for path in sorted(Path(directory).rglob("*")) if path.is_file()}
-
-
-@contextmanager
-def files_end_at(size):
-    """A `with` block in which this process can make no file longer than so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @mpi(1)

@@ -1,5 +1,6 @@
 """Ways for a job to go wrong; run by test_job.py as `python -m tests.parallel.job.failing WAY`."""
 
+import errno
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ import time
 from mpi4py import MPI
 
 import parallel.job.run
+from nn.whole_files import NotWritten
 from parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
@@ -41,6 +43,14 @@ def root_error():
         raise OSError(13, "Permission denied", "/some/file")
 
     on_root(comm, fail)
+
+
+def full_disk():
+    """A file can not be written in the middle of a program, on rank 0."""
+    parallel.job.run.GRACE = 1.0
+    if comm.rank == 0:
+        raise NotWritten("/some/file", errno.ENOSPC)
+    comm.Barrier()
 
 
 def killed():

@@ -1,6 +1,7 @@
 """However a job fails, all its ranks end in time, it says why, and it leaves no process and no file behind."""
 
 import contextlib
+import errno
 import glob
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nn.whole_files import NotWritten
 from parallel.job.launch import (
     FALSE_START,
     MARK,
@@ -28,7 +30,16 @@ from parallel.job.launch import (
     remove_session,
     slots,
 )
-from parallel.job.run import UserError, check_launcher, check_size, launched_rank, one_line, promised_ranks
+from parallel.job.run import (
+    UserError,
+    check_launcher,
+    check_size,
+    launched_rank,
+    one_line,
+    promised_ranks,
+    run,
+    run_launcher,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -115,6 +126,32 @@ def test_an_error_of_rank_0_reaches_all():
     finished, _ = job("root_error")
     assert finished.status == 2
     assert finished.stderr.count("failing: error: /some/file: Permission denied\n") == 1
+
+
+FULL = "can not write /some/file: No space left on device; make room there, or give another name"
+
+
+def test_a_full_disk_ends_a_job_in_a_line():
+    finished, _ = job("full_disk", 2)
+    assert finished.status == 2 and finished.stderr.count(f"[rank 0] error: {FULL}\n") == 1
+    assert "Traceback" not in finished.stderr
+
+
+def full_disk():
+    raise NotWritten("/some/file", errno.ENOSPC)
+
+
+def full_output():
+    print("printed")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("main, words", [(full_disk, FULL), (full_output, "can not write the output: No space left on device")])
+@pytest.mark.parametrize("start", [run, run_launcher])
+def test_a_full_disk_ends_a_program_in_a_line(start, main, words):
+    command = [sys.executable, "-c", f"from {__name__} import *; {start.__name__}({main.__name__})"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 2 and finished.stderr == f"-c: error: {words}\n"
 
 
 def test_a_killed_rank_ends_the_job():

@@ -1,0 +1,83 @@
+"""Writing files that appear whole or not at all, and the error for those that can not be written, such as on a full disk."""
+
+import contextlib
+import errno
+import os
+import re
+import tempfile
+from pathlib import Path
+
+FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS  # what a disk says that is full or read-only
+
+
+class NotWritten(OSError):
+    """A file can not be written. The message, of one line, names it, and says why and what to do. number: of the error."""
+
+    def __init__(self, path, number):
+        super().__init__(number, os.strerror(number), str(path))
+
+    def __str__(self):
+        return f"can not write {self.filename}: {self.strerror}; make room there, or give another name"
+
+
+@contextlib.contextmanager
+def written_whole(path):
+    """A path beside `path` to write to; it takes the place of `path` only if the block ends without an exception.
+
+    NotWritten, which names `path`, if it can not be written.
+    """
+    path = Path(path).resolve()  # a link stays a link
+    if path.exists() and not path.is_file():
+        raise OSError(f"can not write to {path}: it is no ordinary file; give another name")
+    beside = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        yield Path(beside)
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    except (OSError, RuntimeError) as error:
+        number = number_of(error)
+        if number is None or not _is_of(error, path):
+            raise
+        raise NotWritten(path, number) from error
+    finally:
+        if beside is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(beside)
+
+
+def write_text(path, text):
+    """Write a text; the file appears whole or not at all. NotWritten as in `written_whole`."""
+    with written_whole(path) as beside:
+        beside.write_text(text)
+
+
+def number_of(error):
+    """The number that the operating system gives an error; None if it has none.
+
+    h5py raises OSError or RuntimeError with the number in a long text.
+    """
+    within = re.search(r"errno = (\d+)", str(error))
+    return int(within[1]) if within else getattr(error, "errno", None)
+
+
+def _is_of(error, path):
+    """Whether an error is of writing `path` or of making its folder, and not of a file that is read meanwhile."""
+    name = getattr(error, "filename", None)
+    if name is None:  # errors of writing to an open file name none
+        return True
+    name = Path(os.fsdecode(name))
+    return path.is_relative_to(name) or (name.parent == path.parent and name.name.startswith(f".{path.name}."))
+
+
+def is_of_disk(error):
+    """Whether an exception says that a file can not be written: that is no mistake of the program."""
+    return isinstance(error, NotWritten) or isinstance(error, OSError) and error.errno in FULL
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

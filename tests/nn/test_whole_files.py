@@ -1,0 +1,60 @@
+"""Files appear whole or not at all, and one that can not be written is named in a line."""
+
+import errno
+import os
+
+import pytest
+
+from nn.whole_files import NotWritten, is_of_disk, write_text, written_whole
+from tests.disk import files_end_at
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "folder" / "file"
+    with pytest.raises(RuntimeError), written_whole(path) as beside:
+        beside.write_text("half")
+        raise RuntimeError
+    assert list(path.parent.iterdir()) == []
+    with written_whole(path) as beside:
+        beside.write_text("whole")
+        assert not path.exists()
+    assert path.read_text() == "whole"
+
+
+def test_links_stay_links_and_devices_stay_devices(tmp_path):
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with written_whole(tmp_path / "link") as beside:
+        beside.write_text("new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "there").read_text() == "new"
+    with pytest.raises(OSError, match="no ordinary file"), written_whole("/dev/null"):
+        pass
+
+
+def test_a_full_disk_is_said_in_a_line_with_the_name_of_the_file(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("earlier results")
+    for size in (0, 100, 4096, 7000):
+        with files_end_at(size), pytest.raises(NotWritten) as caught:
+            write_text(path, "x" * 8000)
+        assert str(caught.value) == f"can not write {path}: File too large; make room there, or give another name"
+        assert caught.value.errno == errno.EFBIG and is_of_disk(caught.value)
+        assert path.read_text() == "earlier results" and os.listdir(tmp_path) == [path.name]
+
+
+def test_a_folder_that_can_not_be_made_is_said_too(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(NotWritten, match=f"can not write {tmp_path}/file/folder/results.json: Not a directory"):
+        write_text(tmp_path / "file" / "folder" / "results.json", "text")
+    with pytest.raises(NotWritten, match="can not write /proc/no/results.json: "):
+        write_text("/proc/no/results.json", "text")
+
+
+def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
+    path = tmp_path / "results.json"
+    with pytest.raises(FileNotFoundError) as caught, written_whole(path) as beside:
+        beside.write_text((tmp_path / "source").read_text())
+    assert caught.value.filename == str(tmp_path / "source") and not is_of_disk(caught.value)
+    with pytest.raises(OSError, match="^no picture$"), written_whole(path):
+        raise OSError("no picture")
+    assert os.listdir(tmp_path) == []
