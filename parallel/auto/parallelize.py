@@ -12,13 +12,14 @@ from parallel.auto.reductions import choose_reduction
 from parallel.auto.this_machine import machine_of_job, memory_of_rank
 from parallel.balance.choose import measured_shares
 from parallel.grid.devices import ranks_on_cpus
-from parallel.grid.process_grid import ProcessGrid, check_places, parse_grid
+from parallel.grid.process_grid import AXES, ProcessGrid, check_places, parse_grid
 from parallel.job.run import one_line
 from parallel.job.uncaught import end_job_when_uncaught
 from parallel.job.waiting import broadcast
 from parallel.partitioning.choose import is_partition, owners_of_plan
 from parallel.performance.pipeline_plans import Pipelines
 from parallel.performance.planner import BATCH_SIZE, Planner
+from parallel.placement.place_network import shares_by_axis, splits
 from parallel.placement.plans import CHOSEN, HYPERGRAPH
 from parallel.training.distribute import distribute
 from parallel.training.network import ParallelSequential
@@ -105,11 +106,11 @@ def grid_and_plan(
     """
     end_job_when_uncaught()
     _check_serial(net)
-    grid, plan, pipelining = _grid_or_text(grid), _plan_text(plan), {}
+    grid, plan, shares, pipelining = _grid_or_text(grid), _plan_text(plan), shares_by_axis(shares), {}
     if grid == "auto" and plan is not None and is_partition(plan):
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if grid == "auto" or plan == "auto":
-        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares and shares.get(CHOSEN)) if partitions else None
+        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares.get(CHOSEN)) if partitions else None
         grid, plan, found, pipelining = choose_grid_and_plan(
             net, grid, plan, batch_size, memory, machine, shares, partition, pipelines
         )
@@ -118,8 +119,8 @@ def grid_and_plan(
         grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
     if plan is not None and is_partition(plan):
         if owners is None and grid.sizes[CHOSEN] > 1:
-            speeds = shares and shares.get(CHOSEN)
-            owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], speeds))
+            splits(grid.sizes, shares)  # refuses those that do not fit the grid
+            owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], shares.get(CHOSEN)))
         plan = HYPERGRAPH
     return grid, "fewest-bytes" if plan is None else plan, owners, pipelining
 
@@ -184,6 +185,7 @@ def choose_grid_and_plan(
         raise ValueError("the planner can not predict GPUs: name the grid and the plan")
     if sizes:
         check_places(grid, sizes, comm.size)
+        splits({axis: sizes.get(axis, 1) for axis in AXES}, shares)
     if shares and not sizes:
         raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
     named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)

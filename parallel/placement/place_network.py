@@ -101,13 +101,10 @@ def splits(sizes, shares=None):
 
     sizes: {axis: number of ranks}. shares: {axis: one weight for each rank}. ValueError for shares that do not fit the grid.
     """
-    if not isinstance(shares or {}, dict):
-        raise ValueError(
-            f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
-        )
-    if STAGE in (shares or {}):
+    shares = shares_by_axis(shares)
+    if STAGE in shares:
         raise ValueError(f"shares: the axis {STAGE} divides layers, not their arrays: choose where to cut the network instead")
-    for axis, weights in (shares or {}).items():
+    for axis, weights in shares.items():
         if axis not in sizes:
             raise ValueError(f"shares: unknown axis {axis}; there are {', '.join(sizes)}")
         sized = isinstance(weights, Sequence | np.ndarray) and not isinstance(weights, str)
@@ -119,7 +116,16 @@ def splits(sizes, shares=None):
             raise ValueError(f"shares: some rank of the axis {axis} must have a share above 0")
         if len(weights) != sizes[axis]:
             raise ValueError(f"shares: {len(weights)} for the axis {axis}, which has {sizes[axis]} ranks: give one for each")
-    return {axis: Split(size, tuple(shares[axis]) if shares and axis in shares else None) for axis, size in sizes.items()}
+    return {axis: Split(size, tuple(shares[axis]) if axis in shares else None) for axis, size in sizes.items()}
+
+
+def shares_by_axis(shares):
+    """The shares that were given as a dict, which is empty if there are none. ValueError if they are anything else."""
+    if not isinstance(shares, dict | None):
+        raise ValueError(
+            f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
+        )
+    return shares or {}
 
 
 def checked_owners(owners, layers, grid):

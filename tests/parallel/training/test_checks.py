@@ -23,6 +23,7 @@ from nn import (
 )
 from nn.device import to_device, to_host
 from parallel import Partition, ProcessGrid, parallelize, train_step
+from parallel.auto import parallelize as choosing
 from parallel.placement.owners import Owners
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
@@ -219,7 +220,8 @@ def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
     with ProcessGrid(comm, model=3) as grid:
         for shares in ([1, 1, 1], "3,2", {"model": 3}, {"model": ("a",) * 3}, {"model": (1e308,) * 3}, {"model": (0, 0, 0)},
                        {"model": (1, 2)}, {"depth": (1, 2, 3)}, {"model": (1, float("nan"), 1)}):  # fmt: skip
-            assert refused(grid=grid, shares=shares).startswith("shares"), shares
+            for plan in (None, "hypergraph", "auto"):  # before a partition is searched, or the machine measured
+                assert refused(grid=grid, plan=plan, shares=shares).startswith("shares"), (plan, shares)
         for owners in ({"0": Partition.of(8, [slice(0, 8)] * 3)}, {"0": Partition.of(8, [slice(0, 1)] * 3)}, {"0": [0] * 7},
                        {"0": [3] * 8}, {"0": "model"}, {"7": [0] * 8}, {"0": Partition.even(8, 2)}):  # fmt: skip
             assert refused(grid=grid, plan="out", owners=owners).startswith("owners"), owners
@@ -229,6 +231,22 @@ def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
         assert [net.layers[0].parameters[0].layout.block({"batch": 0, "height": 0, "model": r})[1] for r in range(3)] == [
             slice(5, 8), slice(0, 0), slice(0, 5)
         ]  # fmt: skip
+
+
+@mpi(2)
+def test_no_shares_are_equal_shares_in_every_plan(comm, monkeypatch):
+    speeds = []
+
+    def half(plan, net, ranks, speed=None):
+        speeds.append(speed)
+        return Owners(2, {layer.name: np.arange(layer.outputs) % 2 for layer in net.leaves() if layer.kind})
+
+    monkeypatch.setattr(choosing, "owners_of_plan", half)
+    with ProcessGrid(comm, model=2) as grid:
+        for plan in ("hypergraph", "out"):
+            nets = [parallelize(dense(), grid, plan, shares=shares) for shares in (None, {}, {"batch": (1,)})]
+            assert all(repr(net.layers) == repr(nets[0].layers) for net in nets)
+    assert speeds == [None] * (3 if comm.rank == 0 else 0)
 
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
