@@ -1,6 +1,7 @@
 """partition, small: its table, the files that it writes and reads, and what it refuses."""
 
 import importlib.util
+import json
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from experiments.common.published_networks import published
 from experiments.partition import main
 from parallel.job.run import UserError
+from parallel.observe.span_observer import METHODS
 from parallel.partitioning import mt_kahypar
 from parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
 from parallel.partitioning.measures import measure
@@ -120,9 +122,15 @@ def test_a_profile_gives_the_weights(tmp_path):
     profile = tmp_path / "profile.json"
     arguments = "--net", "mlp:16,12,relu", "--steps", "8", "--profile", "--report", profile
     assert program("experiments.train", *arguments).returncode == 0
-    net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2"
-    weighed, counted = partition(*net, "--profile", profile), partition(*net)
-    assert weighed.returncode == counted.returncode == 0 and weighed.stdout != counted.stdout
+    net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2", "--method", "horizontal"
+    measured, counted = partition(*net, "--profile", profile), partition(*net)
+    assert measured.returncode == counted.returncode == 0, measured.stderr
+    report = json.loads(profile.read_text())
+    for row in report["layers"]:  # as if the last layer took all of the time, which one rank has alone
+        row |= {phase: float(row["layer"] == "4") for phase in METHODS}
+    profile.write_text(json.dumps(report))
+    last, first = (finished.stdout.splitlines()[2].split() for finished in (partition(*net, "--profile", profile), counted))
+    assert last[1:3] == ["2.000", "0.000"] != first[1:3] and last[3:] == first[3:]  # the same partition, weighed otherwise
     profile.write_text("{}")
     refused = partition(*net, "--profile", profile)
     assert refused.returncode == 2 and "train --profile" in refused.stderr and refused.stderr.count("\n") == 1
