@@ -1,37 +1,48 @@
 """Progress messages, and the limit on the time of a comparison."""
 
-import time
+import pytest
 
+from experiments.benchmarks import rounds
 from experiments.benchmarks.rounds import Clock, in_minutes, ratios, rounds_until
 from experiments.common import progress
+from tests import clock
 
 
-def test_a_line_is_printed_now_and_then(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SECONDS", 0.02)
+@pytest.fixture
+def now(monkeypatch):
+    """The clock of both."""
+    now = clock.Clock(1000.0)
+    monkeypatch.setattr(progress, "time", now)
+    monkeypatch.setattr(rounds, "time", now)
+    return now
+
+
+def test_a_line_is_printed_now_and_then(now, capsys):
     seen = []
-    for thing in progress.progress(["a", "b", "c"], "testing"):
+    for thing in progress.progress(["a", "b", "c", "d"], "testing"):
         seen.append(thing)
-        time.sleep(0.03)
-    assert seen == ["a", "b", "c"]
-    assert capsys.readouterr().err.splitlines() == ["testing: 1 of 3, 0.0 minutes", "testing: 2 of 3, 0.0 minutes"]
+        now.sleep(15)
+    assert seen == ["a", "b", "c", "d"]
+    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes"]
     assert list(progress.progress([1, 2], "testing", shown=False)) == [1, 2] and capsys.readouterr().err == ""
 
 
-def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round():
-    clock, now = Clock(in_minutes(10), [1, 2, 2]), time.monotonic()
-    assert 119 < clock.share() - now < 121
-    assert 299 < clock.share() - now < 301  # nothing of the first share was used
+def test_each_comparison_has_a_share_of_the_time_and_at_least_one_round(now, monkeypatch):
+    shares = Clock(in_minutes(10), [1, 2, 2])
+    assert shares.share() - now.now == 120
+    assert shares.share() - now.now == 300  # nothing of the first share was used
+    now.sleep(200)
+    assert shares.share() - now.now == 400  # the rest
     late = Clock(in_minutes(0), [1, 1])
-    sides = [lambda: None] * 2
-    assert [len(values) for values in ratios(sides, 50, 1e-6, late.share()).values()] == [1, 1]
-    assert [len(values) for values in ratios(sides, 5, 1e-6).values()] == [5, 5]
+    monkeypatch.setattr(rounds, "CLOCKS", dict.fromkeys(rounds.CLOCKS, now.perf_counter))
+    sides = [lambda: now.sleep(2), lambda: now.sleep(1), lambda: now.sleep(4)]
+    assert ratios(sides, 50, 1e-6, late.share()) == {"cpu": [2.0], "wall": [2.0]}  # the faster one of the others counts
+    assert ratios(sides, 5, 1e-6) == {"cpu": [2.0] * 5, "wall": [2.0] * 5}
 
 
-def test_no_round_begins_that_would_end_too_late(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_no_round_begins_that_would_end_too_late(now):
     found = []
-    for number in rounds_until(end=10.0, most=9):
+    for number in rounds_until(end=1010.0, most=9):
         found.append(number)
-        now[0] += 4.0
+        now.sleep(4)
     assert found == [0, 1]

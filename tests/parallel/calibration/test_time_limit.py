@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from parallel.auto import this_machine
-from parallel.calibration import measure, step_overhead
+from parallel.calibration import measure, step_overhead, time_limit
 from parallel.calibration.core_speed import NormalisedTimer
 from parallel.calibration.time_limit import TimeLimit, spread, verdict
 from parallel.grid.grid_description import GroupDescription
 from parallel.performance import machine
+from tests.clock import Clock
 from tests.mpi import mpi
 
 
@@ -28,10 +29,17 @@ class Alone:
         return value
 
 
-def test_a_limit_ends_and_is_shared():
+def test_a_limit_ends_and_is_shared(monkeypatch):
+    clock = Clock(5.0)
+    monkeypatch.setattr(time_limit, "time", clock)
     assert not TimeLimit(Alone()).is_over() and TimeLimit(Alone(), -1.0).is_over()
     long = TimeLimit(Alone(), 1000.0)
-    assert long.end - 501 < long.share(0.5).end < long.end - 499
+    assert long.share(0.5).end == 505.0
+    clock.sleep(200.0)
+    half = long.share(0.5)
+    assert half.end == 605.0 and not half.is_over()
+    clock.sleep(401.0)
+    assert half.is_over() and not long.is_over()
 
 
 def test_how_much_times_vary():

@@ -15,24 +15,11 @@ from parallel.job import under_way, waiting
 from parallel.job.run import on_root
 from parallel.job.waiting import broadcast, meet, sleep_until
 from parallel.placement.owners import Owners
+from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.balance.test_rebalance import INTERVAL
 from tests.parallel.balance.test_rebalance import run as rebalanced
 from tests.parallel.checkpoint.training import Training, folder, images
-
-
-class Clock:
-    """Stands for the module `time`: its time passes only in naps, which are noted."""
-
-    def __init__(self):
-        self.now, self.naps = 0.0, []
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.naps.append(seconds)
-        self.now += seconds
 
 
 @pytest.fixture
