@@ -168,9 +168,9 @@ class Job:
         return self._report(failures)
 
     def _place(self, rank):
-        """Where a rank was when its time was over, as Python on that rank has written it."""
+        """Where a rank was when its time was over, as Python on that rank has written it last."""
         with contextlib.suppress(OSError):
-            return (self.folder / f"hung-{rank}").read_text()
+            return "Timeout" + (self.folder / f"hung-{rank}").read_text().rpartition("Timeout")[2]
         return ""
 
     def _report(self, failures):

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +33,10 @@ def gone(job):
     return not processes(job.mark) and not job.folder.exists()
 
 
-def run(own, body, timeout=60):
+LIMIT = 300  # seconds after which something hangs, however busy the machine is
+
+
+def run(own, body, timeout=LIMIT):
     return own.run(2, f"{__name__}:{body.__name__}", timeout)
 
 
@@ -108,16 +112,23 @@ def test_tests_share_a_job_that_keeps_no_core_busy(own):
     assert run(own, passes) is None
     first, ranks = own.job, processes(own.job.mark)
     assert len(ranks) >= 3  # and the launcher
-    before = sum(map(seconds_of_cores, ranks))
-    time.sleep(0.5)
-    assert sum(map(seconds_of_cores, ranks)) - before < 0.1
+    deadline = time.monotonic() + LIMIT
+    while not are_idle(ranks):  # at first they may have something to do
+        assert time.monotonic() < deadline
     assert run(own, passes) is None and own.job is first
 
 
-def seconds_of_cores(pid):
-    """User and system time of a process."""
+def are_idle(processes):
+    """Whether processes do nothing for a while."""
+    before = sum(map(ticks, processes))
+    time.sleep(0.3)
+    return sum(map(ticks, processes)) - before <= 1
+
+
+def ticks(pid):
+    """Of the clock, in which a process had a core, also for the system: a hundredth of a second each."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) + int(fields[12])
 
 
 @pytest.mark.parametrize(
@@ -137,21 +148,28 @@ def seconds_of_cores(pid):
     ],
 )
 def test_a_failure_is_told_once_and_the_next_test_has_a_new_job(own, body, words, monkeypatch):
-    monkeypatch.setattr(jobs, "GRACE", 1.0)
+    monkeypatch.setattr(jobs, "GRACE", 1.0 if body in (fails_on_rank_1, is_killed) else LIMIT)  # if not all ranks report
     assert run(own, passes) is None
-    job, start = own.job, time.monotonic()
+    job = own.job
     failure = run(own, body)
     assert all(failure.count(word) == 1 for word in words), failure
-    assert "tests/worker.py" not in failure and time.monotonic() - start < 20
+    assert "tests/worker.py" not in failure
     assert own.job is None and gone(job)
     assert run(own, passes) is None
 
 
-def test_a_test_that_hangs_is_ended_in_time_and_says_where(own):
+def test_a_test_that_hangs_is_ended_in_time_and_says_where(own, monkeypatch):
+    """For pytest no time passes until both ranks have said where they are."""
     assert run(own, passes) is None
-    job, start = own.job, time.monotonic()
+    job, words = own.job, ("in hangs\n", "in meet\n")
+    places = [job.folder / f"hung-{rank}" for rank in (0, 1)]
+
+    def now():
+        return 2.0 * all(place.exists() and word in place.read_text() for word, place in zip(words, places, strict=True))
+
+    monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=now, time=time.time, sleep=time.sleep))
     failure = run(own, hangs, timeout=2)
-    assert 2 <= time.monotonic() - start < 14 and gone(job)
+    assert gone(job)
     assert failure.count("not finished after 2 s") == 2 and failure.count("in hangs\n") == 1, failure
     assert failure.count("in meet\n") == 1, "the other rank waits for it"
 

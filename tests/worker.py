@@ -29,7 +29,7 @@ def main():
             order = json.loads(line)
             with open(folder / f"hung-{world.rank}", "w") as places:
                 # The margin lets this be written before pytest ends the job.
-                faulthandler.dump_traceback_later(max(order["timeout"] - 1, 0.1), file=places)
+                faulthandler.dump_traceback_later(max(order["timeout"] - 1, 0.1), repeat=True, file=places)
                 failure = run_test(world, order["test"], order["argument"])
                 faulthandler.cancel_dump_traceback_later()
             say(connection, failure)
