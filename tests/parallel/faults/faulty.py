@@ -1,22 +1,31 @@
 """`train` with a fault on rank 1: `python -m tests.parallel.faults.faulty WAY OPTIONS OF TRAIN`, run by test_faults.py.
 
-The fault comes in step 3: the third call of the first layer's forward pass, or the third sum of gradients.
+The fault comes in step 3: the third call of the first layer's forward pass, or the third sum of gradients. For watchdogs no
+time passes before it, and where all processes run, none of them is silent for having no core.
 """
 
 import os
 import signal
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
 
 from experiments import train
 from nn.linear import Linear
+from parallel.faults import watchdog
 from parallel.job.run import run
 from parallel.sync.buckets import AllReduceBucket
 
 VICTIM, STEP = 1, 3
+
+
+def begins():
+    """Tell the watchdogs of all ranks that the fault begins."""
+    Path(os.environ["FAULT"]).touch()
 
 
 def in_a_layer(action):
@@ -27,6 +36,7 @@ def in_a_layer(action):
         if layer.name == "0" and context.training:
             calls.append(layer)
             if len(calls) == STEP:
+                begins()
                 action(layer)
         return honest(layer, x, context)
 
@@ -39,7 +49,11 @@ def in_a_sum(action):
 
     def reduce(bucket):
         calls.append(bucket)
-        (action if len(calls) == STEP else lambda honest, bucket: honest(bucket))(honest, bucket)
+        if len(calls) == STEP:
+            begins()
+            action(honest, bucket)
+        else:
+            honest(bucket)
 
     AllReduceBucket.reduce = reduce
 
@@ -75,7 +89,10 @@ WAYS = {
 
 
 def main():
-    way = sys.argv.pop(1)
+    way, fault, start = sys.argv.pop(1), Path(os.environ["FAULT"]), time.monotonic()
+    watchdog.time = SimpleNamespace(monotonic=lambda: time.monotonic() if fault.exists() else start, sleep=time.sleep)
+    if way != "stopped":
+        watchdog.SILENT = 300.0
     if MPI.COMM_WORLD.rank == VICTIM:
         WAYS[way]()
     train.main()

@@ -1,5 +1,6 @@
 """What the checks find in a network on a grid, and that they find nothing where nothing is wrong."""
 
+import os
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 from nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 from nn.adaptive import Adam
 from parallel import ProcessGrid, parallelize
+from parallel.faults import whereabouts
 from parallel.faults.finite import FiniteCheck
 from parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
 from parallel.faults.watchdog import SLOT, State, in_words, process_state
@@ -188,15 +190,19 @@ def wait_in(way, comm, started):
         comm.compute(1)
 
 
-@pytest.mark.parametrize(("way", "name"), [("mpi", "Barrier"), ("within", "Allgatherv"), ("otherwise", None)])
-def test_the_call_under_way_says_whether_a_thread_is_in_mpi(way, name):
+@pytest.mark.parametrize(
+    ("way", "called", "name"),
+    [("mpi", "Barrier", "Barrier"), ("within", "Allgatherv", "Allgatherv"), ("otherwise", "compute", None)],
+)
+def test_the_call_under_way_says_whether_a_thread_is_in_mpi(way, called, name):
     started, lock = threading.Event(), threading.Lock()
     lock.acquire()
     thread = threading.Thread(target=wait_in, args=(way, Comm(lock), started))
     thread.start()
     started.wait()
-    time.sleep(0.1)
-    frame = sys._current_frames()[thread.ident]
+    deadline = time.monotonic() + 300
+    while whereabouts._called(frame := sys._current_frames()[thread.ident]) != called:
+        assert time.monotonic() < deadline
     found, words = mpi_call(frame), place(frame)
     lock.release()
     thread.join()
@@ -214,5 +220,5 @@ def test_states_in_words():
     assert str(State(1, 1, slot[0].item(), 100.5, 2.0)) == computing
     silent = State(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
     assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)
-    assert process_state(1) in ("asleep", "running, but leaves its other threads no turn")
+    assert process_state(os.getpid()) == "running, but leaves its other threads no turn"
     assert in_words((0, 1, 2, 8)) == "ranks 0-2, 8" and in_words([4]) == "rank 4"

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -19,7 +20,9 @@ ENDED = "watchdog: the job is ended, since a rank has waited longer than 3 s"
 
 def faulty(way, *options, grid="batch=3", ranks=3):
     """(status, what was printed to standard error) of a job with a fault on rank 1."""
-    finished = mpiexec(ranks, ["-m", "tests.parallel.faults.faulty", way, *NET, "--grid", grid, *options], LIMIT, PLAIN)
+    words = ["-m", "tests.parallel.faults.faulty", way, *NET, "--grid", grid, *options]
+    with tempfile.TemporaryDirectory() as folder:
+        finished = mpiexec(ranks, words, LIMIT, PLAIN | {"FAULT": f"{folder}/fault"})
     assert finished.status is not None, f"still running at the time limit\n{finished.stderr}"
     return finished.status, finished.stderr
 
@@ -33,14 +36,16 @@ def lines_of(error, word):
 )
 def test_a_rank_that_dies_ends_a_launched_job(way, words):
     command = [sys.executable, "-m", "experiments.launch", "3", "tests.parallel.faults.faulty", way, *NET]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=os.environ | PLAIN)
+    with tempfile.TemporaryDirectory() as folder:
+        env = os.environ | PLAIN | {"FAULT": f"{folder}/fault"}
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=env)
     assert finished.returncode != 0
     assert words in finished.stderr
 
 
 def test_without_a_fault_nothing_is_said():
     options = ["--debug-collectives", "--check-replicas", "1", "--check-finite"]
-    assert faulty("well", *options, "--watchdog", "20", grid="batch=2,model=2", ranks=4) == (0, "")
+    assert faulty("well", *options, "--watchdog", "120", grid="batch=2,model=2", ranks=4) == (0, "")
 
 
 def test_a_rank_that_hangs_is_named_and_where():

@@ -6,7 +6,7 @@ from parallel.job.launch import mpiexec
 
 
 def script(way, ranks=3):
-    finished = mpiexec(ranks, ["-m", "tests.parallel.job.uncaught_script", way], 60)
+    finished = mpiexec(ranks, ["-m", "tests.parallel.job.uncaught_script", way], 300)
     assert finished.status is not None, f"{way}: still running at the time limit"
     return finished
 
