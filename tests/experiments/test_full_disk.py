@@ -28,8 +28,9 @@ def test_a_report_that_can_not_be_written_is_said_before_training_or_named_after
     path = tmp_path / "report.json"
     full = job(2, "tests.experiments.on_full_disk", room, size, *TINY, "--report", path)
     where = f"{path}: File too large; make room there" if trains else f"to {tmp_path}: File too large; choose another folder"
-    assert full.status == 2 and full.stderr.splitlines()[-1].startswith(f"on_full_disk: error: can not write {where}")
-    assert full.stderr.count("\n") == 1 and ("test mean squared error" in full.stdout) == trains
+    (error,) = (line for line in full.stderr.splitlines() if "can not write" in line)  # some launchers add lines of their own
+    assert full.status == 2 and error.startswith(f"on_full_disk: error: can not write {where}")
+    assert "Traceback" not in full.stderr and ("test mean squared error" in full.stdout) == trains
     assert os.listdir(tmp_path) == []
 
 
@@ -84,7 +85,7 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
     assert 0 < len(kept) < 6 and not passed_over and not any(one.damage(entry) for one in kept for entry in one.files)
     assert {path.name for path in (disk / "runs").iterdir()} == {one.folder.name for one in kept}
     where = disk / "runs" / f"{FOLDER}{60:09d}"
-    error = full.stderr.splitlines()[-1]
+    (error,) = (line for line in full.stderr.splitlines() if "train: error: " in line)
     assert error.startswith(f"train: error: the checkpoint after step 60 can not be written: {where}")
     assert error.endswith(": No space left on device") and full.stderr.count("No space left") == 1
     assert full.stdout.count("training goes on, and earlier checkpoints are as they were") == 6 - len(kept)
