@@ -1,0 +1,142 @@
+"""python -m tests.mutants: put faults into a copy of the code, one at a time, and see whether the tests notice them.
+
+    make mutants
+    python -m tests.mutants --kind field --folder nn
+    python -m tests.mutants --kind mechanical --sample 350 --seed 1
+
+Exit status 1 if a fault has survived. A run that is interrupted goes on where it was; faults that have survived are tried again
+when the code or the tests have changed.
+"""
+
+import argparse
+import queue
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.mutants import mechanical, report
+from tests.mutants.faults import MECHANICAL, ROOT, listed
+from tests.mutants.ladder import Ladder
+from tests.mutants.trials import Trials, Unusable, digest, files_of, is_code, new_copy
+
+RESULTS = ROOT / "results"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="mutants", description="Put faults into the code and see whether tests notice them.")
+    parser.add_argument("--kind", action="append", metavar="KIND", help="only faults of this kind: mechanical, or the name of "
+                        "a file tests/mutants/KIND.toml that lists them; may be given several times")  # fmt: skip
+    parser.add_argument("--folder", action="append", metavar="FOLDER", help="only faults of this folder, such as parallel/sync")
+    parser.add_argument("--only", metavar="TEXT", help="only faults whose file, text or replacement contains this")
+    parser.add_argument("--sample", type=int, default=350, metavar="N", help="how many mechanical faults (default: 350)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order (default: 1)")
+    parser.add_argument("--first", type=int, metavar="N", help="stop after so many faults")
+    parser.add_argument("--jobs", type=int, default=1, choices=(1, 2), help="faults tried at a time (default: 1)")
+    parser.add_argument("--list", action="store_true", help="only list the faults")
+    parser.add_argument("--state", type=Path, default=RESULTS / "mutants.jsonl", metavar="FILE", help="what is known of faults")
+    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.md", metavar="FILE", help="the report")
+    args = parser.parse_args()
+    try:
+        every = all_faults(args.kind, args.sample, args.seed)
+        wanted = chosen(every, args)
+        texts = {fault.file: (ROOT / fault.file).read_text() for fault in every}
+        if args.list:
+            for fault in wanted:
+                print(f"{fault.file}:{fault.line(texts[fault.file])}: {fault.what}")
+            sys.exit()
+        state, equivalent = report.State(args.state), mechanical.unnoticed_ones()
+        try:
+            try_all([fault for fault in wanted if fault.key not in equivalent], state, args)
+        finally:
+            report.write(args.out, every, state, equivalent, texts)
+    except (ValueError, Unusable) as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        sys.exit(2)
+    survived = [fault for fault in wanted if fault.key not in equivalent and state.result(fault) == "survived"]
+    print(f"{len(survived)} of {len(wanted)} have survived: see {args.out}")
+    sys.exit(bool(survived))
+
+
+def all_faults(kinds, number, seed):
+    """All faults of some kinds, by default of all. ValueError for an unknown kind."""
+    found = listed()
+    known = {MECHANICAL, *(fault.kind for fault in found)}
+    if unknown := set(kinds or ()) - known:
+        raise ValueError(f"there is no kind {sorted(unknown)[0]}: there are {', '.join(sorted(known))}")
+    if not kinds or MECHANICAL in kinds:
+        found += mechanical.sample(number, seed)
+    return [fault for fault in found if not kinds or fault.kind in kinds]
+
+
+def chosen(faults, args):
+    """Those of some faults that the options ask for, in an order that mixes the folders. ValueError if there are none."""
+    found = [
+        fault for fault in sorted(faults, key=lambda fault: fault.key)
+        if (not args.folder or fault.file.rpartition("/")[0] in args.folder)
+        and (not args.only or any(args.only in text for text in (fault.file, fault.old, fault.new, fault.what)))
+    ]  # fmt: skip
+    if not found:
+        raise ValueError("there are no such faults")
+    return found[: args.first]
+
+
+def try_all(faults, state, args):
+    """Try the faults that are not settled, so many at a time. Unusable if tests fail without any."""
+    files, say = files_of(ROOT), lambda line: print(line, flush=True)
+    ladder, begin = Ladder(ROOT, files), time.monotonic()
+    code = digest(ROOT, filter(is_code, files))
+    helpers = digest(ROOT, (name for name in files if is_code(name) and name not in ladder.tests))
+    checksums = {path: f"{helpers} {digest(ROOT, [path])}" for path in ladder.tests}
+    seconds = {path: state.seconds[path, of] for path, of in checksums.items() if (path, of) in state.seconds}
+    waiting, failed, lock = queue.SimpleQueue(), [], threading.Lock()
+    left = [fault for fault in faults if not state.is_settled(fault, code)]
+    for fault in left:
+        waiting.put(fault)
+    say(f"{len(faults)} faults, of which {len(left)} are to be tried")
+
+    def note(fault, outcome):
+        state.add({"fault": fault.key, "code": code, "file": fault.file, "what": fault.what, "result": outcome.result,
+                   "by": outcome.by, "seconds": round(outcome.seconds, 1)})  # fmt: skip
+        tried = len(left) - waiting.qsize()
+        each = (time.monotonic() - begin) / max(1, tried)
+        say(f"{tried}/{len(left)} {outcome.result:9} {outcome.seconds:5.0f} s {fault.file}: {fault.what} {outcome.by} "
+            f"({each:.0f} s each, {each * waiting.qsize() / 60:.0f} min left)")  # fmt: skip
+
+    def passed(path, took):
+        with lock:
+            seconds[path] = took
+            state.add({"test": path, "code": checksums[path], "seconds": round(took, 1)})
+
+    def work(copy):
+        trials = Trials(copy, ladder, seconds, passed, say)
+        while not failed:
+            try:
+                fault = waiting.get_nowait()
+                outcome = trials.of(fault)
+            except queue.Empty:
+                return
+            except BaseException as error:
+                failed.append(error)
+                return
+            with lock:
+                note(fault, outcome)
+
+    with ExitStack() as stack:
+        copies = [stack.enter_context(new_copy(ROOT, files)) for _ in range(min(args.jobs, len(left)))]
+        threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            for copy in copies:
+                copy.stop()
+    if failed:
+        raise failed[0]
+
+
+if __name__ == "__main__":
+    main()
