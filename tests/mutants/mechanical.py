@@ -159,9 +159,14 @@ def for_people(tree):
                 yield (decorator.lineno, 0), (decorator.end_lineno + 1, 0)
 
 
-def unnoticed_parts(name, text, path=HERE / "unnoticed.toml"):
-    """The same of what the rules of a file say of another file and its text. ValueError if there is no such thing in it."""
-    for rule in tomllib.loads(path.read_text()).get("rule", ()) if path.exists() else ():
+def unnoticed(kind):
+    """The entries of `unnoticed.toml`: "rule" or "one"."""
+    return tomllib.loads((HERE / "unnoticed.toml").read_text()).get(kind, ())
+
+
+def unnoticed_parts(name, text):
+    """The same of what the rules say of a file and its text. ValueError if there is no such thing in it. Yields."""
+    for rule in unnoticed("rule"):
         if rule["file"] == name:
             wanted, tree = set(rule.get("names", ())), ast.parse(text)
             if not wanted:
@@ -171,7 +176,7 @@ def unnoticed_parts(name, text, path=HERE / "unnoticed.toml"):
                     wanted.discard(known_as)
                     yield extent(node)
             if wanted:
-                raise ValueError(f"{path.name}: {name} has no {', '.join(sorted(wanted))}")
+                raise ValueError(f"unnoticed.toml: {name} has no {', '.join(sorted(wanted))}")
 
 
 def named(tree, prefix=""):
@@ -193,7 +198,6 @@ def extent(node):
     return (start, 0 if start < node.lineno else node.col_offset), (node.end_lineno, node.end_col_offset)
 
 
-def unnoticed_ones(path=HERE / "unnoticed.toml"):
+def unnoticed_ones():
     """{key of a Fault: why it changes nothing} of the faults that are listed one by one."""
-    entries = tomllib.loads(path.read_text()).get("one", ()) if path.exists() else ()
-    return {Fault("", one["file"], one["old"], one["new"]).key: one["why"] for one in entries}
+    return {Fault("", one["file"], one["old"], one["new"]).key: one["why"] for one in unnoticed("one")}
