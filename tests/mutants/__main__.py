@@ -10,15 +10,18 @@ when the code or the tests have changed.
 
 import argparse
 import queue
+import signal
 import sys
 import threading
 import time
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 from tests.mutants import mechanical, report
 from tests.mutants.faults import MECHANICAL, ROOT, listed
 from tests.mutants.ladder import Ladder
+from tests.mutants.report import UNDECIDED
 from tests.mutants.trials import Trials, Unusable, digest, files_of, is_code, new_copy
 
 RESULTS = ROOT / "results"
@@ -33,11 +36,15 @@ def main():
     parser.add_argument("--sample", type=int, default=350, metavar="N", help="how many mechanical faults (default: 350)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample and of the order (default: 1)")
     parser.add_argument("--first", type=int, metavar="N", help="stop after so many faults")
+    parser.add_argument(
+        "--quick", action="store_true", help="leave out the further tests, for what the quick ones do not notice"
+    )
     parser.add_argument("--jobs", type=int, default=1, choices=(1, 2), help="faults tried at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     parser.add_argument("--state", type=Path, default=RESULTS / "mutants.jsonl", metavar="FILE", help="what is known of faults")
     parser.add_argument("--out", type=Path, default=RESULTS / "mutants.md", metavar="FILE", help="the report")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
     try:
         every = all_faults(args.kind, args.sample, args.seed)
         wanted = chosen(every, args)
@@ -54,8 +61,8 @@ def main():
     except (ValueError, Unusable) as error:
         print(f"mutants: {error}", file=sys.stderr)
         sys.exit(2)
-    survived = [fault for fault in wanted if fault.key not in equivalent and state.result(fault) == "survived"]
-    print(f"{len(survived)} of {len(wanted)} have survived: see {args.out}")
+    survived = [fault for fault in wanted if fault.key not in equivalent and state.result(fault) in ("survived", UNDECIDED)]
+    print(f"{len(survived)} of {len(wanted)} were not found: see {args.out}")
     sys.exit(bool(survived))
 
 
@@ -83,57 +90,68 @@ def chosen(faults, args):
 
 
 def try_all(faults, state, args):
-    """Try the faults that are not settled, so many at a time. Unusable if tests fail without any."""
+    """Try the faults that are not settled, all with the quick tests first. Unusable if tests fail without any."""
     files, say = files_of(ROOT), lambda line: print(line, flush=True)
-    ladder, begin = Ladder(ROOT, files), time.monotonic()
+    ladder = Ladder(ROOT, files)
     code = digest(ROOT, filter(is_code, files))
     helpers = digest(ROOT, (name for name in files if is_code(name) and name not in ladder.tests))
     checksums = {path: f"{helpers} {digest(ROOT, [path])}" for path in ladder.tests}
     seconds = {path: state.seconds[path, of] for path, of in checksums.items() if (path, of) in state.seconds}
-    waiting, failed, lock = queue.SimpleQueue(), [], threading.Lock()
-    left = [fault for fault in faults if not state.is_settled(fault, code)]
-    for fault in left:
-        waiting.put(fault)
-    say(f"{len(faults)} faults, of which {len(left)} are to be tried")
-
-    def note(fault, outcome):
-        state.add({"fault": fault.key, "code": code, "file": fault.file, "what": fault.what, "result": outcome.result,
-                   "by": outcome.by, "seconds": round(outcome.seconds, 1)})  # fmt: skip
-        tried = len(left) - waiting.qsize()
-        each = (time.monotonic() - begin) / max(1, tried)
-        say(f"{tried}/{len(left)} {outcome.result:9} {outcome.seconds:5.0f} s {fault.file}: {fault.what} {outcome.by} "
-            f"({each:.0f} s each, {each * waiting.qsize() / 60:.0f} min left)")  # fmt: skip
+    lock = threading.Lock()
 
     def passed(path, took):
         with lock:
             seconds[path] = took
             state.add({"test": path, "code": checksums[path], "seconds": round(took, 1)})
 
-    def work(copy):
-        trials = Trials(copy, ladder, seconds, passed, say)
+    with ExitStack() as stack:
+        copies = [stack.enter_context(new_copy(ROOT, files)) for _ in range(args.jobs)]
+        trials = [Trials(copy, seconds, passed, say) for copy in copies]
+        for quick in (True,) if args.quick else (True, False):
+            left = [fault for fault in faults if not state.is_settled(fault, code, quick)]
+            say(f"{len(left)} of {len(faults)} faults are to be tried with {'quick' if quick else 'further'} tests")
+            begin, tried = time.monotonic(), count(1)
+
+            def note(fault, outcome, quick=quick, left=len(left), begin=begin, tried=tried):
+                unnoticed = UNDECIDED if quick else "survived"
+                result = unnoticed if outcome.result == "unnoticed" else outcome.result
+                with lock:
+                    state.add({"fault": fault.key, "code": code, "file": fault.file, "what": fault.what, "result": result,
+                               "by": outcome.by, "seconds": round(outcome.seconds, 1)})  # fmt: skip
+                    number = next(tried)
+                each = (time.monotonic() - begin) / number
+                say(f"{number}/{left} {result:9} {outcome.seconds:5.0f} s {fault.file}: {fault.what} {outcome.by} "
+                    f"({each:.0f} s each, {each * (left - number) / 60:.0f} min left)")  # fmt: skip
+
+            beside_each_other(trials, [(fault, ladder.rungs(fault)[0 if quick else 1]) for fault in left], note)
+
+
+def beside_each_other(trials, tasks, note):
+    """Try faults, as many at a time as there are Trials. tasks: (fault, rungs). note: called as note(fault, outcome)."""
+    waiting, failed = queue.SimpleQueue(), []
+    for task in tasks:
+        waiting.put(task)
+
+    def work(one):
         while not failed:
             try:
-                fault = waiting.get_nowait()
-                outcome = trials.of(fault)
+                fault, rungs = waiting.get_nowait()
+                note(fault, one.of(fault, rungs))
             except queue.Empty:
                 return
             except BaseException as error:
                 failed.append(error)
-                return
-            with lock:
-                note(fault, outcome)
 
-    with ExitStack() as stack:
-        copies = [stack.enter_context(new_copy(ROOT, files)) for _ in range(min(args.jobs, len(left)))]
-        threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    threads = [threading.Thread(target=work, args=(one,)) for one in trials]
+    for thread in threads:
+        thread.start()
+    try:
         for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join()
-        finally:
-            for copy in copies:
-                copy.stop()
+            thread.join()
+    except BaseException:
+        for one in trials:
+            one.copy.stop()
+        raise
     if failed:
         raise failed[0]
 

@@ -1,7 +1,8 @@
 """Which tests are to notice a fault: the rungs of a ladder, what is quick and telling first.
 
 The first rung are the tests that a fault names, and those test files of its folder's mirror in tests/ that import its module.
-The table has what follows for each folder: a row a rung. A new file of tests that finds many faults gets a place there.
+What follows is in the table: for each folder a few quick rungs, and more for the faults that those do not notice. A new file of
+tests that finds many faults gets a place there.
 """
 
 import re
@@ -12,49 +13,64 @@ NETWORKS = (  # whole networks on grids
     "tests/parallel/training/test_images.py",
     "tests/parallel/training/test_random_cases.py",
 )
-PIPELINES = "tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"
-LADDER = {  # folder: rungs, each of test files, or of folders with all their test files
+LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
     "nn": (
-        ("tests/nn/test_chunk.py", "tests/nn/test_branches.py", "tests/nn/test_layers.py", "tests/nn/test_checks.py"),
-        ("tests/nn/test_optimizers.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py"),
-        NETWORKS,
-        ("tests/nn",),
-        ("tests/parallel/placement", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
+        (("tests/nn/test_chunk.py", "tests/nn/test_branches.py", "tests/nn/test_layers.py", "tests/nn/test_checks.py"),),
+        (
+            ("tests/nn/test_optimizers.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py"),
+            NETWORKS,
+            ("tests/nn",),
+            ("tests/parallel/placement", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
+        ),
     ),
     "parallel/placement": (
-        ("tests/parallel/placement/test_redistribute.py", *NETWORKS),
-        ("tests/parallel/placement",),
-        ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
-        ("tests/parallel/performance", "tests/parallel/balance", "tests/parallel/auto", "tests/experiments/test_shares.py"),
+        (("tests/parallel/placement/test_redistribute.py",), NETWORKS),
+        (
+            ("tests/parallel/placement",),
+            ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
+            ("tests/parallel/performance", "tests/parallel/balance", "tests/parallel/auto", "tests/experiments/test_shares.py"),
+        ),
     ),
     "parallel/sync": (
-        ("tests/parallel/sync",),
-        NETWORKS,
-        ("tests/parallel/training", "tests/parallel/checkpoint"),
-        ("tests/parallel/placement", "tests/parallel/protocols", "tests/parallel/auto", "tests/parallel/balance"),
+        (("tests/parallel/sync",),),
+        (
+            NETWORKS,
+            ("tests/parallel/training", "tests/parallel/checkpoint"),
+            ("tests/parallel/placement", "tests/parallel/protocols", "tests/parallel/auto", "tests/parallel/balance"),
+        ),
     ),
     "parallel/training": (
-        NETWORKS,
-        ("tests/parallel/training",),
-        ("tests/parallel/checkpoint", "tests/parallel/balance", "tests/parallel/protocols"),
-        ("tests/parallel/faults", "tests/parallel/sync", "tests/parallel/placement", "tests/experiments/test_train.py"),
+        (NETWORKS,),
+        (
+            ("tests/parallel/training",),
+            ("tests/parallel/checkpoint", "tests/parallel/balance", "tests/parallel/protocols"),
+            ("tests/parallel/faults", "tests/parallel/sync", "tests/parallel/placement", "tests/experiments/test_train.py"),
+        ),
     ),
     "parallel/pipeline": (
-        ("tests/parallel/pipeline",),
-        PIPELINES,
-        ("tests/parallel/training", "tests/parallel/performance/test_pipeline_cost.py"),
-        ("tests/parallel/performance", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
+        (
+            ("tests/parallel/pipeline",),
+            ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"),
+        ),
+        (
+            ("tests/parallel/training", "tests/parallel/performance/test_pipeline_cost.py"),
+            ("tests/parallel/performance", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
+        ),
     ),
     "parallel/protocols": (
-        ("tests/parallel/protocols",),
-        ("tests/parallel/checkpoint", "tests/parallel/performance/test_protocol_cost.py"),
-        ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
-        ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
+        (("tests/parallel/protocols",),),
+        (
+            ("tests/parallel/checkpoint", "tests/parallel/performance/test_protocol_cost.py"),
+            ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
+            ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
+        ),
     ),
     "parallel/checkpoint": (
-        ("tests/parallel/checkpoint",),
-        ("tests/experiments/test_checkpoints.py", "tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
-        ("tests/fuzz/test_fuzz.py", "tests/experiments/test_full_disk.py", "tests/test_kills.py"),
+        (("tests/parallel/checkpoint",),),
+        (
+            ("tests/experiments/test_checkpoints.py", "tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
+            ("tests/fuzz/test_fuzz.py", "tests/experiments/test_full_disk.py", "tests/test_kills.py"),
+        ),
     ),
 }
 
@@ -67,17 +83,21 @@ class Ladder:
         self.tests = [path for path in sorted(files) if PurePosixPath(path).match("test_*.py") and path.startswith("tests/")]
         self._text = {path: (root / path).read_text() for path in self.tests}
 
-    def __call__(self, fault):
-        """The rungs for a fault: lists of test files, of which none comes twice."""
+    def rungs(self, fault):
+        """(the quick rungs for a fault, the further ones): lists of lists of test files, of which none comes twice."""
         folder = str(PurePosixPath(fault.file).parent)
         direct = [path for path in self.tests if path.startswith(f"tests/{folder}/") and self._is_about(path, fault.module)]
-        rungs, seen = [], set()
-        for rung in ((*fault.tests, *direct), *self.table[folder]):
-            found = [path for part in rung for path in self._under(part) if path not in seen]
-            found = list(dict.fromkeys(found))
-            seen.update(found)
-            rungs += [found] if found else []
-        return rungs
+        quick, further = self.table[folder]
+        seen = set()
+        return [self._new(rung, seen) for rung in ((*fault.tests, *direct), *quick)], [
+            self._new(rung, seen) for rung in further
+        ]
+
+    def _new(self, rung, seen):
+        """The test files of a rung that were not seen yet, a list; they are seen then."""
+        found = dict.fromkeys(path for part in rung for path in self._under(part) if path not in seen)
+        seen.update(found)
+        return list(found)
 
     def _is_about(self, path, module):
         """Whether a test file imports a module, or has its name."""

@@ -11,7 +11,8 @@ from pathlib import PurePosixPath
 from nn.processor import processor
 from tests.mutants.faults import MECHANICAL
 
-COLUMNS = "faults", "found", "survived", "equivalent"
+UNDECIDED = "undecided"  # not noticed by the quick tests
+COLUMNS = "faults", "found", "survived", UNDECIDED, "equivalent"
 HEAD = """# Faults put in on purpose
 
 The runs of `python -m tests.mutants`: one place of the code is changed at a time, and the short tests must notice. *Field* are
@@ -45,10 +46,15 @@ class State:
         with open(self.path, "a") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def is_settled(self, fault, code):
-        """Whether a fault need not be tried again. One that survived is, once the code or the tests have changed."""
-        trials = self.trials.get(fault.key)
-        return bool(trials) and (trials[-1]["result"] != "survived" or trials[-1]["code"] == code)
+    def is_settled(self, fault, code, quick=False):
+        """Whether a fault need not be tried again: it was found, or survived with this code and these tests.
+
+        quick: whether it only need not be tried again with the quick tests.
+        """
+        last = (self.trials.get(fault.key) or [None])[-1]
+        unnoticed = ("survived", UNDECIDED) if quick else ("survived",)
+        return last is not None and (last["result"] in ("found", "unimportable") or last["code"] == code
+                                     and last["result"] in unnoticed)  # fmt: skip
 
     def result(self, fault, first=False):
         """The result of the last trial of a fault, or of the first one; None if there was none."""
@@ -74,7 +80,7 @@ def machine():
 
 
 def table(faults, state, equivalent):
-    """Rows by folder, and one of all. The share found when first tried is what the tests of that time found."""
+    """Rows by folder, and one of all. Score: the share found of all that are decided; when first tried: the tests then."""
     by_folder, at_first = defaultdict(Counter), Counter()
     for fault in faults:
         what = "equivalent" if fault.key in equivalent else state.result(fault)
@@ -84,7 +90,7 @@ def table(faults, state, equivalent):
     rows = [f"| folder | {' | '.join(COLUMNS)} | score | when first tried |", "|---|" + "---|" * (len(COLUMNS) + 2)]
     for folder in sorted(by_folder, key=lambda name: (name == "all", name)):
         counts = by_folder[folder]
-        real = counts["faults"] - counts["equivalent"]
+        real = counts["found"] + counts["survived"]
         scores = [f"{100 * found / real:.1f} %" if real else "" for found in (counts["found"], at_first[folder])]
         rows.append(f"| {'**all**' if folder == 'all' else f'`{folder}`'} | "
                     + " | ".join(str(counts[name]) for name in COLUMNS) + f" | {' | '.join(scores)} |")  # fmt: skip

@@ -44,7 +44,7 @@ NO_MODULE = fault("LEAST: int = 1", "LEAST = 1 / 0")
 
 @pytest.fixture
 def made_up(tmp_path, monkeypatch):
-    """(Trials in a copy of a repository, a list of the test files that passed without a fault)."""
+    """(Trials in a copy of a repository, its Ladder, a list of the test files that passed without a fault)."""
     monkeypatch.setattr(trials, "TIMES", 1)
     monkeypatch.setattr(trials, "MORE", 1.0)
     root, passed, seconds = tmp_path / "repository", [], {}
@@ -61,43 +61,46 @@ def made_up(tmp_path, monkeypatch):
         passed.append(path)
         seconds[path] = took
 
-    ladder = Ladder(root, [FILE, TEST], {"pkg": (("tests/pkg",),)})
-    return Trials(Copy(root, [FILE, TEST, "pkg/__init__.py", "pyproject.toml"], tmp_path), ladder, seconds, note), passed
+    copy = Copy(root, [FILE, TEST, "pkg/__init__.py", "pyproject.toml"], tmp_path)
+    return Trials(copy, seconds, note), Ladder(root, [FILE, TEST], {"pkg": ((), (("tests/pkg",),))}), passed
 
 
 def test_faults_are_found_survive_or_are_none(made_up):
-    made, passed = made_up
-    outcome = made.of(FOUND)
+    made, ladder, passed = made_up
+    rungs, further = ladder.rungs(FOUND)
+    assert (rungs, further) == ([[TEST]], [[]])
+    outcome = made.of(FOUND, rungs)
     assert (outcome.result, outcome.by) == ("found", f"{TEST}::test_total")
-    assert {made.of(one).result for one in (CHANGES_NOTHING, NOT_NOTICED)} == {"survived"}
-    assert made.of(NO_MODULE).result == "unimportable"
+    assert {made.of(one, rungs).result for one in (CHANGES_NOTHING, NOT_NOTICED)} == {"unnoticed"}
+    assert made.of(NO_MODULE, rungs).result == "unimportable"
     assert (made.copy.folder / FILE).read_text() == CODE
     assert set(passed) == {TEST}
 
 
 def test_tests_that_hang_are_ended_and_count_as_found(made_up):
-    made, _ = made_up
-    outcome = made.of(HANGS)
+    outcome = made_up[0].of(HANGS, [[TEST]])
     assert (outcome.result, outcome.by) == ("found", "the time limit")
 
 
 def test_tests_that_fail_without_a_fault_say_nothing(made_up):
-    made, _ = made_up
+    made = made_up[0]
     (made.copy.folder / TEST).write_text(TESTS.replace("3", "4"))
     with pytest.raises(Unusable, match="test_total"):
-        made.of(FOUND)
+        made.of(FOUND, [[TEST]])
 
 
 def test_the_state_outlives_an_interruption_and_is_reported(tmp_path):
     path, texts = tmp_path / "state.jsonl", {FILE: CODE}
     for one, result in ((FOUND, "survived"), (FOUND, "found"), (NOT_NOTICED, "survived"), (NO_MODULE, "unimportable")):
         State(path).add({"fault": one.key, "code": "1", "result": result})
+    State(path).add({"fault": HANGS.key, "code": "1", "result": "undecided"})
     state = State(path)
+    assert state.is_settled(HANGS, "1", quick=True) and not state.is_settled(HANGS, "2", quick=True)
     assert [state.is_settled(one, "1") for one in (FOUND, NOT_NOTICED, HANGS)] == [True, True, False]
     assert not state.is_settled(NOT_NOTICED, "2") and state.is_settled(FOUND, "2")
     write(tmp_path / "report.md", [FOUND, NOT_NOTICED, NO_MODULE, CHANGES_NOTHING], state, {CHANGES_NOTHING.key: "why"}, texts)
     report = (tmp_path / "report.md").read_text()
-    assert "| `pkg` | 3 | 1 | 1 | 1 | 50.0 % | 0.0 % |" in report
+    assert "| `pkg` | 3 | 1 | 1 | 0 | 1 | 50.0 % | 0.0 % |" in report
     assert f"`{FILE}:11`" in report and "-    if len(numbers) < LEAST:\n+    if len(numbers) <= LEAST:" in report
 
 
@@ -125,9 +128,10 @@ def test_the_ladders_name_tests():
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
     ladder = Ladder(ROOT, files)
     for folder in LADDER:
-        rungs = ladder(Fault("", f"{folder}/none.py", "", "", tests=("tests/nn/test_random.py",)))
-        assert rungs[0] == ["tests/nn/test_random.py"] and len(sum(rungs, [])) == len(set(sum(rungs, [])))
-    assert ladder(Fault("", "nn/random.py", "", ""))[0] == ["tests/nn/test_random.py"]
+        quick, further = ladder.rungs(Fault("", f"{folder}/none.py", "", "", tests=("tests/nn/test_random.py",)))
+        found = sum([*quick, *further], [])
+        assert quick[0] == ["tests/nn/test_random.py"] and len(found) == len(set(found))
+    assert ladder.rungs(Fault("", "nn/random.py", "", ""))[0][0] == ["tests/nn/test_random.py"]
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a fault. result: "found", "survived", or "unimportable" if the module can not even be imported, which is
+    """What became of a fault. result: "found", "unnoticed", or "unimportable" if the module can not even be imported, which is
     no fault. by: the test that noticed it. seconds: that this took."""
 
     result: str
@@ -136,23 +136,23 @@ class Copy:
 
 
 class Trials:
-    """Tries faults in a Copy, one after another. ladder: a function of a Fault that returns its rungs, lists of test files.
+    """Tries faults in a Copy, one after another.
 
     seconds: {test file: what it takes without a fault}, of those that are known to pass without one. passed: called as
     passed(test file, seconds) for others, which enters them there. say: called with a line about what happens.
     """
 
-    def __init__(self, copy, ladder, seconds, passed, say=lambda line: None):
-        self.copy, self.ladder, self.seconds, self.passed, self.say = copy, ladder, seconds, passed, say
+    def __init__(self, copy, seconds, passed, say=lambda line: None):
+        self.copy, self.seconds, self.passed, self.say = copy, seconds, passed, say
 
-    def of(self, fault):
-        """The Outcome of a fault. Unusable if the tests fail without it."""
+    def of(self, fault, rungs):
+        """The Outcome of a fault. rungs: lists of test files, to be run in this order. Unusable if they fail without it."""
         start = time.monotonic()
         outcome = lambda result, by="": Outcome(result, by, time.monotonic() - start)  # noqa: E731
         with self.copy.planted(fault):
             if self.copy.run(["-c", f"import {fault.module}"], FIRST_LIMIT).status != 0:
                 return outcome("unimportable")
-        for rung in self.ladder(fault):
+        for rung in filter(None, rungs):
             self._pass_without(rung)
             with self.copy.planted(fault):
                 ended, limit = self._tests(rung), self._limit(rung)
@@ -162,12 +162,12 @@ class Trials:
                     self.say(f"the machine is busy: {fault.file} once more")
                     for path in rung:
                         self.passed(path, 2 * self.seconds[path])
-                    return self.of(fault)
+                    return self.of(fault, rungs)
                 return outcome("found", "the time limit")
             if ended.status != 0:
                 by = FAILED.search(ended.output)
                 return outcome("found", by[1] if by else f"exit status {ended.status}")
-        return outcome("survived")
+        return outcome("unnoticed")
 
     def _limit(self, rung):
         return TIMES * sum(self.seconds[path] for path in rung) + MORE
