@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 from tests.mutants import mechanical, report
@@ -91,13 +90,12 @@ def chosen(faults, args):
 
 def try_all(faults, state, args):
     """Try the faults that are not settled, all with the quick tests first. Unusable if tests fail without any."""
-    files, say = files_of(ROOT), lambda line: print(line, flush=True)
-    ladder = Ladder(ROOT, files)
+    files = files_of(ROOT)
+    ladder, lock = Ladder(ROOT, files), threading.Lock()
     code = digest(ROOT, filter(is_code, files))
     helpers = digest(ROOT, (name for name in files if is_code(name) and name not in ladder.tests))
     checksums = {path: f"{helpers} {digest(ROOT, [path])}" for path in ladder.tests}
     seconds = {path: state.seconds[path, of] for path, of in checksums.items() if (path, of) in state.seconds}
-    lock = threading.Lock()
 
     def passed(path, took):
         with lock:
@@ -110,20 +108,31 @@ def try_all(faults, state, args):
         for quick in (True,) if args.quick else (True, False):
             left = [fault for fault in faults if not state.is_settled(fault, code, quick)]
             say(f"{len(left)} of {len(faults)} faults are to be tried with {'quick' if quick else 'further'} tests")
-            begin, tried = time.monotonic(), count(1)
+            progress = Progress(state, code, UNDECIDED if quick else "survived", len(left), lock)
+            beside_each_other(trials, [(fault, ladder.rungs(fault)[0 if quick else 1]) for fault in left], progress.note)
 
-            def note(fault, outcome, quick=quick, left=len(left), begin=begin, tried=tried):
-                unnoticed = UNDECIDED if quick else "survived"
-                result = unnoticed if outcome.result == "unnoticed" else outcome.result
-                with lock:
-                    state.add({"fault": fault.key, "code": code, "file": fault.file, "what": fault.what, "result": result,
-                               "by": outcome.by, "seconds": round(outcome.seconds, 1)})  # fmt: skip
-                    number = next(tried)
-                each = (time.monotonic() - begin) / number
-                say(f"{number}/{left} {result:9} {outcome.seconds:5.0f} s {fault.file}: {fault.what} {outcome.by} "
-                    f"({each:.0f} s each, {each * (left - number) / 60:.0f} min left)")  # fmt: skip
 
-            beside_each_other(trials, [(fault, ladder.rungs(fault)[0 if quick else 1]) for fault in left], note)
+def say(line):
+    print(line, flush=True)
+
+
+class Progress:
+    """Notes what becomes of faults. state: a State. code: a checksum. unnoticed: what to call a fault that no test has noticed.
+    left: how many faults there are. lock: held while something is noted."""
+
+    def __init__(self, state, code, unnoticed, left, lock):
+        self.state, self.code, self.unnoticed, self.left, self.lock = state, code, unnoticed, left, lock
+        self.begin, self.tried = time.monotonic(), 0
+
+    def note(self, fault, outcome):
+        result = self.unnoticed if outcome.result == "unnoticed" else outcome.result
+        with self.lock:
+            self.state.add({"fault": fault.key, "code": self.code, "file": fault.file, "what": fault.what, "result": result,
+                            "by": outcome.by, "seconds": round(outcome.seconds, 1)})  # fmt: skip
+            self.tried += 1
+            each = (time.monotonic() - self.begin) / self.tried
+            say(f"{self.tried}/{self.left} {result:9} {outcome.seconds:5.0f} s {fault.file}: {fault.what} {outcome.by} "
+                f"({each:.0f} s each, {each * (self.left - self.tried) / 60:.0f} min left)")  # fmt: skip
 
 
 def beside_each_other(trials, tasks, note):
