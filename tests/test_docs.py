@@ -142,6 +142,7 @@ SMALL = {
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- checkpoints and restarts
+    ".venv/bin/python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),
