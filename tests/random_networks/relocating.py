@@ -25,8 +25,7 @@ def moves_after_every_step(case, comm):
             parts = micro_batches_of(len(x), case.micro_batches)
             mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
             losses.append(accumulated_step(net, LOSSES[case.loss](), optimizer, mine, len(x)))
-            case = replace(case, shares=random_shares(rng, case.grid), seed=case.seed + 1)
-            plan, options = case.placing()
-            relocate(net, optimizer, place(case.network(), grid, plan, **options))
+            now = replace(case, shares=random_shares(rng, case.grid), seed=rng.randrange(10**6))  # other owners too
+            relocate(net, optimizer, place(now.network(), grid, now.plan_text(), **now.placing()[1]))
         found = losses, net.state_dict(everywhere=True), outputs_of(net, case)
     agree(found, expected, case, comm)
