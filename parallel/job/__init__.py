@@ -1,1 +1,1 @@
-"""Starting the ranks of a job together and ending them together."""
+"""Starting the ranks of a job together, waiting for each other, and ending them together."""
