@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
+from nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
 from parallel import parallelize
 from parallel.grid.process_grid import AXES
 from parallel.performance.cost import Cost, busiest
@@ -57,6 +57,16 @@ def test_no_plan_is_better_than_the_one_that_is_chosen(machine, ranks, batch_siz
         assert all(o.cost.collectives >= chosen.cost.collectives for o in others if o.seconds < chosen.seconds)
         assert all(other.bound <= other.seconds for other in [chosen, *others] if other.cost)
         assert all(why_lost(other, chosen) for other in others)
+
+
+@pytest.mark.xfail(reason="the search takes the layers of branches as if they followed one another", strict=True)
+def test_no_plan_is_better_where_there_are_branches():
+    layers = [Conv2d(3, 32, 3, padding=1), ReLU(), Concat([], [Conv2d(32, 64, 3, padding=1)]), MaxPool2d(2), Flatten()]
+    net, machine = Sequential([*layers, Linear(96 * 4 * 4, 10)], input_shape=(8, 8, 3)), read("cori-haswell")
+    words = [("out", "in", "replicate", "height")] * 2 + [("out", "in", "replicate")]
+    best = min(cost.seconds for cost in every_plan(net, 8, 8, machine, words))
+    chosen, _ = Planner(net, 8, 8, machine).best()
+    assert chosen.seconds <= (1 + TOLERANCE) * best  # it takes 1.033 times as long
 
 
 @pytest.mark.parametrize(("machine", "ranks", "batch_size"), [("ethernet-1g", 4, 1024), ("cori-haswell", 2, 1024)])
