@@ -5,10 +5,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nn import LOSSES, Context
+from nn import LOSSES
 from nn.device import to_device
 from parallel import ProcessGrid, parallelize
 from parallel.placement.partition import size
+from tests.parallel import equality
 from tests.parallel.equality import block, error, micro_batches_of, on_first
 
 TOLERANCE = 1e-10
@@ -39,19 +40,8 @@ def serial(case, nudge=0.0):
     if case.start == "loaded":
         net.load_state_dict(case.state())
     net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
-    optimizer, loss, context, losses = case.make_optimizer(net), LOSSES[case.loss](), Context(), []
-    for x, y in case.batches():
-        total, gradients = 0.0, 0.0
-        for part in micro_batches_of(len(x), case.micro_batches):
-            outputs = net.forward(to_device(x[part]), context, size(part), part.start, minibatch_size=len(x))
-            total += loss.forward(outputs, to_device(y[part]), context)
-            net.backward(loss.backward(context), context)
-            gradients = gradients + net.grads
-        net.grads[:] = gradients
-        losses.append(total)
-        optimizer.step()
-        net.step += 1
-    return losses, net.state_dict(), net.predict(case.batches()[0][0])
+    batches = case.batches()
+    return *equality.serial(net, case.make_optimizer, case.loss, batches, case.micro_batches), net.predict(batches[0][0])
 
 
 def parallel(case, grid):

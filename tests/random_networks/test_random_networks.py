@@ -24,48 +24,24 @@ def seeds(name, ranks, many=False):
     return range(few, all_of) if many else range(few)
 
 
-@mpi(1)
-def test_serial_networks(comm):
-    check_seeds(comm, "serial", seeds("serial", 1))
+@mpi(1, *RANKS, timeout=600)
+def test_a_few_cases(comm):
+    for name in checks_on(comm.size):
+        check_seeds(comm, name, seeds(name, comm.size))
 
 
-@mpi(1, long=(1,), timeout=600)
-def test_many_serial_networks(comm):
-    check_seeds(comm, "serial", seeds("serial", 1, many=True))
-
-
-@mpi(*RANKS)
-def test_training_equals_serial(comm):
-    check_seeds(comm, "training", seeds("training", comm.size))
-
-
-@mpi(*RANKS)
-def test_predictions_are_counted(comm):
-    check_seeds(comm, "predictions", seeds("predictions", comm.size))
-
-
-@mpi(*RANKS)
-def test_training_resumes_elsewhere(comm):
-    check_seeds(comm, "resuming", seeds("resuming", comm.size))
-
-
-@mpi(*RANKS)
-def test_training_goes_on_elsewhere_after_every_step(comm):
-    check_seeds(comm, "relocating", seeds("relocating", comm.size))
-
-
-@mpi(*RANKS)
-def test_protocols_keep_their_promises(comm):
-    check_seeds(comm, "protocols", seeds("protocols", comm.size))
-
-
-@mpi(*RANKS, long=RANKS, timeout=900)
+@mpi(1, *RANKS, long=(1, *RANKS), timeout=900)
 def test_many_cases(comm):
-    for name in CHECKS.keys() - {"serial"}:
+    for name in checks_on(comm.size):
         check_seeds(comm, name, seeds(name, comm.size, many=True))
 
 
-@mpi(1, 2, 3, 4)
+def checks_on(ranks):
+    """The names of the checks on so many ranks."""
+    return [name for name in CHECKS if (name == "serial") == (ranks == 1)]
+
+
+@mpi(1, 2, 3, 4, timeout=600)
 def test_what_failed_once(comm):
     for name, case in FOUND:
         if case.ranks == comm.size:
