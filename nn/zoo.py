@@ -107,18 +107,20 @@ def googlenet(shape, outputs):
         if not widths:
             layers.append(MaxPool2d(3, 2, 1))
             continue
-        one, before_three, three, before_five, five, pooled = widths
-        layers.append(
-            Concat(
-                normalised(channels, one, 1),
-                [*normalised(channels, before_three, 1), *normalised(before_three, three, 3, 1, 1)],
-                [*normalised(channels, before_five, 1), *normalised(before_five, five, 3, 1, 1)],
-                [MaxPool2d(3, 1, 1), *normalised(channels, pooled, 1)],
-            )
-        )
-        channels = one + three + five + pooled
+        layers.append(inception(channels, *widths))
+        channels = layers[-1].output_shape((1, 1, channels))[2]
     mean = AvgPool2d(output_shape(layers, shape)[:2])
     return [*layers, mean, Flatten(), Dropout(0.2), Linear(channels, outputs)]
+
+
+def inception(channels, one, before_three, three, before_five, five, pooled):
+    """The module of Szegedy et al. 2015, Figure 2b, for images of so many channels; the others: of its convolutions."""
+    return Concat(
+        normalised(channels, one, 1),
+        [*normalised(channels, before_three, 1), *normalised(before_three, three, 3, 1, 1)],
+        [*normalised(channels, before_five, 1), *normalised(before_five, five, 3, 1, 1)],
+        [MaxPool2d(3, 1, 1), *normalised(channels, pooled, 1)],
+    )
 
 
 # Szegedy et al. 2015, Table 1: the kernels of the convolutions of each inception; empty for a pooling between them.
@@ -144,14 +146,19 @@ def residual_stages(layers, shape, outputs, channels, widths, blocks):
     for width in widths:
         for block in range(blocks):
             stride = 2 if block == 0 and width != widths[0] else 1
-            branch = [
-                Conv2d(channels, width, 3, stride, 1, bias=False), BatchNorm(width), ReLU(),
-                Conv2d(width, width, 3, padding=1, bias=False), BatchNorm(width),
-            ]  # fmt: skip
-            projection = [Conv2d(channels, width, 1, stride, bias=False), BatchNorm(width)]
-            layers += [Residual(branch, projection if (stride, channels) != (1, width) else []), ReLU()]
+            layers += [residual_block(channels, width, stride), ReLU()]
             channels = width
     return [*layers, AvgPool2d(output_shape(layers, shape)[:2]), Flatten(), Linear(channels, outputs)]
+
+
+def residual_block(channels, width, stride):
+    """Two convolutions of 3x3 beside the identity, or a projection where the shape changes (He et al. 2016, Figure 2)."""
+    branch = [
+        Conv2d(channels, width, 3, stride, 1, bias=False), BatchNorm(width), ReLU(),
+        Conv2d(width, width, 3, padding=1, bias=False), BatchNorm(width),
+    ]  # fmt: skip
+    projection = [Conv2d(channels, width, 1, stride, bias=False), BatchNorm(width)]
+    return Residual(branch, projection if (stride, channels) != (1, width) else [])
 
 
 def dense(layers, shape, widths, activation, outputs, before=list, after=list):
