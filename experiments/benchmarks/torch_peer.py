@@ -6,6 +6,7 @@ Run as a program under mpiexec it times DistributedDataParallel with gloo, one t
 
 import argparse
 import json
+import math
 import os
 import re
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from torch.nn.functional import linear, pad
 
 from experiments.common import limits
 
@@ -41,18 +43,68 @@ class Concat(torch.nn.Module):
         return torch.cat([branch(x) for branch in self.branches], 1)
 
 
-def window(layer):
-    """Kernel, stride and padding of one of our windowed layers."""
-    return layer.window.kernel, layer.window.stride, tuple(pads[0] for pads in layer.window.padding)
+class SparseLinear(torch.nn.Linear):
+    """A Linear layer whose weights outside of a pattern, (inputs, outputs), are zero and get no gradient."""
+
+    def __init__(self, pattern, bias):
+        super().__init__(*pattern.shape, bias)
+        self.register_buffer("pattern", torch.from_numpy(pattern.T.copy()), persistent=False)
+        with torch.no_grad():
+            self.weight.mul_(self.pattern)
+
+    def forward(self, x):
+        return linear(x, self.weight * self.pattern, self.bias)
+
+
+class TiedAutoencoder(torch.nn.Linear):
+    """A Linear layer, a sigmoid, and the transpose of the same weights with a bias of its own."""
+
+    def __init__(self, inputs, hidden):
+        super().__init__(inputs, hidden)
+        self.decoder_bias = torch.nn.Parameter(torch.zeros(inputs))
+
+    def forward(self, x):
+        return linear(torch.sigmoid(super().forward(x)), self.weight.T, self.decoder_bias)
+
+
+class OrFeatures:
+    """In front of a module that takes images: it takes features too, as images of one pixel."""
+
+    def forward(self, x):
+        return super().forward(x) if x.ndim == 4 else super().forward(x[..., None, None]).flatten(1)
+
+
+class BatchNorm(OrFeatures, torch.nn.BatchNorm2d):
+    pass
+
+
+class LocalResponseNorm(OrFeatures, torch.nn.LocalResponseNorm):
+    pass
+
+
+def windowed(make, layer, outside=0.0):
+    """The module with the window of one of our layers. make: a function of kernel, stride and padding.
+
+    PyTorch pads both sides by the same. Where ours does not, another call pads the module's input, with the value `outside`.
+    """
+    window = layer.window
+    (top, bottom), (left, right) = window.padding
+    if (top, left) == (bottom, right):
+        return make(window.kernel, window.stride, (top, left))
+    module = make(window.kernel, window.stride, 0)
+    module.register_forward_pre_hook(lambda _, inputs: pad(inputs[0], (left, right, top, bottom), value=outside))
+    return module
 
 
 MODULES = {
     "Linear": lambda layer: torch.nn.Linear(layer.inputs, layer.outputs, bias=layer.has_bias),
-    "Conv2d": lambda layer: torch.nn.Conv2d(layer.inputs, layer.outputs, *window(layer), bias=layer.has_bias),
-    "MaxPool2d": lambda layer: torch.nn.MaxPool2d(*window(layer)),
-    "AvgPool2d": lambda layer: torch.nn.AvgPool2d(*window(layer)),
-    "BatchNorm": lambda layer: torch.nn.BatchNorm2d(layer.channels, layer.eps, layer.momentum),
-    "LocalResponseNorm": lambda layer: torch.nn.LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k),
+    "SparseLinear": lambda layer: SparseLinear(layer.pattern, layer.has_bias),
+    "TiedAutoencoder": lambda layer: TiedAutoencoder(layer.inputs, layer.hidden),
+    "Conv2d": lambda layer: windowed(partial(torch.nn.Conv2d, layer.inputs, layer.outputs, bias=layer.has_bias), layer),
+    "MaxPool2d": lambda layer: windowed(torch.nn.MaxPool2d, layer, -math.inf),
+    "AvgPool2d": lambda layer: windowed(torch.nn.AvgPool2d, layer),
+    "BatchNorm": lambda layer: BatchNorm(layer.channels, layer.eps, layer.momentum),
+    "LocalResponseNorm": lambda layer: LocalResponseNorm(layer.size, layer.alpha, layer.beta, layer.k),
     "Flatten": lambda layer: torch.nn.Flatten(),
     "Dropout": lambda layer: torch.nn.Dropout(layer.p),
     "ReLU": lambda layer: torch.nn.ReLU(),
