@@ -83,10 +83,17 @@ def agree(found, expected, case, comm):
     It does where a ReLU gets zero but for rounding, for example. found, expected: what `serial` returns, of which `found` may
     lack the losses of the first steps.
     """
-    difference = distance(found, expected)
+    nudged = lambda: [distance(serial(case, sign * NUDGE), expected) for sign in (1, -1)]  # noqa: E731
+    within_rounding(distance(found, expected), lambda: on_first(comm, nudged), case)
+
+
+def within_rounding(difference, nudged, case):
+    """Fail unless a difference is small, or the same computation changes as much by rounding.
+
+    nudged: a function that computes how much it changes by nudges. It is called only where the difference is not small.
+    """
     if not difference < TOLERANCE:
-        nudged = on_first(comm, lambda: [distance(serial(case, sign * NUDGE), expected) for sign in (1, -1)])
-        assert max(nudged) * KINK > difference, f"{case!r} differs by {difference}"
+        assert max(nudged()) * KINK > difference, f"{case!r} differs by {difference}"
 
 
 def distance(found, expected):

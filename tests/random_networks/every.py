@@ -1,6 +1,7 @@
 """The table of all checks, and a test on several ranks that runs any of them for any cases."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
@@ -11,23 +12,45 @@ from tests.random_networks.protocols import keeps_its_promise
 from tests.random_networks.relocating import moves_after_every_step
 from tests.random_networks.resuming import resumes_elsewhere
 from tests.random_networks.serial import gradients_equal_differences, halves_are_the_whole, memory_may_be_used_again
+from tests.random_networks.tables import table_of
+from tests.random_networks.wider import wider_case
 
 
 def alone(case, comm):
     """What is true of the serial network."""
-    gradients_equal_differences(case)
-    memory_may_be_used_again(case)
-    halves_are_the_whole(case)
+    with table_of(case):
+        gradients_equal_differences(case)
+        memory_may_be_used_again(case)
+        halves_are_the_whole(case)
+
+
+def as_pytorchs(case, comm):
+    """What is true of the serial network beside that of PyTorch."""
+    from tests.random_networks import pytorch  # here, since it need not be installed
+
+    pytorch.states_are_exchanged(case)
+    pytorch.updates_equal_pytorchs(case)
+    pytorch.passes_equal_pytorchs(case)
 
 
 CHECKS = {
-    "serial": alone,  # on one rank
+    "serial": alone,
+    "pytorch": as_pytorchs,
     "training": equals_serial,
     "predictions": are_as_predicted,
     "resuming": resumes_elsewhere,
     "relocating": moves_after_every_step,
     "protocols": keeps_its_promise,
 }
+ON_ONE_RANK = "serial", "pytorch"
+DRAWN = {"pytorch": wider_case}  # a function of the seed and the number of ranks, where it is not `random_case`
+NO_PYTORCH = "PyTorch is not installed here: run `make peers`, which installs it"
+MISSING = {} if find_spec("torch") else {"pytorch": NO_PYTORCH}  # what can not be checked here, and why
+
+
+def drawn(name, seed, ranks):
+    """The Case of a seed for a check, on so many ranks."""
+    return DRAWN.get(name, random_case)(seed, ranks)
 
 
 def check(comm, name, cases):
@@ -45,7 +68,7 @@ def check_seeds(comm, name, seeds):
     """The same for the cases of some seeds. Collective."""
     for seed in seeds:
         try:
-            check(comm, name, [random_case(seed, comm.size)])
+            check(comm, name, [drawn(name, seed, comm.size)])
         except Exception as failure:
             failure.add_note(f"seed {seed} on {comm.size} ranks")
             raise

@@ -26,8 +26,10 @@ from nn import (
     TiedAutoencoder,
 )
 from nn.sequence import leaves, output_shape
+from nn.zoo import inception, residual_block
 
 BRANCHING = "Residual", "Concat"
+OF_THE_ZOO = {"Inception", "ResidualBlock"}  # branches of given layers, of images; see `wider.py`
 ACTIVATIONS = {"ReLU": ReLU, "LeakyReLU": LeakyReLU, "Tanh": Tanh, "Sigmoid": Sigmoid}
 DEEPEST = 2  # branches in branches
 OUTPUTS = 3  # of the layer that is put behind a network that has no weights
@@ -93,13 +95,25 @@ def pool(shape, name, kernel, stride=1, padding=0):
     return [{"MaxPool2d": MaxPool2d, "AvgPool2d": AvgPool2d}[name](kernel, stride, padding)]
 
 
+def inception_module(shape, _, *widths):
+    if len(shape) == 1:
+        return []
+    missing = (1,) * (6 - len(widths))
+    return [inception(shape[2], *widths, *missing)]
+
+
+def block_of_resnet(shape, _, width, stride=1):
+    return [residual_block(shape[2], width, stride)] if len(shape) == 3 else []
+
+
 def fitting(shape, kernel, stride, padding, most=np.inf):
     """(kernel, stride, padding) of a window, made so small that it fits. most: of the padding, as a part of the kernel."""
     kernel, stride, padding = pair(kernel), pair(stride), tuple(pair(pads) for pads in pair(padding))
-    kernel = tuple(min(k, length + sum(pads)) for k, length, pads in zip(kernel, shape[:2], padding, strict=True))
-    padding = tuple(tuple(int(min(pad, most * k)) for pad in pads) for k, pads in zip(kernel, padding, strict=True))
-    kernel = tuple(min(k, length + sum(pads)) for k, length, pads in zip(kernel, shape[:2], padding, strict=True))
-    padding = tuple(tuple(int(min(pad, most * k)) for pad in pads) for k, pads in zip(kernel, padding, strict=True))
+    before = None
+    while before != (kernel, padding):  # each may have to be made smaller because of the other
+        before = kernel, padding
+        kernel = tuple(min(k, length + sum(pads)) for k, length, pads in zip(kernel, shape[:2], padding, strict=True))
+        padding = tuple(tuple(int(min(pad, most * k)) for pad in pads) for k, pads in zip(kernel, padding, strict=True))
     return kernel, stride, padding
 
 
@@ -139,6 +153,8 @@ MAKE = {
     "AvgPool2d": pool,
     "Residual": residual,
     "Concat": concat,
+    "Inception": inception_module,
+    "ResidualBlock": block_of_resnet,
     "BatchNorm": lambda shape, _, *arguments: [BatchNorm(shape[-1], *arguments)],
     "LocalResponseNorm": lambda shape, _, *arguments: [LocalResponseNorm(*arguments)],
     "Dropout": lambda shape, _, p: [Dropout(p)],

@@ -1,0 +1,227 @@
+"""A serial network computes and learns as PyTorch's of the same layers; its state has the same names and shapes."""
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import torch
+
+from experiments.benchmarks import torch_peer
+from nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout
+from nn.device import to_device, to_host
+from nn.schedules import parse
+from nn.sequence import shapes
+from parallel.placement.partition import size
+from tests.parallel.equality import error, micro_batches_of
+from tests.random_networks.case import BEFORE, RATES, STEPS, TINY
+from tests.random_networks.checks import NUDGE, TOLERANCE, within_rounding
+from tests.random_networks.tables import table_of
+
+UPDATES = 30
+COSINE = 25  # updates after which a cosine is 0, so that some follow
+PEERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta}
+
+
+def passes_equal_pytorchs(case):
+    """Outputs, losses, gradients, statistics and parameters, in each step of training, and what evaluations give then."""
+    case = accepted(case)
+    with table_of(case):
+        found = our_steps(case)
+        nudged = lambda: [distance(our_steps(case, sign * NUDGE), found) for sign in (1, -1)]  # noqa: E731
+        within_rounding(distance(found, their_steps(case)), nudged, case)
+
+
+def accepted(case):
+    """The Case without minibatches that PyTorch refuses: in training, a BatchNorm can not have one value a channel.
+
+    What ours does then is in tests/nn/test_images.py. Nor does an optimizer here divide by gradients that are zero but for
+    rounding: it moves parameters in a direction that rounding decides.
+    """
+    name, options = case.optimizer
+    if name != "sgd":
+        case = replace(case, optimizer=(name, options | {"eps": max(options.get("eps", 0.0), TINY["eps"])}))
+    norms = [shape for layer, shape, _ in shapes(case.alike.layers, case.shape) if isinstance(layer, BatchNorm)]
+    if all(prod(shape[:-1]) > 1 for shape in norms):
+        return case
+    return replace(case, micro_batches=1, batch_sizes=tuple(max(2, size) for size in case.batch_sizes))
+
+
+# ----- steps of training, as a list of {name: array}: outputs and losses, gradients, the state, and an evaluation
+
+
+def distance(found, expected):
+    return max(error(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def our_steps(case, nudge=0.0):
+    """nudge: by how much, relatively, the parameters are changed before."""
+    net, loss, context, found = case.network(), LOSSES[case.loss](), Context(), []
+    net.load_state_dict(case.state())
+    net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
+    optimizer = case.make_optimizer(net)
+    for x, y in case.batches():
+        passes, inputs, gradients = {}, {}, 0.0
+        for part in micro_batches_of(len(x), case.micro_batches):
+            outputs = net.forward(to_device(x[part]), context, size(part), part.start, minibatch_size=len(x))
+            passes[f"outputs {part}"] = to_host(outputs).copy()
+            passes[f"loss {part}"] = np.array(loss.forward(outputs, to_device(y[part]), context))
+            inputs[f"input {part}"] = to_host(net.backward(loss.backward(context), context, input_gradient=True)).copy()
+            gradients = gradients + net.grads
+        net.grads[:] = gradients
+        found += [passes, inputs | gradients_of(net)]
+        optimizer.step()
+        net.step += 1
+        found += [net.state_dict(), {"evaluation": net.predict(x)}]
+    return found
+
+
+def gradients_of(net):
+    """{name: gradient}, as in a state_dict."""
+    return {f"{layer.name}.{p.name}": to_host(p.grad).transpose(p.torch_axes).copy() for layer, p in net.parameters}
+
+
+def their_steps(case):
+    net, found = case.network(), []
+    net.load_state_dict(case.state())
+    model, context = torch_peer.network(net), Context()
+    drop_as_ours(net, model, context)
+    parameters = dict(model.named_parameters())
+    optimizer = peer_of(case, parameters.values())
+    name, options = case.optimizer
+    lrs = rates(case.lr, RATES[name], BEFORE + 2 * STEPS)
+    loss = {"cross-entropy": torch.nn.functional.cross_entropy, "mse": torch.nn.functional.mse_loss}[case.loss]
+    for x, y in case.batches():
+        passes, inputs = {}, {}
+        model.train()
+        optimizer.zero_grad()
+        for part in micro_batches_of(len(x), case.micro_batches):
+            context.begin(net.seed, net.step, size(part), part.start, len(x))
+            samples = torch_peer.layout(x[part]).requires_grad_()
+            outputs = model(samples)
+            value = loss(outputs, torch.from_numpy(y[part])) * size(part) / len(x)
+            value.backward()
+            passes |= {f"outputs {part}": outputs.detach().numpy(), f"loss {part}": value.detach().numpy()}
+            inputs[f"input {part}"] = as_ours(samples.grad)
+        found += [passes, inputs | {name: p.grad.numpy().copy() for name, p in parameters.items()}]
+        update(optimizer, lrs[net.step], options)
+        net.step += 1
+        model.eval()
+        with torch.no_grad():
+            found += [state_of(model), {"evaluation": model(torch_peer.layout(x)).numpy()}]
+    return found
+
+
+def drop_as_ours(net, model, context):
+    """Let the Dropout modules of a model drop what the layers of a network do. context: of the network, begun in each pass."""
+    for layer in net.leaves():
+        if isinstance(layer, Dropout):
+            module = model.get_submodule(layer.name)
+            module.p = 0.0
+            module.register_forward_hook(
+                lambda module, _, x, layer=layer: x * mask(layer, x, context) if module.training else x
+            )
+
+
+def mask(layer, x, context):
+    """What a Dropout layer of ours makes of ones, in the shape of PyTorch's x."""
+    return torch_peer.layout(to_host(layer.forward(to_device(np.ones_like(as_ours(x.detach()))), context)))
+
+
+def as_ours(array):
+    """One of PyTorch's arrays as we have it: `torch_peer.layout` the other way round."""
+    array = array.numpy()
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if array.ndim == 4 else array
+
+
+def state_of(model):
+    """PyTorch's state as host arrays, without what ours has not."""
+    state = model.state_dict()
+    return {name: value.numpy().copy() for name, value in state.items() if not name.endswith("num_batches_tracked")}
+
+
+# ----- names and shapes
+
+
+def states_are_exchanged(case):
+    """Each takes the state of the other, and then has it, bit by bit."""
+    net = case.network()
+    torch.manual_seed(case.seed)
+    model = torch_peer.chain(net.layers).double()
+    for buffer in model.buffers():
+        if buffer.dtype == torch.float64:
+            buffer.uniform_(0.5, 2)
+    net.load_state_dict({name: value.numpy() for name, value in model.state_dict().items()})
+    equal_states(net.state_dict(), state_of(model), case)
+    net.load_state_dict(case.state())
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in net.state_dict().items()})
+    equal_states(net.state_dict(), state_of(model), case)
+
+
+def equal_states(ours, theirs, case):
+    assert ours.keys() == theirs.keys(), case
+    for name, value in ours.items():
+        assert value.dtype == theirs[name].dtype and np.array_equal(value, theirs[name]), (name, case)
+
+
+# ----- optimizers and schedules
+
+
+def updates_equal_pytorchs(case):
+    """The parameters after each of many updates with made-up gradients, of many sizes and now and then 0."""
+    net, (name, options) = case.network(), case.optimizer
+    theirs = torch.nn.Parameter(torch.from_numpy(to_host(net.params).copy()))
+    peer, lrs = peer_of(case, [theirs]), rates(case.lr, RATES[name], COSINE)
+    schedule = parse(case.lr, RATES[name], COSINE)
+    assert np.allclose([schedule(step) for step in range(UPDATES)], lrs, rtol=1e-12, atol=1e-15), case
+    net.step, rng = 0, case.rng
+    with table_of(case):
+        ours = OPTIMIZERS[name](net, schedule, **options)
+        for step in range(UPDATES):
+            gradient = rng.standard_normal(net.size) * 10.0 ** rng.uniform(-3, 3, net.size) * (rng.random(net.size) < 0.9)
+            net.grads[:], theirs.grad = to_device(gradient), torch.from_numpy(gradient.copy())
+            ours.step()
+            net.step += 1
+            update(peer, lrs[step], options)
+            difference = np.abs(to_host(net.params) - theirs.detach().numpy())
+            assert (difference <= TOLERANCE * np.maximum(1, np.abs(theirs.detach().numpy()))).all(), (step, case)
+
+
+def peer_of(case, parameters):
+    """PyTorch's optimizer of a Case, for some of its parameters."""
+    name, options = case.optimizer
+    options = dict(options)
+    kind = torch.optim.AdamW if options.pop("decoupled", False) else PEERS[name]
+    options.pop("l1", None)  # see `update`
+    return kind(parameters, lr=RATES[name], weight_decay=options.pop("l2", 0.0), **options)
+
+
+def update(peer, lr, options):
+    """One step of PyTorch's optimizer with a learning rate. It knows no L1 penalty, whose gradient is added here."""
+    for group in peer.param_groups:
+        group["lr"] = lr
+        for p in group["params"]:
+            p.grad += options.get("l1", 0.0) * p.detach().sign()
+    peer.step()
+
+
+def rates(text, lr, total):
+    """The learning rates of UPDATES steps by PyTorch's schedulers. Where a cosine has ended, they would rise again: 0 there."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr)
+    schedulers, ends = [], UPDATES
+    for part in text.split(","):
+        kind, *numbers = part.split(":")
+        if kind == "step":
+            schedulers.append(torch.optim.lr_scheduler.StepLR(optimizer, int(numbers[0]), float(numbers[1])))
+        elif kind == "cosine":
+            schedulers.append(torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total))
+            ends = total
+        elif kind == "warmup" and int(numbers[0]):
+            steps = int(numbers[0])
+            schedulers.append(torch.optim.lr_scheduler.LinearLR(optimizer, 1 / (steps + 1), total_iters=steps))
+    found = []
+    for step in range(UPDATES):
+        found.append(optimizer.param_groups[0]["lr"] if step < ends else 0.0)
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+    return found

@@ -1,0 +1,30 @@
+"""Tables of kernels with which small arrays are computed in all the ways in which large ones are."""
+
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from nn.kernels import kernels, use
+
+
+@contextmanager
+def table_of(case):
+    """With every other seed of a Case, blocks and pieces are so small that its arrays have several.
+
+    Then the gradients of images may be scattered and the rows of kernels be unrolled one by one, however many channels there
+    are, or neither.
+    """
+    table, rng = kernels(), random.Random(case.seed)
+    with pytest.MonkeyPatch.context() as patched:
+        if case.seed % 2:
+            costs = rng.choice(({}, {"scatter_run": 0, "scatter_addition": 0}, {"turn_kernel": 0}))
+            sizes = {"chunk": max(50, case.alike.size // 3), "piece": 50, "block_bytes": 1 << 9, "fused_bytes": 1}
+            use(replace(table, row_channels=rng.choice((0, 64)), **costs, **sizes))
+            patched.setattr("nn.patches.FEWEST_WINDOWS", 1)
+            patched.setattr("nn.response_norm.PIECE", 50)
+        try:
+            yield
+        finally:
+            use(table)
