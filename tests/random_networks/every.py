@@ -18,10 +18,9 @@ from tests.random_networks.wider import wider_case
 
 def alone(case, comm):
     """What is true of the serial network."""
-    with table_of(case):
-        gradients_equal_differences(case)
-        memory_may_be_used_again(case)
-        halves_are_the_whole(case)
+    gradients_equal_differences(case)
+    memory_may_be_used_again(case)
+    halves_are_the_whole(case)
 
 
 def as_pytorchs(case, comm):
@@ -58,7 +57,8 @@ def check(comm, name, cases):
     cpus = on_cpus(comm)
     for case in cases:
         try:
-            CHECKS[name](case if cpus else case.on_devices(), comm)
+            with table_of(case):
+                CHECKS[name](case if cpus else case.on_devices(), comm)
         except Exception as failure:
             failure.add_note(f"{name}: {case!r}")
             raise
