@@ -1,12 +1,15 @@
 """Which tests are to notice a fault: the rungs of a ladder, what is quick and telling first.
 
-The first rung are the tests that a fault names, and those test files of its folder's mirror in tests/ that import its module.
+The first rung are the tests that a fault names, and those test files of its folder's mirror in tests/ that are about its
+module: they have its name, import it, or are among a few that use what it defines.
 What follows is in the table: for each folder a few quick rungs, and more for the faults that those do not notice. A new file of
 tests that finds many faults gets a place there.
 """
 
-import re
+import ast
 from pathlib import PurePosixPath
+
+FEW = 4  # test files that use the same name
 
 NETWORKS = (  # whole networks on grids
     "tests/parallel/training/test_network.py",
@@ -15,7 +18,10 @@ NETWORKS = (  # whole networks on grids
 )
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
     "nn": (
-        (("tests/nn/test_chunk.py", "tests/nn/test_branches.py", "tests/nn/test_layers.py", "tests/nn/test_checks.py"),),
+        (
+            ("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py", "tests/nn/test_branches.py"),
+            ("tests/nn/test_checks.py", "tests/parallel/training/test_contexts.py"),
+        ),
         (
             ("tests/nn/test_optimizers.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py"),
             NETWORKS,
@@ -79,31 +85,43 @@ class Ladder:
     """The ladder of a repository. root: its folder. files: the paths of its files. table: as LADDER is."""
 
     def __init__(self, root, files, table=LADDER):
-        self.table = table
+        self.root, self.table = root, table
         self.tests = [path for path in sorted(files) if PurePosixPath(path).match("test_*.py") and path.startswith("tests/")]
-        self._text = {path: (root / path).read_text() for path in self.tests}
+        self._imports = {}
 
     def rungs(self, fault):
         """(the quick rungs for a fault, the further ones): lists of lists of test files, of which none comes twice."""
         folder = str(PurePosixPath(fault.file).parent)
-        direct = [path for path in self.tests if path.startswith(f"tests/{folder}/") and self._is_about(path, fault.module)]
         quick, further = self.table[folder]
-        seen = set()
-        return [self._new(rung, seen) for rung in ((*fault.tests, *direct), *quick)], [
-            self._new(rung, seen) for rung in further
-        ]
+        seen, about = set(), self._about(fault, folder)
+        return [self._new(rung, seen) for rung in ((*fault.tests, *about), *quick)], [self._new(rung, seen) for rung in further]
+
+    def _about(self, fault, folder):
+        """The test files that are about the module that a fault changes."""
+        mirror = [path for path in self.tests if path.startswith(f"tests/{folder}/")]
+        name = PurePosixPath(fault.file).stem
+        found = [path for path in mirror if PurePosixPath(path).stem == f"test_{name}" or fault.module in self._imported(path)]
+        for node in ast.parse((self.root / fault.file).read_text()).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                package = fault.module.partition(".")[0]  # which collects names for users
+                users = [path for path in mirror if f"{package}.{node.name}" in self._imported(path)]
+                found += users if len(users) <= FEW else []
+        return list(dict.fromkeys(found))
+
+    def _imported(self, path):
+        """The modules that a test file imports, and the names that it imports from modules, as "module.name": a set."""
+        if path not in self._imports:
+            found = self._imports[path] = set()
+            for node in ast.walk(ast.parse((self.root / path).read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    found.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+        return self._imports[path]
 
     def _new(self, rung, seen):
         """The test files of a rung that were not seen yet, a list; they are seen then."""
         found = dict.fromkeys(path for part in rung for path in self._under(part) if path not in seen)
         seen.update(found)
         return list(found)
-
-    def _is_about(self, path, module):
-        """Whether a test file imports a module, or has its name."""
-        package, _, name = module.rpartition(".")
-        names = rf"from {re.escape(module)} import|from {re.escape(package)} import [^\n]*\b{name}\b"
-        return PurePosixPath(path).stem == f"test_{name}" or re.search(names, self._text[path]) is not None
 
     def _under(self, part):
         """The test files that a path stands for. ValueError if there are none."""
