@@ -160,6 +160,8 @@ def beside_each_other(trials, tasks, note):
     except BaseException:
         for one in trials:
             one.copy.stop()
+        for thread in threads:
+            thread.join()
         raise
     if failed:
         raise failed[0]

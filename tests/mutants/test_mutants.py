@@ -36,7 +36,7 @@ def fault(old, new):
 
 
 FOUND = fault("found += number", "found -= number")
-HANGS = fault("found += number", "found += number\n        numbers.append(1)")
+HANGS = fault("found += number", "while True:\n            pass")
 CHANGES_NOTHING = fault("    found = 0\n", "    found = 0 + 0\n")
 NOT_NOTICED = fault("len(numbers) < LEAST", "len(numbers) <= LEAST")
 NO_MODULE = fault("LEAST: int = 1", "LEAST = 1 / 0")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from parallel.job.launch import remove_orphaned_segments
+from parallel.job.launch import end_with_parent, remove_orphaned_segments
 from tests.killer import processes_with
 
 MARK = "GRIDGRAD_MUTANTS"  # the environment variable with the mark of one run of tests
@@ -93,7 +93,7 @@ class Copy:
         with open(self.temporary / "output", "w+", errors="replace") as output:
             process = subprocess.Popen(
                 [sys.executable, *words], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
             try:
                 status = self._status(process, limit)
