@@ -11,34 +11,33 @@ from pathlib import PurePosixPath
 
 FEW = 4  # test files that use the same name
 
-NETWORKS = (  # whole networks on grids
+RANDOM = ("tests/random_networks",)  # whole networks and configurations
+NETWORKS = (  # others
     "tests/parallel/training/test_network.py",
     "tests/parallel/training/test_images.py",
     "tests/parallel/training/test_random_cases.py",
 )
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
     "nn": (
+        (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py", "tests/nn/test_branches.py"), RANDOM),
         (
-            ("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py", "tests/nn/test_branches.py"),
-            ("tests/nn/test_checks.py", "tests/parallel/training/test_contexts.py"),
-        ),
-        (
-            ("tests/nn/test_optimizers.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py"),
-            NETWORKS,
+            ("tests/nn/test_checks.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py", "tests/nn/test_optimizers.py"),
             ("tests/nn",),
+            NETWORKS,
             ("tests/parallel/placement", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
         ),
     ),
     "parallel/placement": (
-        (("tests/parallel/placement/test_redistribute.py",), NETWORKS),
+        (("tests/parallel/placement/test_redistribute.py",), RANDOM),
         (
+            NETWORKS,
             ("tests/parallel/placement",),
             ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
             ("tests/parallel/performance", "tests/parallel/balance", "tests/parallel/auto", "tests/experiments/test_shares.py"),
         ),
     ),
     "parallel/sync": (
-        (("tests/parallel/sync",),),
+        (("tests/parallel/sync",), RANDOM),
         (
             NETWORKS,
             ("tests/parallel/training", "tests/parallel/checkpoint"),
@@ -46,25 +45,24 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or 
         ),
     ),
     "parallel/training": (
-        (NETWORKS,),
+        (RANDOM, ("tests/parallel/training/test_contexts.py", "tests/parallel/training/test_executor.py")),
         (
+            NETWORKS,
             ("tests/parallel/training",),
             ("tests/parallel/checkpoint", "tests/parallel/balance", "tests/parallel/protocols"),
             ("tests/parallel/faults", "tests/parallel/sync", "tests/parallel/placement", "tests/experiments/test_train.py"),
         ),
     ),
     "parallel/pipeline": (
+        (("tests/parallel/pipeline",), RANDOM),
         (
-            ("tests/parallel/pipeline",),
             ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"),
-        ),
-        (
             ("tests/parallel/training", "tests/parallel/performance/test_pipeline_cost.py"),
             ("tests/parallel/performance", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
         ),
     ),
     "parallel/protocols": (
-        (("tests/parallel/protocols",),),
+        (("tests/parallel/protocols",), RANDOM),
         (
             ("tests/parallel/checkpoint", "tests/parallel/performance/test_protocol_cost.py"),
             ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
@@ -72,7 +70,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or 
         ),
     ),
     "parallel/checkpoint": (
-        (("tests/parallel/checkpoint",),),
+        (("tests/parallel/checkpoint",), RANDOM),
         (
             ("tests/experiments/test_checkpoints.py", "tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
             ("tests/fuzz/test_fuzz.py", "tests/experiments/test_full_disk.py", "tests/test_kills.py"),

@@ -128,7 +128,7 @@ def test_the_ladders_name_tests():
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
     ladder = Ladder(ROOT, files)
     for folder in LADDER:
-        quick, further = ladder.rungs(Fault("", f"{folder}/none.py", "", "", tests=("tests/nn/test_random.py",)))
+        quick, further = ladder.rungs(Fault("", f"{folder}/__init__.py", "", "", tests=("tests/nn/test_random.py",)))
         found = sum([*quick, *further], [])
         assert quick[0] == ["tests/nn/test_random.py"] and len(found) == len(set(found))
     assert ladder.rungs(Fault("", "nn/random.py", "", ""))[0][0] == ["tests/nn/test_random.py"]
