@@ -19,7 +19,7 @@ NETWORKS = (  # others
 )
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
     "nn": (
-        (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py", "tests/nn/test_branches.py"), RANDOM),
+        (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py"), RANDOM),
         (
             ("tests/nn/test_checks.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py", "tests/nn/test_optimizers.py"),
             ("tests/nn",),
