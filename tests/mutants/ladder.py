@@ -12,11 +12,7 @@ from pathlib import PurePosixPath
 FEW = 4  # test files that use the same name
 
 RANDOM = ("tests/random_networks",)  # whole networks and configurations
-NETWORKS = (  # others
-    "tests/parallel/training/test_network.py",
-    "tests/parallel/training/test_images.py",
-    "tests/parallel/training/test_random_cases.py",
-)
+NETWORKS = "tests/parallel/training/test_network.py", "tests/parallel/training/test_images.py"  # others
 LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
     "nn": (
         (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py"), RANDOM),
