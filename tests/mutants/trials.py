@@ -22,12 +22,14 @@ from hashlib import sha256
 from pathlib import Path
 
 from parallel.job.launch import end_with_parent, remove_orphaned_segments
+from tests.jobs import NoJob
 from tests.killer import processes_with
 
 MARK = "GRIDGRAD_MUTANTS"  # the environment variable with the mark of one run of tests
 TIMES, MORE = 3, 30.0  # a run of tests may take so many times what it took without a fault, and so many seconds more
 FIRST_LIMIT = 1800.0  # seconds for the tests without a fault
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+NO_JOB = NoJob.__name__  # a job of ranks did not start
 
 
 class Unusable(Exception):
@@ -149,9 +151,6 @@ class Trials:
         """The Outcome of a fault. rungs: lists of test files, to be run in this order. Unusable if they fail without it."""
         start = time.monotonic()
         outcome = lambda result, by="": Outcome(result, by, time.monotonic() - start)  # noqa: E731
-        with self.copy.planted(fault):
-            if self.copy.run(["-c", f"import {fault.module}"], FIRST_LIMIT).status != 0:
-                return outcome("unimportable")
         for rung in filter(None, rungs):
             self._pass_without(rung)
             with self.copy.planted(fault):
@@ -166,8 +165,16 @@ class Trials:
                 return outcome("found", "the time limit")
             if ended.status != 0:
                 by = FAILED.search(ended.output)
+                ran = by and by[0].startswith("FAILED") and NO_JOB not in ended.output
+                if not ran and not self._can_be_imported(fault):
+                    return outcome("unimportable")
                 return outcome("found", by[1] if by else f"exit status {ended.status}")
         return outcome("unnoticed")
+
+    def _can_be_imported(self, fault):
+        """Whether the module with the fault can be imported."""
+        with self.copy.planted(fault):
+            return self.copy.run(["-c", f"import {fault.module}"], FIRST_LIMIT).status == 0
 
     def _limit(self, rung):
         return TIMES * sum(self.seconds[path] for path in rung) + MORE
