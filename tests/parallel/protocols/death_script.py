@@ -1,8 +1,12 @@
-"""A training in which one worker kills itself; run by test_death.py as `python -m ... PROTOCOL VICTIM`."""
+"""A training in which one worker kills itself; run by test_death.py as `python -m ... PROTOCOL VICTIM FILE`.
+
+The victim makes the file just before. The others wait for it, so that none of them does what is left of the training alone.
+"""
 
 import os
 import signal
 import sys
+from pathlib import Path
 
 from mpi4py import MPI
 
@@ -14,18 +18,21 @@ from parallel.protocols import names
 from parallel.protocols.division import divide
 from tests.parallel.protocols.training import dense, samples
 
-STEPS, LAST = 60, 5  # the victim dies before its turn of this number
+STEPS, LAST = 60, 5  # the victim dies before its turn of this number, for which the others wait before theirs
 
 
 def main():
-    text, victim = sys.argv[1], int(sys.argv[2])
+    text, victim, dying = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     own, workers = divide(ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size))
     net, (x, y) = distribute(dense(), own), samples(dense(), 29)
     protocol = names.parse(text)(net, workers, lambda updated: SGD(updated, 0.1))
     trainer = net.trainer(LOSSES["cross-entropy"](), protocol)
     for number, turn in enumerate(protocol.turns(protocol.shares(len(x), 8, 0), STEPS)):
-        if workers.rank == victim and number == LAST:
+        if number == LAST and workers.rank == victim:
+            dying.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        if number == LAST:
+            workers.wait_until(dying.exists)
         trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
     protocol.finish()
     print(f"worker {workers.rank} ends, lost {protocol.lost}, sum {net.params.sum()!r}", flush=True)
