@@ -1,4 +1,4 @@
-"""Layers of images: gradients against finite differences, everything against PyTorch, both algorithms against each other."""
+"""Layers of images: gradients against finite differences, float32 against PyTorch, poolings window by window."""
 
 from dataclasses import replace
 
@@ -77,15 +77,15 @@ SHAPES = [  # (images, height, width, inputs, outputs, kernel, stride, padding)
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_convolutions_equal_pytorch(shape, dtype):
-    context = Context()
+def test_convolutions_in_float32_equal_pytorch(shape):
+    """Where other algorithms compute than in float64, for which see tests/random_networks/test_pytorch.py."""
+    context, dtype = Context(), np.float32
     torch = pytest.importorskip("torch")
     n, height, width, inputs, outputs, kernel, stride, padding = shape
     layer = Conv2d(inputs, outputs, kernel, stride, padding)
     net = Sequential([layer], seed=2, dtype=dtype)
-    theirs = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding, dtype=getattr(torch, np.dtype(dtype).name))
+    theirs = torch.nn.Conv2d(inputs, outputs, kernel, stride, padding, dtype=torch.float32)
     theirs.load_state_dict({name.removeprefix("0."): torch.from_numpy(v) for name, v in net.state_dict().items()})
     rng = np.random.default_rng(0)
     x = rng.standard_normal((n, height, width, inputs)).astype(dtype)
@@ -103,9 +103,7 @@ def test_convolutions_equal_pytorch(shape, dtype):
         (dx, x_theirs.grad.numpy().transpose(0, 2, 3, 1)),
         (gradient, expected),
     ):
-        assert np.abs(ours - reference).max(initial=0) <= (1e-12 if dtype == np.float64 else 2e-5) * max(
-            np.abs(reference).max(initial=0), 1
-        )
+        assert np.abs(ours - reference).max(initial=0) <= 2e-5 * max(np.abs(reference).max(initial=0), 1)
 
 
 def test_the_choice_of_an_algorithm():
@@ -216,24 +214,19 @@ def test_matching_slices_are_where_windows_and_pixels_meet():
                     assert len(range(outputs)[outer]) == len(range(length)[inner])
 
 
-def test_running_statistics_and_evaluation_equal_pytorch():
-    context = Context()
-    torch = pytest.importorskip("torch")
-    net, theirs = Sequential([BatchNorm(5)], dtype=np.float64), torch.nn.BatchNorm2d(5, dtype=torch.float64)
-    rng = np.random.default_rng(1)
-    for _ in range(3):
-        x = rng.standard_normal((4, 3, 2, 5)) * 3 + 1
-        theirs(torch.from_numpy(x.transpose(0, 3, 1, 2)))
-        net.forward(to_device(x), context)
-    state = net.state_dict()
-    for name in ("running_mean", "running_var", "weight", "bias"):
-        assert np.allclose(state[f"0.{name}"], theirs.state_dict()[name].numpy(), rtol=1e-12)
-    theirs.eval()
-    expected = theirs(torch.from_numpy(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
-    assert np.allclose(to_host(net.forward(to_device(x))), expected, rtol=1e-12)
-    again = Sequential([BatchNorm(5)], dtype=np.float64)
-    again.load_state_dict({f"0.{name}": value.numpy() for name, value in theirs.state_dict().items()})
-    assert np.allclose(again.state_dict()["0.running_var"], state["0.running_var"], rtol=1e-12)
+@pytest.mark.parametrize("shape", [(1, 5), (1, 1, 1, 5)])
+def test_one_value_a_channel_is_normalised_to_the_bias(shape):
+    """PyTorch refuses it in training. A rank, or the last minibatch of an epoch, may have no more."""
+    net, context, rng = Sequential([BatchNorm(5, momentum=0.5)], dtype=np.float64), Context(), np.random.default_rng(0)
+    net.load_state_dict({name: rng.uniform(1, 2, value.shape) for name, value in net.state_dict().items()})
+    before, x = net.state_dict(), rng.standard_normal(shape)
+    assert np.allclose(to_host(net.forward(to_device(x), context)), before["0.bias"], rtol=1e-12)
+    dx = to_host(net.backward(to_device(rng.standard_normal(shape)), context, input_gradient=True))
+    weight, _ = net.layers[0].parameters
+    assert np.abs(dx).max() < 1e-10 and np.abs(to_host(weight.grad)).max() < 1e-10
+    after = net.state_dict()
+    assert np.allclose(after["0.running_mean"], (before["0.running_mean"] + x.ravel()) / 2, rtol=1e-12)
+    assert np.allclose(after["0.running_var"], before["0.running_var"] / 2, rtol=1e-12)
 
 
 def test_an_activation_before_a_max_pooling_runs_behind_it_with_the_same_result():

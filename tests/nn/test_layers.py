@@ -1,9 +1,9 @@
-"""Every layer and loss against finite differences, and whole networks against PyTorch."""
+"""Every layer and loss against finite differences. Against PyTorch: tests/random_networks/test_pytorch.py."""
 
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from nn import MSE, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
 from nn.device import to_device, to_host, xp
 from nn.layer import Layer
 
@@ -126,33 +126,3 @@ def test_outputs_of_a_dense_layer_need_all_inputs(layer):
 def test_base_layer_is_abstract():
     with pytest.raises(NotImplementedError):
         Layer().forward(None, Context())
-
-
-@pytest.mark.parametrize("activation", [ReLU, LeakyReLU, Tanh, Sigmoid])
-@pytest.mark.parametrize("loss_name", ["cross-entropy", "mse"])
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"momentum": 0.8, "nesterov": True, "l2": 0.01}])
-def test_five_steps_equal_pytorch(activation, loss_name, options):
-    context = Context()
-    torch = pytest.importorskip("torch")
-    from experiments.benchmarks import torch_peer
-    from nn import LOSSES
-
-    net = Sequential([Linear(13, 31), activation(), Linear(31, 7)], seed=2, dtype=np.float64)
-    model = torch_peer.network(net)
-    torch_options = {"weight_decay" if name == "l2" else name: value for name, value in options.items()}
-    theirs, ours = torch.optim.SGD(model.parameters(), lr=0.1, **torch_options), SGD(net, 0.1, **options)
-    loss, torch_loss = LOSSES[loss_name](), torch_peer.LOSSES[loss_name]()
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        x = rng.standard_normal((17, 13))
-        y = rng.standard_normal((17, 7)) if loss_name == "mse" else rng.integers(0, 7, 17)
-        theirs.zero_grad()
-        expected = torch_loss(model(torch.from_numpy(x)), torch.from_numpy(y))
-        expected.backward()
-        theirs.step()
-        outputs = net.forward(to_device(x), context)
-        assert loss.forward(outputs, to_device(y), context) == pytest.approx(expected.item(), rel=1e-12)
-        net.backward(loss.backward(context), context)
-        ours.step()
-        for name, value in model.state_dict().items():
-            assert np.allclose(net.state_dict()[name], value.numpy(), rtol=1e-11, atol=1e-13)

@@ -6,7 +6,7 @@ import pytest
 
 from nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
 from nn.device import to_device, to_host, xp
-from nn.kernels import PRESET, kernels, use
+from nn.kernels import kernels, use
 from nn.optimizers import Optimizer
 
 
@@ -59,43 +59,10 @@ def test_values_out_of_range_are_refused(options, words):
         SGD(Sequential([Linear(3, 2)]), **({"lr": 0.1} | options))
 
 
-# (ours, our options, PyTorch's class, its options)
-PEERS = [
-    (SGD, {"momentum": 0.9, "nesterov": True}, "SGD", {"momentum": 0.9, "nesterov": True}),
-    (Adam, {}, "Adam", {}),
-    (Adam, {"betas": (0.8, 0.9), "eps": 1e-3}, "Adam", {"betas": (0.8, 0.9), "eps": 1e-3}),
-    (Adam, {"decoupled": True}, "AdamW", {}),
-    (Adagrad, {}, "Adagrad", {}),
-    (Adagrad, {"eps": 1e-2}, "Adagrad", {"eps": 1e-2}),
-    (Adadelta, {}, "Adadelta", {}),
-    (Adadelta, {"rho": 0.7, "eps": 1e-3}, "Adadelta", {"rho": 0.7, "eps": 1e-3}),
-]
-
-
 def gradient(size, step):
     """Made up: of both signs, of many sizes, and 0 here and there."""
     index = np.arange(size)
     return (index % 11 > 0) * np.sin(index * index + step) * 10.0 ** (3 * np.cos(index))
-
-
-@pytest.mark.parametrize("inputs", [5, PRESET.chunk // 64], ids=["small", "chunks"])
-@pytest.mark.parametrize("l2", [0.0, 0.02])
-@pytest.mark.parametrize("lr", [0.05, schedules.warmup(schedules.cosine(0.1, 25), 3)], ids=["constant", "schedule"])
-@pytest.mark.parametrize(("kind", "options", "peer", "peer_options"), PEERS, ids=[f"{p[2]}{p[1]}" for p in PEERS])
-def test_twenty_steps_equal_pytorch(kind, options, peer, peer_options, lr, l2, inputs):
-    torch = pytest.importorskip("torch")
-    net = Sequential([Linear(inputs, 67)], seed=1, dtype=np.float64)
-    theirs = torch.nn.Parameter(torch.from_numpy(to_host(net.params).copy()))
-    ours = kind(net, lr, l2=l2, **options)
-    peer = getattr(torch.optim, peer)([theirs], weight_decay=l2, **peer_options)
-    for step in range(20):
-        g = gradient(net.size, step)
-        net.grads[:], theirs.grad = to_device(g), torch.from_numpy(g.copy())
-        peer.param_groups[0]["lr"] = lr(step) if callable(lr) else lr
-        ours.step()
-        peer.step()
-        net.step += 1
-        assert np.allclose(to_host(net.params), theirs.detach().numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [Adam, Adagrad, Adadelta])

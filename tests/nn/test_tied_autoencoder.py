@@ -1,9 +1,9 @@
-"""The autoencoder with tied weights: its gradients, PyTorch's, and its weights in a Linear layer."""
+"""The autoencoder with tied weights: its gradients, and its weights in a Linear layer."""
 
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
+from nn import Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
 from nn.device import to_device, to_host, xp
 from tests.nn.test_layers import assert_gradients_equal_finite_differences
 
@@ -44,29 +44,6 @@ def test_minibatches_may_change_their_size_and_be_empty():
         assert net.forward(xp.ones((n, 3), np.float32), context).shape == (n, 3)
         net.backward(xp.ones((n, 3), np.float32), context)
         assert xp.isfinite(net.grads).all() and bool(net.grads.any()) == (n > 0)
-
-
-@pytest.mark.parametrize("momentum", [0, 0.9])
-def test_five_steps_equal_pytorch(momentum):
-    torch = pytest.importorskip("torch")
-    net, context, mse = Sequential([TiedAutoencoder(13, 7), Sigmoid()], seed=2, dtype=np.float64), Context(), MSE()
-    weight, bias, decoder_bias = theirs = [torch.from_numpy(a).requires_grad_() for a in net.state_dict().values()]
-    ours, optimizer = SGD(net, 0.4, momentum), torch.optim.SGD(theirs, lr=0.4, momentum=momentum)
-    linear = torch.nn.functional.linear
-    for step in range(5):
-        x = values((17, 13), step)
-        optimizer.zero_grad()
-        hidden = torch.sigmoid(linear(torch.from_numpy(x), weight, bias))
-        outputs = torch.sigmoid(linear(hidden, weight.T, decoder_bias))
-        expected = torch.nn.functional.mse_loss(outputs, torch.from_numpy(x))
-        expected.backward()
-        optimizer.step()
-        loss = mse.forward(net.forward(to_device(x), context), to_device(x), context)
-        assert loss == pytest.approx(expected.item(), rel=1e-12)
-        net.backward(mse.backward(context), context)
-        ours.step()
-        for found, wanted in zip(net.state_dict().values(), theirs, strict=True):
-            assert np.allclose(found, wanted.detach().numpy(), rtol=1e-11, atol=1e-13)
 
 
 def test_the_encoder_moves_into_a_linear_layer():

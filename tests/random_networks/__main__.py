@@ -53,9 +53,10 @@ def run(ranks, order, limit):
 
 def smallest(name, seed, ranks):
     """None if the case of a seed passes, else what to tell about the smallest one that was found."""
-    if not run(ranks, {"check": name, "seeds": [seed]}, LIMIT_OF_ONE):
+    limit = LIMIT if ranks == 1 else LIMIT_OF_ONE  # one rank waits for nobody
+    if not run(ranks, {"check": name, "seeds": [seed]}, limit):
         return None
-    fails = lambda case: run(case.ranks, {"check": name, "case": repr(case)}, LIMIT_OF_ONE)  # noqa: E731
+    fails = lambda case: run(case.ranks, {"check": name, "case": repr(case)}, limit)  # noqa: E731
     case = drawn(name, seed, ranks)
     print(f"\r{name}, seed {seed} on {ranks} ranks fails: making it smaller", file=sys.stderr, flush=True)
     if not fails(case):  # what fails follows from the seed in another way

@@ -58,15 +58,17 @@ def our_steps(case, nudge=0.0):
     net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
     optimizer = case.make_optimizer(net)
     for x, y in case.batches():
-        passes, inputs, gradients = {}, {}, 0.0
+        passes, ends, gradients = {}, {}, 0.0
         for part in micro_batches_of(len(x), case.micro_batches):
             outputs = net.forward(to_device(x[part]), context, size(part), part.start, minibatch_size=len(x))
             passes[f"outputs {part}"] = to_host(outputs).copy()
             passes[f"loss {part}"] = np.array(loss.forward(outputs, to_device(y[part]), context))
-            inputs[f"input {part}"] = to_host(net.backward(loss.backward(context), context, input_gradient=True)).copy()
+            dy = loss.backward(context)
+            ends[f"output {part}"] = to_host(dy).copy()
+            ends[f"input {part}"] = to_host(net.backward(dy, context, input_gradient=True)).copy()
             gradients = gradients + net.grads
         net.grads[:] = gradients
-        found += [passes, inputs | gradients_of(net)]
+        found += [passes, ends | gradients_of(net)]
         optimizer.step()
         net.step += 1
         found += [net.state_dict(), {"evaluation": net.predict(x)}]
@@ -87,20 +89,21 @@ def their_steps(case):
     optimizer = peer_of(case, parameters.values())
     name, options = case.optimizer
     lrs = rates(case.lr, RATES[name], BEFORE + 2 * STEPS)
-    loss = {"cross-entropy": torch.nn.functional.cross_entropy, "mse": torch.nn.functional.mse_loss}[case.loss]
+    loss = torch_peer.LOSSES[case.loss]()
     for x, y in case.batches():
-        passes, inputs = {}, {}
+        passes, ends = {}, {}
         model.train()
         optimizer.zero_grad()
         for part in micro_batches_of(len(x), case.micro_batches):
             context.begin(net.seed, net.step, size(part), part.start, len(x))
             samples = torch_peer.layout(x[part]).requires_grad_()
             outputs = model(samples)
+            outputs.retain_grad()
             value = loss(outputs, torch.from_numpy(y[part])) * size(part) / len(x)
             value.backward()
             passes |= {f"outputs {part}": outputs.detach().numpy(), f"loss {part}": value.detach().numpy()}
-            inputs[f"input {part}"] = as_ours(samples.grad)
-        found += [passes, inputs | {name: p.grad.numpy().copy() for name, p in parameters.items()}]
+            ends |= {f"output {part}": outputs.grad.numpy(), f"input {part}": as_ours(samples.grad)}
+        found += [passes, ends | {name: p.grad.numpy().copy() for name, p in parameters.items()}]
         update(optimizer, lrs[net.step], options)
         net.step += 1
         model.eval()
