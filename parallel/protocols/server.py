@@ -47,6 +47,7 @@ class ParameterServer(Protocol):
         self.staleness = self.shard.staleness
         self.clock, self.done, self.answered, self.lost = 0, set(), set(), 0
         self._asking, self._finals = [], []  # workers that wait for parameters, and for the last ones
+        self._dead_at_end = 0  # how many had died when all others were done: all workers are to hear the same of it
         self._missing, self._of_others = set(), {server: 0 for server in self.parts}  # see Shard
         self._drawn = self._next_share = self.net.step * workers.size + workers.size  # numbers of shares, over all minibatches
         for kind in ("push", "fetch", "parameters", "draw", "drawn", "done", "final"):
@@ -229,9 +230,7 @@ class ParameterServer(Protocol):
     def _on_done(self, worker, numbers, content):
         if self.shard.params.size and self.shard.clocks[worker] != numbers[0]:
             raise RuntimeError(f"worker {worker} has pushed {numbers[0]} gradients, but {self.shard.clocks[worker]} came")
-        self.done.add(worker)
-        self.shard.left(worker)
-        self._answer()
+        self._leave(worker)
 
     def _on_final(self, worker, numbers, content):
         self._finals.append(worker)
@@ -252,15 +251,22 @@ class ParameterServer(Protocol):
             self._finals = []
 
     def _send_parameters(self, worker):
-        numbers = self.shard.of_others(worker), len(self.workers.dead)
+        numbers = self.shard.of_others(worker), self._dead_at_end
         self.workers.send(worker, "parameters", numbers, self.shard.params)
 
     def _on_death(self, worker):
         """Go on without a worker that has died. Raises Death if it was the server."""
         if worker == 0:
             raise Death
-        self.done.add(worker)
         self._asking = [other for other in self._asking if other != worker]
         self._finals = [other for other in self._finals if other != worker]
+        self._leave(worker)
+
+    def _leave(self, worker):
+        """A worker is done, or has died."""
+        if worker not in self.done:
+            self.done.add(worker)
+            if len(self.done) == self.workers.size:
+                self._dead_at_end = len(self.workers.dead)
         self.shard.left(worker)
         self._answer()

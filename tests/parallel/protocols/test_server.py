@@ -12,8 +12,8 @@ from parallel import ProcessGrid, distribute
 from parallel.protocols import names
 from parallel.protocols.division import divide
 from parallel.protocols.protocol import Shares
-from parallel.protocols.simulated_workers import Simulation
-from parallel.protocols.workers import Workers
+from parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
+from parallel.protocols.workers import Workers, filled
 from parallel.sync.reduction import BlockingReduction, OverlappedReduction
 from parallel.sync.shared_memory import SharedMemoryReduction
 from parallel.training import minibatch_indices
@@ -175,6 +175,25 @@ def test_over_many_updates_none_is_lost_and_the_bound_holds(text, turns):
         assert set(staleness) == {0}
     else:
         assert max(leads) > 4  # without a bound workers do come apart
+
+
+def test_all_workers_hear_the_same_of_deaths_also_if_one_dies_while_they_are_told():
+    """Else some take the mean of their buffers, and wait for others that know that there is none any more."""
+
+    class First(SimulatedWorkers):
+        def send(self, to, kind, numbers=(), array=None):
+            if kind == "parameters":
+                told[to] = numbers[1]
+                self.dead = [2] if to else []  # MPI says so when something is sent
+
+    told, simulation = {}, Simulation(3)
+    own = First(simulation, 0)
+    with ProcessGrid(MPI.COMM_SELF) as alone:
+        protocol = names.parse("server:asp:single")(distribute(dense(), alone), own, lambda updated: SGD(updated, 1.0))
+        for kind, numbers in (("final", ()), ("done", (0,))):
+            for worker in (0, 2, 1):
+                own.handlers[kind](worker, filled(numbers), np.empty(0, np.uint8))
+    assert told == {0: 0, 1: 0, 2: 0} and protocol.answered == {0, 1, 2}
 
 
 class LateWorkers(Workers):
