@@ -60,6 +60,7 @@ parallel-sgd:epoch --workers 3 --batch 5
 parallel-sgd:epoch:shuffle --workers 2 --batch 3
 async:2 --workers 2 --updates 1 --all
 async:2 --workers 2 --updates 3
+async:3 --workers 2 --updates 4
 async:2:nostash --workers 2 --updates 3
 async:3:bound=1 --workers 3 --updates 3
 async:3:bound=0 --workers 3 --updates 3
@@ -114,7 +115,9 @@ def parser():
         "protocol", nargs="?", metavar="CASE", help="a protocol as for train, a pipeline such as async:2, or checkpoint"
     )
     found.add_argument("--workers", type=int, default=2, metavar="N", help="workers, or ranks (default: 2)")
-    found.add_argument("--updates", type=int, metavar="N", help="global minibatches (default: 2), or boundaries (default: 4)")
+    found.add_argument(
+        "--updates", type=int, metavar="N", help="global minibatches (default: 2), or boundaries (default: 6, 4 with --kill)"
+    )
     found.add_argument("--batch", type=int, metavar="N", help="samples in a global minibatch (default: one for each worker)")
     found.add_argument("--dies", type=int, metavar="RANK", help="this worker may die at any moment")
     found.add_argument("--late", action="store_true", help="messages leave when they arrive; else, of protocols, at once")
@@ -135,7 +138,8 @@ def numbers(text):
 def case_of(args):
     """The case that arguments describe."""
     if args.protocol == CHECKPOINT:
-        return Checkpoints(args.workers, args.updates or 4, is_mortal=args.kill, signalled=args.signal)
+        boundaries, steps = (4, 2) if args.kill else (6, 3)
+        return Checkpoints(args.workers, args.updates or boundaries, steps, args.kill, args.signal)
     updates = 2 if args.updates is None else args.updates
     if args.protocol.startswith(PIPELINE):
         return Pipelines(args.protocol, args.workers, (updates,), args.eager, args.partition)

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,8 +47,8 @@ class Checkpoints:
     """
 
     size: int
-    boundaries: int = 4
-    steps: int = 2
+    boundaries: int = 6
+    steps: int = 3
     is_mortal: bool = False
     signalled: int | None = None
 
@@ -77,19 +77,45 @@ class Checkpoints:
         yield mock.patch.object(saver.threading, "Thread", self.thread)
         for name in ("fsync", "replace", "pwrite"):
             yield mock.patch.object(os, name, self.on_disk(getattr(os, name)))
-        yield mock.patch.object(shutil, "rmtree", self.on_disk(shutil.rmtree))
-        for name in ("unlink", "mkdir", "write_bytes"):
+        yield mock.patch.object(shutil, "rmtree", self.rmtree)
+        yield mock.patch.object(manifest, "open", self.open, create=True)
+        for name in ("unlink", "rmdir", "mkdir", "write_bytes"):
             yield mock.patch.object(Path, name, self.on_disk(getattr(Path, name)))
+
+    def rmtree(self, folder):
+        """Delete a folder, file by file, in an order in which the manifest is one of the last."""
+        for path in sorted(folder.iterdir(), reverse=True):
+            path.unlink()
+        folder.rmdir()
+
+    @contextmanager
+    def open(self, path, mode):
+        """A file to which a text is written in two halves."""
+        with open(path, mode) as file:
+            whole = file.write
+
+            def halves(text):
+                whole(text[: len(text) // 2])
+                file.flush()
+                self.moment(f"the middle of {path.name}")
+                whole(text[len(text) // 2 :])
+
+            file.write = halves
+            yield file
+
+    def moment(self, words):
+        """A moment at which the job may be killed."""
+        if self.machine.exploring and not self.machine.stopping:
+            self.machine.acting.wait(Until(lambda: True, words))
+            self.machine.event.reads.add(("life", JOB))
+            self.machine.event.words.append(words)
 
     def on_disk(self, function):
         """A function of the system that is called in an event of its own."""
 
         def called(*arguments, **keywords):
-            machine = self.machine
-            if machine.exploring and not machine.stopping:
-                machine.acting.wait(Until(lambda: True, f"{function.__name__}{arguments}"))
-                machine.event.reads.add(("life", JOB))
-                machine.event.words.append(f"{function.__name__} {arguments[0]}")
+            self.moment(f"{function.__name__} {arguments[0]}")
+            if self.machine.exploring and not self.machine.stopping:
                 self.check_synchronised(function.__name__, *arguments)
             return function(*arguments, **keywords)
 
@@ -180,6 +206,8 @@ class Checkpoints:
             raise Violation(f"the checkpoint of step {self.complete} was whole, and now the newest one is of step {newest}")
         if self.is_killed:
             return "killed", newest
+        if self.left and self.signalled is None:
+            raise Violation(f"ranks leave although there is no signal: {self.left}")
         if self.left and len(self.left) < self.size or len(set(self.left.values())) > 1:
             raise Violation(f"ranks leave after different steps: {self.left}")
         due = self.left.get(0, self.boundaries // self.steps * self.steps)

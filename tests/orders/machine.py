@@ -46,10 +46,10 @@ class Pause:
     """Where an actor waits until it may go on.
 
     is_open: whether it handles messages meanwhile. is_fork: whether each of its actions is a possible outcome of one call.
-    words: what it waits for.
+    words: what it waits for. within: what tells it from other pauses of an actor that is otherwise in the same state.
     """
 
-    is_open, is_fork, words = False, False, "its turn"
+    is_open, is_fork, words, within = False, False, "its turn", None
 
     def actions(self, actor):
         """The actions that may end the pause now: a list. actor: its name."""
@@ -134,7 +134,7 @@ class Actor:
 
     def state(self):
         """A number that is another one in each state of this actor that differs in what is watched."""
-        place = self.pause and (type(self.pause).__name__, self.pause.words)
+        place = self.pause and (type(self.pause).__name__, self.pause.words, self.pause.within)
         return hash((self.gone, place, self.watch.identity()))
 
     def __str__(self):
@@ -149,13 +149,15 @@ class Machine:
     returns the same of deaths, which never are a way out of a deadlock. missed: a function that returns [(action, causes)] of
     what was never possible because its actor no longer handled messages, or had ended. ended: a line about why the job ends
     although not all actors have ended; None if it does not. states: {name of a watched actor: its state}. choices: the
-    positions of what was chosen among what was possible, where there was more than one possibility.
+    positions of what was chosen among what was possible, where there was more than one possibility. after: called with each
+    Event and Actor when it is over.
     """
 
     def __init__(self, control):
         self.control, self.stopping, self.exploring, self.ended, self._failure = control, False, False, None, None
         self.actors, self.beside, self.deaths, self.number, self.event = {}, {}, dict, -1, None
         self.states, self.choices, self.missed, self._last, self.acting = {}, [], list, None, None
+        self.after = lambda event, actor: None
         self._over = threading.Lock()
         self._over.acquire()
 
@@ -273,6 +275,7 @@ class Machine:
         event, actor = self.event, self.acting
         if actor is not None:
             pause = actor.pause
+            self.after(event, actor)
             if event.effects or event.writes - {
                 ("turn", actor.name)
             }:  # else nobody sees whether it came before the actor's death

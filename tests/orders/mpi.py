@@ -41,7 +41,8 @@ class World:
         self.mail = defaultdict(deque)  # {(communicator, source, target, tag): messages that nobody has taken}
         self.announced = defaultdict(deque)  # likewise: receives that have no message yet
         self.meetings, self._counts, self.met = {}, Counter(), Counter()
-        machine.deaths, machine.missed = self._deaths, self._missed
+        self._memory = {}  # {address: [a location, the rank that has sent from there, the array, its content]}
+        machine.deaths, machine.missed, machine.after = self._deaths, self._missed, self._note_changes
 
     def comm(self, rank):
         """The communicator of all ranks, as one of them sees it."""
@@ -51,6 +52,20 @@ class World:
         """A location that nothing else has. key: of the messages of one rank to another with one tag."""
         self._counts[kind, key] += 1
         return kind, *key, self._counts[kind, key]
+
+    def memory(self, array, rank, place):
+        """The location of the memory of an array that a rank sends. place: of the message."""
+        known = self._memory.setdefault(array.__array_interface__["data"][0], [("memory", *place), rank, None, None])
+        known[2:] = array, array.tobytes()
+        return known[0]
+
+    def _note_changes(self, event, actor):
+        """Note in which memory, from which messages were sent, an event has written something."""
+        for known in self._memory.values():
+            location, rank, array, before = known
+            if rank == actor.name and (now := array.tobytes()) != before:
+                event.writes.add(location)
+                known[3] = now
 
     def _is_mortal(self):
         """Whether a rank may die now: not before the start, and not when it has ended."""
@@ -107,8 +122,8 @@ class MayFail(Pause):
 
     is_fork = True
 
-    def __init__(self, action, words):
-        self.action, self.words = action, words
+    def __init__(self, action, words, within):
+        self.action, self.words, self.within = action, words, within
 
     def actions(self, actor):
         return [(GO, actor), (self.action, actor)]
@@ -173,13 +188,13 @@ class Comm:
 
     def Isend(self, array, to, tag):
         world, machine, target = self.world, self.machine, self.members[to]
-        key, words = (self.name, self.own, target, tag), f"leave to send {array.tobytes()} to rank {target}"
+        key, words, within = (self.name, self.own, target, tag), f"leave to send to rank {target}", array.tobytes()
         if world.mortal == self.own or not world.is_eager:  # here it may die, and other messages may leave
-            self.wait(Until(lambda: True, words))
+            self.wait(Until(lambda: True, words, within=within))
         if world.mortal == target and self.own not in self.world.aware:
             machine.event.observe(("life", target), world.dead)
             if world.dead:
-                if self.wait(MayFail(NOTICE, words))[0] == NOTICE:
+                if self.wait(MayFail(NOTICE, words, within))[0] == NOTICE:
                     self._noticed = True
                     raise Failed
                 return DONE
@@ -194,6 +209,11 @@ class Comm:
             return DONE
         self.sent.append(message)
         return Sending(self, message)
+
+    def check_left(self):
+        """Violation if a message of this rank has not left."""
+        if any(not message.left for message in self.sent):
+            raise Violation(f"rank {self.own} goes on before all its messages have left")
 
     def Irecv(self, buffer, source, tag):
         key = self.name, self.members[source], self.own, tag
@@ -218,7 +238,7 @@ class Comm:
             found, self._found = self._found, None
             if found[2] == self.world.mortal:  # if it turns out now, the message does not count any more
                 self.machine.event.observe(("life", found[2]), self.world.dead)
-                if self.world.dead and self.wait(MayFail(LEARN, f"a second look behind {found}"))[0] == LEARN:
+                if self.world.dead and self.wait(MayFail(LEARN, "a second look for messages", found))[0] == LEARN:
                     self._learn()
             return None
         event, self.machine.event = self.machine.event, None
@@ -271,8 +291,7 @@ class Comm:
             raise Violation(f"rank {self.own} comes to {words}, but rank {meeting.first} to {meeting.words}")
         meeting.values[self.rank], meeting.events[self.rank] = value, self.machine.number
         if self.machine.event is not None:
-            content = value.tobytes() if isinstance(value, np.ndarray) else pickle.dumps(value)
-            self.machine.event.effects.append((words, content))
+            self.machine.event.effects.append((words, content_of([value])))
         return meeting
 
     def _meet(self, kind, value, ranks=None):
@@ -293,6 +312,8 @@ class Comm:
             self.wait(Until(is_possible, f"others in {meeting.words}", causes if self.machine.exploring else tuple))
         if any(rank not in meeting.values for rank in ranks):
             raise Failed
+        if self.machine.event is not None:  # what the rank does next depends on what others have brought
+            self.machine.event.label = *self.machine.event.label, content_of([meeting.values[rank] for rank in ranks])
         return meeting
 
     def _is_lost(self, rank):
@@ -366,6 +387,11 @@ class Comm:
 
     def Free(self):
         pass
+
+
+def content_of(values):
+    """Bytes that are the same for the same values."""
+    return b"".join(value.tobytes() if isinstance(value, np.ndarray) else pickle.dumps(value) for value in values)
 
 
 def cached_without_lock(self, instance, owner=None):

@@ -35,7 +35,7 @@ class Pipelines:
 
     @cached_property
     def batches(self):
-        return minibatches(mlp, (2, 1, 3, 2)[: sum(self.flushes)])
+        return minibatches(mlp, (2, 2, 2, 3)[: sum(self.flushes)])
 
     @cached_property
     def world(self):
@@ -67,6 +67,7 @@ class Pipelines:
             self.nets[rank] = net, net.params.copy()
         net, params = self.nets[rank]
         net.params[...], net.step, net._trainer = params, 0, None
+        net.grid.group(net.division.axis).comm.sent.clear()
         vars(net).pop("executor", None)
         net._set_observers(())
         return net
@@ -81,6 +82,7 @@ class Pipelines:
                 x, y = next(batches)
                 losses += trainer.step([net.blocks(x, y)], len(x))
             losses += trainer.flush()
+            net.executor.transport.group.comm.check_left()
         self.found[rank] = losses, net, trainer
 
     def words(self, event):

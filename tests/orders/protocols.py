@@ -226,6 +226,7 @@ class Protocols:
                 self.train(rank, net, own, turn)
                 protocol.step()
             protocol.finish()
+            comm.check_left()
         except (Failed, deaths.Death) as failure:
             self.machine.ended = f"rank {rank} can not go on without rank {self.mortal}: {type(failure).__name__}"
 

@@ -16,8 +16,8 @@ NOT_YET = -(1 << 40)  # in an array of whole numbers that is being summed
 class Until(Pause):
     """Until a condition is true. causes: of going on, a function."""
 
-    def __init__(self, condition, words, causes=tuple):
-        self.condition, self.words, self._causes = condition, words, causes
+    def __init__(self, condition, words, causes=tuple, within=None):
+        self.condition, self.words, self._causes, self.within = condition, words, causes, within
 
     def actions(self, actor):
         return [(GO, actor)] if self.condition() else []
@@ -32,12 +32,14 @@ class Message:
     def __init__(self, world, array, key):
         self.array, self.content, self.event, self.left = array, array.copy(), world.machine.number, world.is_eager
         self.place = world.place("left", key)
+        self.memory = None if self.left else world.memory(array, key[1], self.place)
 
     def leave(self, machine):
         """It arrives. Raises Violation if its array has changed meanwhile."""
         if not self.left:
             self.left_at = machine.number
             machine.event.writes.add(self.place)
+            machine.event.reads.add(self.memory)
             if self.array.tobytes() != self.content.tobytes():
                 raise Violation("a message is changed before it has left")
         self.left = True
@@ -151,9 +153,11 @@ class Summing:
         machine.event.words.append(f"{self.meeting.words} is complete on rank {self.comm.own}")
 
     def Test(self):
-        self.comm.machine.event.observe(self.place, self.completed is not None)
+        self.comm.machine.event.observe(self.place, None if self.completed is None else self.array.tobytes())
         return self.completed is not None
 
     def Wait(self):
         words = f"others in {self.meeting.words}"
         self.comm.wait(Until(lambda: self.completed is not None, words, lambda: (self.completed,)))
+        event = self.comm.machine.event
+        event.label = *event.label, self.array.tobytes()

@@ -40,7 +40,7 @@ READERS = {
     tuple: lambda value: tuple(map(content, value)),
     set: frozenset,
     frozenset: frozenset,
-    dict: lambda value: frozenset((key, content(one)) for key, one in value.items()),
+    dict: lambda value: tuple((key, content(one)) for key, one in value.items()),
 }
 
 
