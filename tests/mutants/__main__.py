@@ -95,12 +95,12 @@ def try_all(faults, state, args):
     code = digest(ROOT, filter(is_code, files))
     helpers = digest(ROOT, (name for name in files if is_code(name) and name not in ladder.tests))
     checksums = {path: f"{helpers} {digest(ROOT, [path])}" for path in ladder.tests}
-    seconds = {path: state.seconds[path, of] for path, of in checksums.items() if (path, of) in state.seconds}
+    seconds = {test: took for (test, of), took in state.seconds.items() if checksums.get(test.partition("::")[0]) == of}
 
-    def passed(path, took):
+    def passed(test, took):
         with lock:
-            seconds[path] = took
-            state.add({"test": path, "code": checksums[path], "seconds": round(took, 1)})
+            seconds[test] = took
+            state.add({"test": test, "code": checksums[test.partition("::")[0]], "seconds": round(took, 1)})
 
     with ExitStack() as stack:
         copies = [stack.enter_context(new_copy(ROOT, files)) for _ in range(args.jobs)]

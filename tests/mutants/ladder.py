@@ -11,9 +11,10 @@ from pathlib import PurePosixPath
 
 FEW = 4  # test files that use the same name
 
-RANDOM = ("tests/random_networks",)  # whole networks and configurations
+RANDOM = ("tests/random_networks",)  # networks and configurations
+FEW_RANDOM = tuple(f"tests/random_networks/test_random_networks.py::test_a_few_cases[{ranks}]" for ranks in (2, 3, 4))
 NETWORKS = "tests/parallel/training/test_network.py", "tests/parallel/training/test_images.py"  # others
-LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or of folders with all their test files
+LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, folders with all their test files, or single tests
     "nn": (
         (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py"), RANDOM),
         (
@@ -24,8 +25,9 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or 
         ),
     ),
     "parallel/placement": (
-        (("tests/parallel/placement/test_redistribute.py",), RANDOM),
+        (("tests/parallel/placement/test_redistribute.py",), FEW_RANDOM),
         (
+            RANDOM,
             NETWORKS,
             ("tests/parallel/placement",),
             ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
@@ -33,16 +35,18 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or 
         ),
     ),
     "parallel/sync": (
-        (("tests/parallel/sync",), RANDOM),
+        (FEW_RANDOM, ("tests/parallel/sync",)),
         (
+            RANDOM,
             NETWORKS,
             ("tests/parallel/training", "tests/parallel/checkpoint"),
             ("tests/parallel/placement", "tests/parallel/protocols", "tests/parallel/auto", "tests/parallel/balance"),
         ),
     ),
     "parallel/training": (
-        (RANDOM, ("tests/parallel/training/test_contexts.py", "tests/parallel/training/test_executor.py")),
+        (FEW_RANDOM, ("tests/parallel/training/test_contexts.py", "tests/parallel/training/test_executor.py")),
         (
+            RANDOM,
             NETWORKS,
             ("tests/parallel/training",),
             ("tests/parallel/checkpoint", "tests/parallel/balance", "tests/parallel/protocols"),
@@ -50,24 +54,27 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, or 
         ),
     ),
     "parallel/pipeline": (
-        (("tests/parallel/pipeline",), RANDOM),
+        (("tests/parallel/pipeline",), FEW_RANDOM),
         (
+            RANDOM,
             ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"),
             ("tests/parallel/training", "tests/parallel/performance/test_pipeline_cost.py"),
             ("tests/parallel/performance", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
         ),
     ),
     "parallel/protocols": (
-        (("tests/parallel/protocols",), RANDOM),
+        (("tests/parallel/protocols",), ("tests/orders",)),
         (
+            RANDOM,
             ("tests/parallel/checkpoint", "tests/parallel/performance/test_protocol_cost.py"),
             ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
             ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
         ),
     ),
     "parallel/checkpoint": (
-        (("tests/parallel/checkpoint",), RANDOM),
+        (("tests/parallel/checkpoint",), FEW_RANDOM),
         (
+            RANDOM,
             ("tests/experiments/test_checkpoints.py", "tests/experiments/test_resume.py", "tests/experiments/test_restarts.py"),
             ("tests/fuzz/test_fuzz.py", "tests/experiments/test_full_disk.py", "tests/test_kills.py"),
         ),
@@ -84,7 +91,7 @@ class Ladder:
         self._imports = {}
 
     def rungs(self, fault):
-        """(the quick rungs for a fault, the further ones): lists of lists of test files, of which none comes twice."""
+        """(the quick rungs for a fault, the further ones): lists of lists of what pytest runs, of which nothing comes twice."""
         folder = str(PurePosixPath(fault.file).parent)
         quick, further = self.table[folder]
         seen, about = set(), self._about(fault, folder)
@@ -112,13 +119,16 @@ class Ladder:
         return self._imports[path]
 
     def _new(self, rung, seen):
-        """The test files of a rung that were not seen yet, a list; they are seen then."""
+        """The test files and single tests of a rung that were not seen yet, a list; they are seen then."""
         found = dict.fromkeys(path for part in rung for path in self._under(part) if path not in seen)
         seen.update(found)
         return list(found)
 
     def _under(self, part):
-        """The test files that a path stands for. ValueError if there are none."""
+        """The test files that a path stands for, or the single test that it is. ValueError if there are none."""
+        file, single, _ = part.partition("::")
+        if single:
+            return [part] if file in self.tests else self._under(file)
         found = [path for path in self.tests if path == part or path.startswith(f"{part}/")]
         if not found:
             raise ValueError(f"the ladder of tests names {part}, which is no test")

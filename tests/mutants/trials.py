@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 import xml.etree.ElementTree as xml
-from collections import defaultdict
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -140,8 +139,8 @@ class Copy:
 class Trials:
     """Tries faults in a Copy, one after another.
 
-    seconds: {test file: what it takes without a fault}, of those that are known to pass without one. passed: called as
-    passed(test file, seconds) for others, which enters them there. say: called with a line about what happens.
+    seconds: {test file or single test: what it takes without a fault}, of those that are known to pass without one. passed:
+    called as passed(test, seconds) for others, which enters them there. say: called with a line about what happens.
     """
 
     def __init__(self, copy, seconds, passed, say=lambda line: None):
@@ -195,12 +194,15 @@ class Trials:
                 ended = self._tests(new, FIRST_LIMIT, [f"--junitxml={report}"])
             if ended.status != 0:
                 raise Unusable(f"without a fault, tests fail: {' '.join(new)}\n{ended.output}")
-            found = defaultdict(float)
-            for case in xml.parse(report).iter("testcase"):
-                found[case.get("classname")] += float(case.get("time"))
+            cases = [
+                (case.get("classname"), case.get("name"), float(case.get("time")))
+                for case in xml.parse(report).iter("testcase")
+            ]
             for path in new:
-                own = path.removesuffix(".py").replace("/", ".")
-                self.passed(path, 1.0 + sum(took for name, took in found.items() if f"{name}.".startswith(f"{own}.")))
+                file, _, single = path.partition("::")
+                own = file.removesuffix(".py").replace("/", ".")
+                took = sum(time for name, test, time in cases if f"{name}.".startswith(f"{own}.") and single in ("", test))
+                self.passed(path, 1.0 + took)
 
 
 def digest(root, files):
