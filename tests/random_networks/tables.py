@@ -20,7 +20,7 @@ def table_of(case):
     with pytest.MonkeyPatch.context() as patched:
         if case.seed % 2:
             costs = rng.choice(({}, {"scatter_run": 0, "scatter_addition": 0}, {"turn_kernel": 0}))
-            sizes = {"chunk": max(50, case.alike.size // 3), "piece": 50, "block_bytes": 1 << 9, "fused_bytes": 1}
+            sizes = {"chunk": 200, "piece": 50, "block_bytes": 1 << 9, "fused_bytes": 1}
             use(replace(table, row_channels=rng.choice((0, 64)), **costs, **sizes))
             patched.setattr("nn.patches.FEWEST_WINDOWS", 1)
             patched.setattr("nn.response_norm.PIECE", 50)
