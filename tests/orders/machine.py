@@ -79,8 +79,8 @@ class Event:
     locations, which are tuples. own_reads, own_writes: likewise, of the objects of its actor alone. opens, closes: whether from
     now on its actor handles messages, or no longer.
     actor: its name, if its objects are watched, see `watch.py`. label: the action, with the content of the message and what
-    else it has observed of others. state: a number for the state of the actor afterwards. effects: what it has sent. may_go: whether
-    the actor can go on afterwards.
+    else it has observed of others. state: a number for the state of the actor afterwards. effects: what it has sent. may_go:
+    whether the actor can go on afterwards.
     words: what happened, for people.
     """
 
@@ -145,12 +145,12 @@ class Machine:
     """An execution. control: chooses, see `explore.py`.
 
     actors: {name: Actor}. event, number: of the event under way. acting: the actor whose event it is, or None. exploring:
-    whether all actors have come to the start. beside: {action: function} of what may happen beside the actors. deaths: a function that
-    returns the same of deaths, which never are a way out of a deadlock. missed: a function that returns [(action, causes)] of
-    what was never possible because its actor no longer handled messages, or had ended. ended: a line about why the job ends
-    although not all actors have ended; None if it does not. states: {name of a watched actor: its state}. choices: the
-    positions of what was chosen among what was possible, where there was more than one possibility. after: called with each
-    Event and Actor when it is over.
+    whether all actors have come to the start. beside: {action: function} of what may happen beside the actors. deaths: a
+    function that returns the same of deaths, which never are a way out of a deadlock. missed: a function that returns
+    [(action, causes)] of what was never possible because its actor no longer handled messages, or had ended. ended: a line
+    about why the job ends although not all actors have ended; None if it does not. states: {name of a watched actor: its
+    state}. choices: the positions of what was chosen among what was possible, where there was more than one possibility.
+    after: called with each Event and Actor when it is over.
     """
 
     def __init__(self, control):

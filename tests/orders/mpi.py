@@ -8,6 +8,7 @@ and when a rank dies. Messages from one rank to another with one tag stay in ord
 import pickle
 from collections import Counter, defaultdict, deque
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 from mpi4py import MPI
@@ -296,7 +297,10 @@ class Comm:
 
     def _meet(self, kind, value, ranks=None):
         """Come to a collective and wait for some ranks, by default all; returns its Meeting."""
-        meeting, ranks = self._come(kind, value), range(self.size) if ranks is None else ranks
+        return self._wait_for(self._come(kind, value), range(self.size) if ranks is None else ranks)
+
+    def _wait_for(self, meeting, ranks):
+        """Wait until some ranks have come to a Meeting, and return it."""
 
         def has_failed():
             """It fails if a rank dies before all have come to it, as with Open MPI."""
@@ -335,6 +339,11 @@ class Comm:
 
     def Barrier(self):
         self._meet("barrier", None)
+
+    def Ibarrier(self):
+        """Its `Test` waits, because ranks ask again and again until it is true, and do nothing else meanwhile."""
+        meeting = self._come("barrier", None)
+        return SimpleNamespace(Test=lambda: bool(self._wait_for(meeting, range(self.size))))
 
     def Bcast(self, array, root=0):
         found = self._meet("broadcast", array.copy() if self.rank == root else None, [root]).values[root]
