@@ -112,10 +112,12 @@ def take(array, index):
 
 
 def put(array, index, block):
-    """Write a block to the place from which `take` would read it."""
+    """Write a block to the place from which `take` would read it. array: on the host or the device; index arrays on the host."""
     if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would combine index arrays elementwise
         index = np.ix_(*(np.arange(n)[part] for part, n in zip(index, array.shape, strict=True)))
-    array[tuple(part if isinstance(part, slice) else to_device(part) for part in index)] = block
+    if not isinstance(array, np.ndarray):
+        index = (part if isinstance(part, slice) else to_device(part) for part in index)
+    array[tuple(index)] = block
 
 
 def matching_slices(offset, stride, outputs, length, first=0):

@@ -168,9 +168,9 @@ class Job:
         return self._report(failures)
 
     def _place(self, rank):
-        """Where a rank was when its time was over, as Python on that rank has written it last."""
+        """Where a rank was when its time was over. Python on that rank writes it again and again; the last may be cut off."""
         with contextlib.suppress(OSError):
-            return "Timeout" + (self.folder / f"hung-{rank}").read_text().rpartition("Timeout")[2]
+            return "Timeout" + max((self.folder / f"hung-{rank}").read_text().split("Timeout")[-2:], key=len)
         return ""
 
     def _report(self, failures):

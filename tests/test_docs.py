@@ -143,6 +143,8 @@ SMALL = {
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- checkpoints and restarts
     ".venv/bin/python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
+    ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2": Small(),
+    ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2 --replay 0,1,2": Small(),
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),

@@ -49,7 +49,9 @@ SMALL = {  # images small enough for a test
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in ("alexnet", "vgg16") else ()) for name in SMALL]
+)
 def test_five_steps_equal_pytorch(name):
     """Forward, all gradients and five steps, through state_dict; in float64, and dropout as in evaluation."""
     context = Context()

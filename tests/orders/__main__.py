@@ -13,6 +13,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("GRIDGRAD_KERNELS", "plain")  # so that nothing is measured
 
+HEAD = """# Every order of messages
+
+`python -m tests.orders --out results/orders.md` executes the code of update protocols, asynchronous pipelines and the commit of
+checkpoints in every order of their messages that differs. *Orders*: how many those are. *Cut*: that were begun and turned out
+to be another one's. *All*: how many there are if also orders are tried that differ only by exchanging what does not depend on
+each other; that those lead to nothing else is compared. *Results*: what the orders lead to, several where the staleness of
+gradients, a death, a kill or a signal may differ. `--dies` and `--kill` say that a worker, or the job, may die at any moment.
+"""
+
 
 def main():
     from tests.orders.cases import Row, case_of, parser, rows
@@ -26,7 +35,7 @@ def main():
         if not case:
             parser().error("name the case that is to be replayed")
         sys.exit(once(case, args.replay))
-    sys.exit(table([Row(" ".join(sys.argv[1:]))] if case else rows()))
+    sys.exit(table([Row(" ".join(sys.argv[1:]))] if case else rows(), args.out))
 
 
 def once(case, choices):
@@ -43,19 +52,29 @@ def once(case, choices):
     return int(isinstance(found, Violation))
 
 
-def table(rows):
-    """Explore cases and print a line for each. Returns the exit status."""
-    failed, began, width = 0, time.monotonic(), max(len(row.line) for row in rows) + 1
-    print(f"{'case':{width}}{'orders':>8}{'cut':>7}{'all':>8}{'results':>9}{'violations':>12}{'seconds':>9}", flush=True)
+def table(rows, out=None):
+    """Explore cases and print a line for each. out: a file for the table, or None. Returns the exit status."""
+    failed, began, width, lines = 0, time.monotonic(), max(len(row.line) for row in rows) + 1, []
+
+    def say(line):
+        lines.append(line)
+        print(line, flush=True)
+
+    say(f"{'case':{width}}{'orders':>8}{'cut':>7}{'all':>8}{'results':>9}{'violations':>12}{'seconds':>9}")
     for row in rows:
         start = time.monotonic()
         found, every, wrong = row.explored()
-        print(f"{row.line:{width}}{found.orders:8}{found.redundant:7}{every.orders if every else '-':>8}{len(found.results):9}"
-              f"{len(wrong):12}{time.monotonic() - start:9.1f}", flush=True)  # fmt: skip
-        for lines in wrong:
-            print("    " + lines.replace("\n", "\n    "), flush=True)
+        say(f"{row.line:{width}}{found.orders:8}{found.redundant:7}{every.orders if every else '-':>8}{len(found.results):9}"
+            f"{len(wrong):12}{time.monotonic() - start:9.1f}")  # fmt: skip
+        for lines_of_one in wrong:
+            say("    " + lines_of_one.replace("\n", "\n    "))
         failed += bool(wrong)
-    print(f"{len(rows)} cases, {failed} with violations, {time.monotonic() - began:.0f} s", flush=True)
+    say(f"{len(rows)} cases, {failed} with violations, {time.monotonic() - began:.0f} s")
+    if out:
+        from tests.mutants.report import machine
+
+        text = "\n".join(lines)
+        out.write_text(f"{HEAD}\n{machine()}\n\n```\n{text}\n```\n")
     return int(failed > 0)
 
 

@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from parallel.protocols import names
 from tests.orders.checkpoints import Checkpoints
@@ -23,7 +24,6 @@ server:bsp:single --workers 2 --updates 0 --dies 1 --all
 server:bsp:single --workers 2 --dies 1
 server:asp:single --workers 2 --updates 0 --dies 1 --all
 server:asp:single --workers 2
-server:asp:single --workers 3 --updates 1
 server:asp:single --workers 2 --updates 1 --dies 1
 server:asp:single --workers 2 --updates 1 --late
 server:asp:round-robin --workers 2 --updates 1
@@ -31,12 +31,10 @@ server:ssp:0 --workers 2 --updates 0 --all
 server:ssp:0 --workers 2 --updates 1
 server:ssp:0:single --workers 2
 server:ssp:1:single --workers 2
-downpour:1:1:single --workers 2 --updates 1 --batch 1 --all
 downpour:2:1:single --workers 2
 downpour:1:2 --workers 2 --updates 1
 downpour:2:2:single --workers 2 --updates 1 --dies 1
 sgp --workers 2 --updates 1 --all
-sgp --workers 2 --updates 1 --late --all
 sgp --workers 3
 sgp --workers 3 --late
 sgp --workers 4
@@ -57,7 +55,6 @@ admm:1:rho=0.3 --workers 3 --batch 2
 parallel-sgd --workers 3 --batch 5
 parallel-sgd:epoch --workers 2 --updates 1 --all
 parallel-sgd:epoch --workers 3 --batch 5
-parallel-sgd:epoch:shuffle --workers 2 --batch 3
 async:2 --workers 2 --updates 1 --all
 async:2 --workers 2 --updates 3
 async:3 --workers 2 --updates 4
@@ -72,15 +69,18 @@ checkpoint --workers 3
 """
 # In the long tests
 LONG = """
+sgp --workers 2 --updates 1 --late --all
+downpour:1:1:single --workers 2 --updates 1 --batch 1 --all
+parallel-sgd:epoch:shuffle --workers 2 --batch 3
+server:asp:single --workers 3 --updates 1
 server:bsp:single --workers 3
 server:bsp --workers 3 --updates 1
 server:bsp:round-robin --workers 3 --updates 1
 server:bsp:single --workers 4 --updates 1
-server:bsp:single --workers 3 --updates 1 --dies 1
+server:bsp:single --workers 3 --updates 0 --dies 1
 server:asp --workers 2
-server:asp:single --workers 3 --updates 1 --late
 server:asp:single --workers 2 --dies 1
-server:asp:single --workers 3 --updates 1 --dies 2
+server:asp:single --workers 3 --updates 0 --dies 2
 server:ssp:0:single --workers 3
 server:ssp:0 --workers 2
 server:ssp:1 --workers 2
@@ -92,11 +92,10 @@ downpour:1:2:single --workers 3 --updates 1
 downpour:1:2:single --workers 2 --dies 1
 sgp --workers 3 --updates 4
 sgp --workers 4 --late
-parallel-sgd:epoch:shuffle --workers 3 --batch 3
 async:3 --workers 3 --updates 3
 async:3:nostash --workers 3 --updates 3
 async:2 --workers 4 --updates 3
-async:2 --workers 2 --updates 2 --partition
+async:2 --workers 2 --updates 1 --partition
 async:2 --workers 3 --updates 2 --partition --eager
 checkpoint --workers 3 --signal 2
 checkpoint --workers 3 --kill
@@ -126,6 +125,7 @@ def parser():
     found.add_argument("--kill", action="store_true", help="the job may be killed at any moment")
     found.add_argument("--signal", type=int, metavar="RANK", help="this rank may get a signal at any moment")
     found.add_argument("--all", action="store_true", help="try all orders, too, and compare what they lead to")
+    found.add_argument("--out", type=Path, metavar="FILE", help="write the table of all cases there, in Markdown")
     found.add_argument("--replay", type=numbers, metavar="I,I,..", help="execute one order, and say what happens in it")
     return found
 
@@ -144,6 +144,8 @@ def case_of(args):
     if args.protocol.startswith(PIPELINE):
         return Pipelines(args.protocol, args.workers, (updates,), args.eager, args.partition)
     names.parse(args.protocol)
+    if args.dies is not None and "single" not in args.protocol.split(":"):
+        raise ValueError("workers survive the death of one where a single server has all parameters: append :single")
     return Protocols(args.protocol, args.workers, updates, args.batch, mortal=args.dies, is_eager=not args.late)
 
 

@@ -259,7 +259,7 @@ class Protocols:
         """What an event was, in lines for people."""
         found, protocol = [], self.protocols[event.action[1]] if isinstance(event.action[1], int) else None
         if event.action[0] == HANDLE:
-            found.append(f"it is {self.message(protocol, event.label[-1])}")
+            found.append(f"it is {self.message(protocol, event.label[len(event.action)])}")
         for key, content in event.effects:
             if isinstance(key, str):
                 found.append(f"it comes to {key} with {np.frombuffer(content).tolist()}")

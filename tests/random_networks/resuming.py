@@ -8,7 +8,7 @@ from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState, OptimizerState
 from parallel.placement.partition import size
 from tests.parallel.checkpoint.training import folder
-from tests.parallel.equality import block, micro_batches_of, on_first
+from tests.parallel.equality import block, micro_batches_of, on_cpus, on_first
 from tests.random_networks.case import random_case
 from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
 
@@ -21,6 +21,8 @@ def resumes_elsewhere(case, comm):
     case = replace(case, micro_batches=1)
     other = random_case(case.seed, comm.size)
     other = replace(other, micro_batches=1, **{name: getattr(case, name) for name in ALIKE})
+    if not on_cpus(comm):
+        other = other.on_devices()
     if other.pipeline and other.plan == "hypergraph" and not case.has_chain:
         other = replace(other, pipeline=None)
     expected = on_first(comm, serial, case)

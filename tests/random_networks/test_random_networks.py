@@ -24,7 +24,7 @@ def seeds(name, ranks, many=False):
     return range(few, all_of) if many else range(few)
 
 
-@mpi(1, *RANKS, timeout=600)
+@mpi(1, *RANKS, long=(6, 7), timeout=600)
 def test_a_few_cases(comm):
     for name in checks_on(comm.size):
         check_seeds(comm, name, seeds(name, comm.size))

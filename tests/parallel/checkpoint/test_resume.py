@@ -57,7 +57,7 @@ def check(comm, optimizer, micro_batches, pairs):
                         assert all(np.array_equal(*each) for each in zip(found, arrays, strict=True)), words
 
 
-@mpi(8, timeout=300)
+@mpi(8, long=(8,), timeout=300)
 def test_each_grid_resumes_its_own_and_two_others(comm):
     """What each grid saves, with one of the optimizers."""
     pairs = [(first, (first + further) % len(GRIDS)) for first in range(len(GRIDS)) for further in (0, 1, 3)]

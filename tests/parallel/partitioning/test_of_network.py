@@ -213,7 +213,7 @@ def test_owners_that_do_not_fit_are_refused(owners, words):
         ([Linear(4, 4)], None, {}, "needs an input_shape"),
         ([ReLU()], (4,), {}, "no layer with weights"),
         ([Concat([], [Linear(4, 4)])], (4,), {}, "put a layer with weights in front"),
-        ([Residual([ReLU()])], (4,), {}, "put a layer with weights in front"),
+        ([Residual([ReLU()])], (4,), {}, "no layer with weights"),
         ([TiedAutoencoder(4, 4)], (4,), {}, "no rule for a TiedAutoencoder"),
     ],
 )
