@@ -112,7 +112,7 @@ def take(array, index):
 
 
 def put(array, index, block):
-    """Write a block to the place from which `take` would read it. array: on the host or the device; index arrays on the host."""
+    """Write a block to the place from which `take` would read it. array: on the host or the device; index: on the host."""
     if sum(not isinstance(part, slice) for part in index) > 1:  # NumPy would combine index arrays elementwise
         index = np.ix_(*(np.arange(n)[part] for part, n in zip(index, array.shape, strict=True)))
     if not isinstance(array, np.ndarray):

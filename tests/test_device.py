@@ -349,7 +349,9 @@ PLACED = """placement/test_redistribute.py placement/test_halo.py placement/test
     protocols/test_local_family.py sync/test_reduction.py::test_every_reduction_of_image_networks_equals_serial
     balance/test_rebalance.py balance/test_choose.py checkpoint/test_saver.py::test_sparse_weights_and_autoencoders"""
 PLACED = [f"tests/parallel/{path}" for path in PLACED.split()]
-SLOW = "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance"  # of them, on 2 ranks
+SLOW = (  # of them, on 2 ranks; random networks do the like
+    "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance or test_images or test_network"
+)
 LARGE = "vgg16 or alexnet or resnet18 or googlenet"
 MIXED = "random_networks or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
 MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"

@@ -28,6 +28,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.long
 def test_runs_are_kept_and_not_repeated(run, tmp_path, monkeypatch, capsys):
     results = run(SMALL)
     assert [{name: result[name] for name in RUN} for result in results] == SMALL.runs and len(results) == 4

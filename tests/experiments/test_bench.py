@@ -144,6 +144,7 @@ def test_a_side_runs_for_about_the_seconds_of_a_round(clocks):
 
 
 @NEEDS_TORCH
+@pytest.mark.long
 def test_two_ranks_train_on_images():
     ratios, _ = bench_ranks.two_rank_ratios(SMALL, rounds=1, steps=2, end=in_minutes(5))
     assert all(len(values) == 1 and values[0] > 0 for values in ratios.values())

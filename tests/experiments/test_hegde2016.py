@@ -147,6 +147,7 @@ def small(monkeypatch):
     monkeypatch.setattr(costs, "SAMPLES", 10 * costs.BATCH)  # five steps
 
 
+@pytest.mark.long
 def test_a_small_measurement(small, tmp_path):
     measured = hegde2016.experiments(tmp_path, [1], None)
     assert [(row["channels"], row["batch"], len(row["seconds"])) for row in measured["convolution"]] == [(1, 1, 4), (1, 2, 4)]

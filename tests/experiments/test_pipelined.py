@@ -10,6 +10,7 @@ SMALL = "--net", "vgg-style:4,8", "--shape", "8,8,3", "--outputs", "4", "--batch
 WAYS = "sequential", "gpipe", "1f1b", "zb-h1", "interleaved:2", "zbv", "async:2", "async:4"
 
 
+@pytest.mark.long
 def test_two_ways_are_timed_and_simulated(tmp_path):
     out = tmp_path / "found.json"
     options = *SMALL, "--rounds", "1", "--schedules", "1f1b", "--no-hypergraph", "--out", out

@@ -373,6 +373,7 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
 
 
+@pytest.mark.long
 def test_the_peer_comparison_compares_the_same_network():
     pytest.importorskip("torch")
     case = Case("small", "mlp:16,tanh", 8, 3, 10)

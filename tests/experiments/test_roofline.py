@@ -62,6 +62,7 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
 
 
 @pytest.mark.skipif(not device.is_cpu(), reason="GPUs use no Winograd")
+@pytest.mark.long
 def test_points_name_the_algorithm():
     kernels.use(kernels.PRESET)  # which algorithm is the fastest differs between processors
     layers = {kernel.name: kernel for kernel in roofline.KERNELS}

@@ -20,6 +20,7 @@ SMALL = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_all_parts_are_measured_and_written(tmp_path):
     out, figure = tmp_path / "found.json", tmp_path / "found.png"
     finished = program("experiments.launch", "3", "experiments.servers", *SMALL, "--out", out, "--figure", figure)

@@ -14,7 +14,7 @@ from tests.random_networks.layers import ACTIVATIONS, MAKE, OF_THE_ZOO, random_l
 from tests.random_networks.shrink import shrunk
 
 RANKS = 2, 3, 4, 5, 6, 7, 8
-FEW = {"serial": 120, "training": 36, "predictions": 20, "resuming": 5, "relocating": 12, "protocols": 9}  # cases, see `seeds`
+FEW = {"serial": 100, "training": 30, "predictions": 15, "resuming": 5, "relocating": 9, "protocols": 7}  # cases, see `seeds`
 MANY = {"serial": 2000, "training": 300, "predictions": 150, "resuming": 45, "relocating": 90, "protocols": 60}
 
 

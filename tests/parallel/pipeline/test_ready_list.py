@@ -184,7 +184,7 @@ def peak(count):
 
 def test_the_stream_has_no_end_and_keeps_nothing_of_the_past():
     assert next(islice(stream(Route.contiguous(2), 2), 1000, None))
-    assert peak(20000) < 1.2 * peak(2000) + 2000
+    assert peak(20000) < peak(2000) + 10 * 18000  # bytes: less than a reference for each of the others
 
 
 def test_numbers_are_checked():
