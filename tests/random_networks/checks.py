@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nn import LOSSES
+from nn import LOSSES, BatchNorm
 from nn.device import to_device
 from parallel import ProcessGrid, parallelize
 from parallel.placement.partition import size
@@ -41,7 +41,8 @@ def serial(case, nudge=0.0):
         net.load_state_dict(case.state())
     net.params[...] *= 1 + nudge * to_device(case.rng.choice((-1, 1), net.params.size))
     batches = case.batches()
-    return *equality.serial(net, case.make_optimizer, case.loss, batches, case.micro_batches), net.predict(batches[0][0])
+    parts = case.micro_batches if any(isinstance(layer, BatchNorm) for layer in net.leaves()) else 1  # it sees them
+    return *equality.serial(net, case.make_optimizer, case.loss, batches, parts), net.predict(batches[0][0])
 
 
 def parallel(case, grid):
