@@ -37,6 +37,16 @@ def test_messages_leave_one_after_another_and_take_time():
     assert [times_of(parts, rank, "F")[1] for rank in range(3)] == [(1, 2), (6, 7), (9, 10)]
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_receive_waits_for_the_last_of_its_messages(late):
+    class Late(UnitTimes):
+        def message(self, sender, receiver, instruction):
+            return 0, 5 * (sender == late)
+
+    found = simulate(complete(asynchronous(Route.everywhere(3, [{}, {2: (0, 1)}]), 1, 1)), Late())
+    assert times_of(found, 2, "F") == [(0, 1), (6, 7)]
+
+
 def test_ranks_are_busy_with_messages():
     class Copies(Times):
         def seconds(self, rank, instruction):
