@@ -225,6 +225,7 @@ class Protocols:
             for turn in protocol.turns(shares, self.steps):
                 self.train(rank, net, own, turn)
                 protocol.step()
+                net.step += 1  # as trainers do
             protocol.finish()
             comm.check_left()
         except (Failed, deaths.Death) as failure:
@@ -240,6 +241,8 @@ class Protocols:
 
     def train(self, rank, net, own, turn):
         """Compute a gradient, and look for messages meanwhile."""
+        if net.step != turn.step:
+            raise Violation(f"rank {rank} computes the gradient of step {turn.step} as that of step {net.step}")
         before, number = net.params.copy(), turn.step * self.size + turn.share
         self.notes[rank].begin(number, before)
         if own.progress:
