@@ -15,7 +15,7 @@ from tests.random_networks.shrink import shrunk
 
 RANKS = 2, 3, 4, 5, 6, 7, 8
 FEW = {"serial": 100, "training": 30, "predictions": 15, "resuming": 5, "relocating": 9, "protocols": 7}  # cases, see `seeds`
-MANY = {"serial": 2000, "training": 300, "predictions": 150, "resuming": 45, "relocating": 90, "protocols": 60}
+MANY = {"serial": 2000, "training": 200, "predictions": 100, "resuming": 30, "relocating": 60, "protocols": 40}
 
 
 def seeds(name, ranks, many=False):
