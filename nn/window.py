@@ -18,8 +18,8 @@ class Window:
     """
 
     kernel: tuple
-    stride: tuple = (1, 1)
-    padding: tuple = ((0, 0), (0, 0))
+    stride: tuple
+    padding: tuple
 
     def __str__(self):
         (kh, kw), (sh, sw), ((top, bottom), (left, right)) = self.kernel, self.stride, self.padding

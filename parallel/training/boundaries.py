@@ -11,7 +11,6 @@ backward it brings the gradient of the chunk's input back. What a rank has itsel
 All methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch.
 """
 
-from math import prod
 
 from nn.device import xp
 from parallel.placement.partition import size
@@ -41,10 +40,6 @@ class StageBoundary:
         """Whether this rank receives something."""
         source, target = self.ends[way]
         return target == self.rank != source
-
-    def counts(self, way, samples):
-        """{rank: elements} of the messages from this rank."""
-        return {self.ends[way][1]: prod(self.shape(way, samples))} if self.is_sender(way) else {}
 
     def sends(self, way, array, samples, take):
         """{rank: flat array} of the messages from this rank, which must not change before they have left.
@@ -98,6 +93,7 @@ class ExchangeBoundary:
         return [0 if rank == self.rank else size(part) for rank, part in enumerate(found)]
 
     def counts(self, way, samples):
+        """{rank: elements} of the messages from this rank."""
         step = self.step(way, samples)
         return {rank: count for rank, count in enumerate(step.move.counts(step, step.sent_parts)) if count}
 

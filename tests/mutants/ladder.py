@@ -22,6 +22,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             ("tests/nn",),
             NETWORKS,
             ("tests/parallel/placement", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
+            ("tests/test_device.py",),
         ),
     ),
     "parallel/placement": (

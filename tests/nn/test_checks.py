@@ -24,6 +24,7 @@ from nn import (
     Residual,
     Sequential,
     SoftmaxCrossEntropy,
+    minibatch_checks,
 )
 from nn.device import is_cpu, to_device, to_host
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, one_output
@@ -206,8 +207,10 @@ def test_what_is_not_finite_is_named(bad):
         (lambda: Conv2d(1, 3, 2.0), "Conv2d: kernel must be a whole number"),
         (lambda: BatchNorm(1.0), "BatchNorm: channels must be a whole number"),
         (lambda: BatchNorm(3, eps=math.nan), "eps must be above 0"),
+        (lambda: BatchNorm(3, eps=0.0), "eps must be above 0"),
         (lambda: LocalResponseNorm(2.0), "LocalResponseNorm: size must be a whole number"),
         (lambda: LocalResponseNorm(2, alpha=math.nan), "alpha must be at least 0"),
+        (lambda: LocalResponseNorm(2, k=0.0), "k above 0"),
         (lambda: Sequential([], seed=-1), "seed must be a whole number of at least 0 and below 2^64, not -1"),
         (lambda: Sequential([], seed=1.5), "seed must be a whole number"),
         (lambda: Sequential([], seed=2**64), "seed must be a whole number"),
@@ -311,3 +314,18 @@ def test_rates_above_0_give_the_bits_that_they_always_gave(nesterov):
         p -= g + v * f(0.9) if nesterov else v
         before = lr(step)
         assert np.array_equal(net.params, p)
+
+
+def test_minibatches_of_the_same_kind_are_looked_at_once(monkeypatch):
+    """But for the range of their labels."""
+    net, loss, looks = dense(), SoftmaxCrossEntropy(), []
+    whole_check = minibatch_checks._checked_kind
+    monkeypatch.setattr(minibatch_checks, "_checked_kind", lambda *arguments: looks.append(1) or whole_check(*arguments))
+    for _ in range(3):
+        net.learn(X, LABELS, loss, SGD(net, 0.1))
+    assert len(looks) == 1
+    net.learn(X[:2], LABELS[:2], loss, SGD(net, 0.1))
+    assert len(looks) == 2
+    for _ in range(2):
+        net.learn(X.tolist(), LABELS, loss, SGD(net, 0.1))  # what has to be converted is looked at each time
+    assert len(looks) == 4

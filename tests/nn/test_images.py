@@ -28,6 +28,8 @@ from nn.patches import Patches, scattering_cost
 from nn.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
+NO_PADDING = (0, 0), (0, 0)
+
 LAYERS = [
     lambda: [Conv2d(3, 2, 3)],
     lambda: [Conv2d(3, 5, (2, 3), (2, 1), ((1, 0), (0, 2)))],
@@ -110,7 +112,7 @@ def test_the_choice_of_an_algorithm():
     use(PRESET)
     f4, f8 = np.dtype(np.float32), np.dtype(np.float64)
     chosen = lambda kernel, *shape, stride=1, dtype=f4, images=8: algorithm(  # noqa: E731
-        Window(kernel, (stride, stride)), *shape, dtype, images
+        Window(kernel, (stride, stride), NO_PADDING), *shape, dtype, images
     )
     if not is_cpu():  # a GPU always unrolls
         assert type(chosen((3, 3), 64, 64, 32, 32)) is Patches
@@ -155,7 +157,8 @@ def test_the_gradient_of_few_pixels_is_scattered_to_many(monkeypatch, channels, 
     scattered = cheaper and is_cpu()  # a GPU prefers one large product
     assert bool(calls) == scattered
     assert (
-        Patches(Window((5, 5))).input_gradient_cost(2, height, 9, channels, 20) == scattering_cost(channels, 20)
+        Patches(Window((5, 5), (1, 1), NO_PADDING)).input_gradient_cost(2, height, 9, channels, 20)
+        == scattering_cost(channels, 20)
     ) == scattered
 
 
@@ -311,3 +314,9 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
         assert np.array_equal(to_host(net.forward(to_device(x))), y)
     for a, b in zip(*found.values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_response_norm_needs_no_more_channels_than_its_window():
+    assert LocalResponseNorm(5).neighbours(slice(3, 5), 9) == slice(1, 7)
+    assert LocalResponseNorm(4).neighbours(slice(3, 5), 9) == slice(1, 6)
+    assert LocalResponseNorm(5).neighbours(slice(1, 8), 9) == slice(0, 9)

@@ -274,3 +274,4 @@ def test_numbers_that_do_not_fit_the_workers_are_refused():
     for text, words in (("easgd:2:0.4", "at most 1/workers, here 0.333"), ("diloco:2:fragments=3", "at least 3 steps, not 2")):
         with pytest.raises(ValueError, match=words):
             simulated(3, dense, text, data, STEPS)
+    simulated(2, dense, "easgd:2:0.5", data, STEPS)  # exactly 1/workers
