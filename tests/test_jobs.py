@@ -12,20 +12,21 @@ from mpi4py import MPI
 
 from nn import gemm
 from parallel.grid.collectives import COLLECTIVES
-from parallel.job.launch import orphaned_segments, processes
+from parallel.job.launch import processes
 from tests import jobs
 from tests.jobs import Jobs
+from tests.killer import segments_of
 from tests.mpi import mpi
 
 
 @pytest.fixture(scope="module")
 def own():
     """Jobs of these tests alone, of which no process, shared-memory segment or folder remains."""
-    started, own = time.time(), Jobs()
+    own = Jobs()
     yield own
     job = own.job
     own.end()
-    assert not orphaned_segments(started)
+    assert SEGMENTS and not [path for path in SEGMENTS if path.exists()]
     assert job is None or gone(job)
 
 
@@ -33,11 +34,16 @@ def gone(job):
     return not processes(job.mark) and not job.folder.exists()
 
 
+SEGMENTS = set()  # that jobs have had
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
 
 def run(own, body, timeout=LIMIT):
-    return own.run(2, f"{__name__}:{body.__name__}", timeout)
+    failure = own.run(2, f"{__name__}:{body.__name__}", timeout)
+    if own.job:
+        for rank in processes(own.job.mark):
+            SEGMENTS.update(segments_of(rank))
+    return failure
 
 
 @mpi(2)
