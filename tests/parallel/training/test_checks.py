@@ -27,7 +27,7 @@ from parallel.auto import parallelize as choosing
 from parallel.placement.owners import Owners
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
-from tests.parallel.equality import RANKS, grids
+from tests.parallel.equality import RANKS, grids, on_cpus
 from tests.parallel.pipelines import parts_of
 
 
@@ -217,10 +217,11 @@ def refused(**options):
 
 @mpi(3)
 def test_shares_and_owners_that_do_not_fit_are_refused_in_one_sentence(comm):
+    plans = None, "hypergraph", *["auto"] * on_cpus(comm)  # before a partition is searched, or the machine measured
     with ProcessGrid(comm, model=3) as grid:
         for shares in ([1, 1, 1], "3,2", {"model": 3}, {"model": ("a",) * 3}, {"model": (1e308,) * 3}, {"model": (0, 0, 0)},
                        {"model": (1, 2)}, {"depth": (1, 2, 3)}, {"model": (1, float("nan"), 1)}):  # fmt: skip
-            for plan in (None, "hypergraph", "auto"):  # before a partition is searched, or the machine measured
+            for plan in plans:
                 assert refused(grid=grid, plan=plan, shares=shares).startswith("shares"), (plan, shares)
         for owners in ({"0": Partition.of(8, [slice(0, 8)] * 3)}, {"0": Partition.of(8, [slice(0, 1)] * 3)}, {"0": [0] * 7},
                        {"0": [3] * 8}, {"0": "model"}, {"7": [0] * 8}, {"0": Partition.even(8, 2)}):  # fmt: skip
