@@ -365,10 +365,10 @@ MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/paral
         ("stand-in", [*PLACED, "-m", "mpi and not long", "-k", f"[2] and not ({SLOW})"]),
         ("stand-in,cpu", [*MIXED_FOLDERS, "-m", "mpi and not long", "-k", f"({MIXED}) and [2]"]),
         pytest.param("stand-in", ["tests/nn", "-k", f"not ({LARGE})"], marks=pytest.mark.long),
-        pytest.param("stand-in", [*PLACED, "-m", "mpi", "-k", "[3]"], marks=pytest.mark.long),
+        pytest.param("stand-in", [*PLACED, "-m", "mpi", "-k", "[3] and not many_cases"], marks=pytest.mark.long),
         pytest.param(
             "stand-in,cpu,cpu",
-            [*MIXED_FOLDERS, "-m", "mpi", "-k", f"({MIXED}) and ([2] or [3] or [4])"],
+            [*MIXED_FOLDERS, "-m", "mpi", "-k", f"({MIXED}) and ([2] or [3] or [4]) and not many_cases"],
             marks=pytest.mark.long,
         ),
     ],
