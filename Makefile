@@ -53,7 +53,8 @@ speedup: venv
 	$(PY) -m experiments.sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
 	$(PY) -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
 
-# Tests of ranks keep all cores busy. The others keep one busy each, so two of them run at a time. 5: there are none of them.
+# Tests of ranks keep all cores busy. The others keep one busy each, so two of them run at a time. WHICH: what else pytest's
+# marks must say. pytest ends with the status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
 test: test-mpi test-others
 
 test-mpi: venv

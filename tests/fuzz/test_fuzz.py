@@ -43,6 +43,7 @@ def swallow(path):
     ("read", "words"),
     [
         (raising(TypeError), "TypeError in tests/fuzz/test_fuzz.py"),
+        (raising(KeyError), "KeyError in tests/fuzz/test_fuzz.py"),
         (raising(SystemExit), "SystemExit in"),
         (json.load, "AttributeError in"),
         (swallow, "MemoryError in tests/fuzz/test_fuzz.py"),
