@@ -223,6 +223,9 @@ def run_launcher(main):
             raise
         _say(f"error: {_of_disk(error)}")
         sys.exit(2)
+    finally:
+        if MPI.Is_initialized() and not MPI.Is_finalized():
+            _finalize(MPI.COMM_WORLD)
 
 
 def end_job_early():

@@ -40,6 +40,10 @@ class StageBoundary:
         source, target = self.ends[way]
         return target == self.rank != source
 
+    def counts(self, way, samples):
+        """{rank: elements} of the messages from this rank."""
+        return {self.ends[way][1]: prod(self.shape(way, samples))} if self.is_sender(way) else {}
+
     def sends(self, way, array, samples, take):
         """{rank: flat array} of the messages from this rank, which must not change before they have left.
 
