@@ -11,6 +11,8 @@ backward it brings the gradient of the chunk's input back. What a rank has itsel
 All methods have an argument `way`, "forward" or "backward", and `samples`, those of the global micro-batch.
 """
 
+from math import prod
+
 from nn.device import xp
 from parallel.placement.partition import size
 
