@@ -24,6 +24,7 @@ from nn import (
 from nn.device import to_device, to_host
 from parallel import Partition, ProcessGrid, parallelize, train_step
 from parallel.auto import parallelize as choosing
+from parallel.grid.process_grid import LAYER_AXES
 from parallel.placement.owners import Owners
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
@@ -252,19 +253,22 @@ def test_no_shares_are_equal_shares_in_every_plan(comm, monkeypatch):
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
 def test_the_whole_input_is_predicted_as_on_one_rank(comm):
-    serial = dense()
-    x = np.random.default_rng(3).standard_normal((7, *X.shape[1:]))
-    expected = serial.predict(x)
-    for sizes in grids(comm.size):
-        with ProcessGrid(comm, **sizes) as grid:
-            net = parallelize(dense(), grid)
-            found = net.predict(x)
-            assert (found is None) == (comm.rank > 0) and (
-                found is None or np.allclose(found, expected, rtol=1e-10, atol=1e-12)
-            )
-            if comm.size > 1:
-                with pytest.raises(ValueError, match="say how many samples there are on all ranks"):
-                    net.forward(to_device(np.ascontiguousarray(x[net.input_block(7)])))
+    """Under plan "replicate" the samples are divided along `model` first, along `height` and `width` behind the images: the
+    ranks that follow one another have not the samples that follow one another."""
+    for make, shape, axes, plan in ((dense, (16,), ("batch", "model"), None), (images, (6, 5, 2), LAYER_AXES, "replicate")):
+        serial = make()
+        x = np.random.default_rng(3).standard_normal((7, *shape))
+        expected = serial.predict(x)
+        for sizes in grids(comm.size, axes):
+            with ProcessGrid(comm, **sizes) as grid:
+                net = parallelize(make(), grid, plan)
+                found = net.predict(x)
+                assert (found is None) == (comm.rank > 0) and (
+                    found is None or np.allclose(found, expected, rtol=1e-10, atol=1e-12)
+                ), (sizes, plan)
+                if comm.size > 1:
+                    with pytest.raises(ValueError, match="say how many samples there are on all ranks"):
+                        net.forward(to_device(np.ascontiguousarray(x[net.input_block(7)])))
 
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
