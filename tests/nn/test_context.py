@@ -291,6 +291,19 @@ def test_passes_of_branches_lie_within_that_of_the_whole():
     assert [name for _, name, _ in names[1:5]] == ["0.branch.0", "0.branch.0", "0.branch.1", "0.branch.1"]
 
 
+def test_the_shares_of_a_phase_add_up_to_one():
+    """Where nothing is cut into pieces: also of an activation that the normalisation before it computes."""
+    net, context, listening = (
+        Sequential([Conv2d(2, 3, 1), BatchNorm(3), ReLU(), Flatten(), Linear(12, 4)]),
+        Context(),
+        Listening(),
+    )
+    with net.observed_by(listening):
+        y = net.forward(xp.ones((5, 2, 2, 2), np.float32), context)
+        net.backward(y.copy(), context, input_gradient=True)
+    assert {word[4] for word in listening.told if word[0] == "end"} == {1.0}
+
+
 def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
     use(replace(kernels(), fused_bytes=1, block_bytes=1 << 12))
     monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)

@@ -27,6 +27,14 @@ def test_parameter_counts_are_the_published_ones(name, shape, outputs, count):
     assert not net.allocated
 
 
+def test_the_images_have_the_published_sizes():
+    """Szegedy et al. 2015, table 1: the inception modules work on 28 x 28, 14 x 14 and 7 x 7 pixels."""
+    net = network_names.build("googlenet", (224, 224, 3), 1000)
+    shapes = dict.fromkeys(row.shape for row in summary.rows(net, net.input_shape))
+    sides = [shape[0] for shape in shapes if len(shape) == 3]
+    assert list(dict.fromkeys(sides)) == [112, 56, 28, 14, 7, 1]
+
+
 def test_every_network_is_counted_here():
     assert {name for name, *_ in COUNTS} == set(network_names.ZOO)
 

@@ -4,10 +4,11 @@ import pytest
 
 from parallel.pipeline.csv_text import to_csv
 from parallel.pipeline.generators import gpipe, interleaved, zb_h1, zbv
-from parallel.pipeline.names import HELP, NAMES, parse
+from parallel.pipeline.names import HELP, MICRO_BATCHES, NAMES, parse
 from parallel.pipeline.passes import complete
 from parallel.pipeline.ready_list import asynchronous
 from parallel.pipeline.route import Route
+from parallel.pipeline.schedule import update
 from parallel.pipeline.times import UnitTimes
 
 
@@ -30,11 +31,21 @@ def test_they_are_those_of_the_generators():
     assert parse("1f1b").in_flight is None
 
 
+def test_micro_batches_for_those_who_do_not_say():
+    named = parse("1f1b")
+    assert [named.default_micro_batches(ranks) for ranks in (1, 2, 5)] == [1, 2 * MICRO_BATCHES, 5 * MICRO_BATCHES]
+    assert named.micro_batches(5) == 5 * MICRO_BATCHES and named.micro_batches(5, 3) == 3
+    assert parse("async:2").default_micro_batches(5) == 1
+
+
 def test_files(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(to_csv(complete(zbv(2, 3))))
     named = parse(str(path))
     assert named.schedule(2, 3).rows == complete(zbv(2, 3)).rows and named.route(2) == Route.v_shaped(2)
+    assert named.default_micro_batches(2) == 3
+    first = [[one for one in row if one.micro_batch < 2] + [update(1)] for row in complete(zbv(2, 3)).rows]
+    assert [list(row) for row in named.schedule(2, 2).rows] == first
     with pytest.raises(ValueError, match="mine.csv is a schedule for 2 ranks, not 3"):
         named.schedule(3, 3)
     with pytest.raises(ValueError, match="mine.csv is a schedule for 3 micro-batches, not 4"):

@@ -3,7 +3,7 @@
 import pytest
 
 from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, zb_h1, zbv
-from parallel.pipeline.memory import Memory
+from parallel.pipeline.memory import Memory, kept
 from parallel.pipeline.passes import complete, repeat
 from parallel.pipeline.ready_list import asynchronous
 from parallel.pipeline.route import Route
@@ -118,6 +118,11 @@ def test_versions_of_parameters():
     found = simulate(complete(asynchronous(Route.contiguous(3), 3, 20)))
     assert [of.versions[rank] for rank, of in enumerate(found.kept)] == [3, 2, 1]
     assert [of.versions[0] for of in simulate(complete(gpipe(1, 3))).kept] == [1]
+
+
+def test_a_rank_that_does_nothing_keeps_its_parameters_alone():
+    found = kept(0, [], [2, 5], Memory({(0, 2): 10}, {}, {(0, 2): 3, (0, 5): 4}))
+    assert (found.open, found.of_chunk, found.versions, found.bytes) == (0, {2: 0, 5: 0}, {2: 1, 5: 1}, 7)
 
 
 def test_staleness():

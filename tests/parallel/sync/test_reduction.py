@@ -9,6 +9,7 @@ from experiments.benchmarks import bench_sums
 from nn import LOSSES, SGD, Adam, BatchNorm, Context, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
 from nn.kernels import kernels
 from parallel import ProcessGrid, parallelize, train_step
+from parallel.grid.clock import WallClock
 from parallel.grid.devices import use_device
 from parallel.grid.transfer import Transfer
 from parallel.placement import volume
@@ -352,6 +353,31 @@ def test_a_state_of_other_slices_is_refused(comm):
         of = {name: adam(parallelize(mlp_net(), grid, reduction=name, sharded=True)) for name in ("plain", "overlap:1")}
         with pytest.raises(ValueError, match="Adam"):
             of["plain"].load_state(of["overlap:1"].state_arrays(), of["overlap:1"].state_numbers())
+
+
+class Ticking(WallClock):
+    """Goes on by a second whenever somebody looks, and shows nobody that a transfer is complete before it is waited for."""
+
+    progresses = False
+
+    def __init__(self, start):
+        self.time = start
+
+    def now(self):
+        self.time += 1
+        return self.time
+
+
+@mpi(2)
+def test_exposed_communication_is_the_time_in_waits(comm):
+    with ProcessGrid(comm, batch=2) as grid:
+        net = parallelize(mlp_net(), grid, reduction="overlap:1")
+        optimizer = sgd(net)
+        grid.tally.clock = Ticking(1000)
+        x, y = np.ones((6, 7)), np.ones((6, 2))
+        steps = [train_step(net, LOSSES["mse"](), optimizer, *block(net, x, y), len(x)) for _ in range(3)]
+        in_flight, exposed = net.reduction.seconds_of_step()
+        assert 0 < exposed < in_flight < (grid.tally.clock.time - 1000) / len(steps)
 
 
 def test_intervals_are_joined():
