@@ -47,6 +47,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
     "parallel/training": (
         (FEW_RANDOM, ("tests/parallel/training/test_contexts.py", "tests/parallel/training/test_executor.py")),
         (
+            ("tests/parallel/training/test_asynchronous.py", "tests/parallel/training/test_partition_pipeline.py"),
             RANDOM,
             NETWORKS,
             ("tests/parallel/training",),
