@@ -86,6 +86,8 @@ def test_after_a_right_minibatch_a_wrong_one_is_still_refused():
         net.learn(X, LABELS, loss, optimizer)
         with pytest.raises(ValueError, match="labels must"):
             net.learn(X, wrong, loss, optimizer)
+    with pytest.raises(ValueError, match="but that of sample 2 is 4"):
+        net.learn(X[:3], np.array([0, 3, 4]), loss, optimizer)
     with pytest.raises(ValueError, match="targets must"):
         net.learn(X, LABELS, MSE(), optimizer)
     with pytest.raises(ValueError, match="the network takes"):

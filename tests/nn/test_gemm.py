@@ -21,10 +21,12 @@ SHAPES = [
     (1, 300, 400),
     (64, 2000, 640),
     (257, 513, 127),
+    (5, 1100, 1024),  # few rows and a large matrix: a sum of products, and what they leave over
+    (11, 1100, 1024),
 ]
 # Cuts whatever can be cut, whether that is fast or not.
 CUT = Tiles((NO_LIMIT,) * 3, tuple((rows, columns) for rows in (32, 25, 1) for columns in (64, 10, 1)), NO_LIMIT, NO_LIMIT)
-CUTTING = Kernels("cutting", **dict.fromkeys(ORIENTATIONS, CUT), group_rows=1)
+CUTTING = Kernels("cutting", **dict.fromkeys(ORIENTATIONS, CUT), group_rows=1, small_batch=16)
 TABLES = {**SHIPPED, "plain": PLAIN, "preset": PRESET, "cutting": CUTTING}
 
 

@@ -222,6 +222,16 @@ def test_a_sum_may_lie_in_one_of_its_terms(count, out):
     assert np.array_equal(pieces[out], expected)
 
 
+@mpi(2, 3)
+def test_every_element_is_read_from_every_other_rank(comm):
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        net = parallelize(mlp_net(), grid, reduction="shared")
+        x, y = np.ones((6, 7)), np.ones((6, 2))
+        train_step(net, LOSSES["mse"](), sgd(net), *block(net, x, y), len(x))
+        read = comm.allreduce(grid.tally.records["gradients", "shared sum"].bytes)
+        assert read == net.size * net.dtype.itemsize * (comm.size - 1)
+
+
 @mpi(2)
 def test_parameters_are_held_once_a_node(comm):
     """What one rank writes into its parameters, the other one sees."""

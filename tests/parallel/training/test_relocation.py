@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from nn import SGD, Linear, Sequential, Tanh
+from nn import MSE, SGD, Linear, Sequential, Tanh
 from nn.device import to_host
 from nn.observer import Observer
 from parallel import ProcessGrid, parallelize
 from parallel.placement.place_network import place
 from parallel.training.relocation import relocate
 from tests.mpi import mpi
+from tests.parallel.equality import on_cpus
 
 
 class Copy(Observer):
@@ -41,3 +42,26 @@ def test_what_is_moved_is_what_ranks_lack_and_observers_move_their_own(comm):
         grid.tally.clear()
         relocate(net, optimizer, place(make(), grid, "out,in", {"model": (2, 1, 0)}))
         assert not grid.tally.records, "nothing is sent where the shares stay"
+
+
+@mpi(4)
+def test_the_state_of_an_optimizer_moves_where_each_node_has_a_copy(comm, monkeypatch):
+    """Two nodes of two ranks; in shared memory the ranks of each node divide the same velocity among them."""
+    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "2")
+    make = lambda: Sequential([Linear(5, 12), Tanh(), Linear(12, 3)], seed=1, dtype=np.float64)  # noqa: E731
+    x, y = np.random.default_rng(0).standard_normal((2, 7, 5)), np.random.default_rng(1).standard_normal((2, 7, 3))
+    for reduction in ("plain", "shared") if on_cpus(comm) else ("plain",):
+        net, steps = make(), []
+        optimizer = SGD(net, lr=0.1, momentum=0.9)
+        expected = [net.learn(*batch, MSE(), optimizer) for batch in zip(x, y, strict=True)]
+        with ProcessGrid(comm, batch=2, model=2) as grid:
+            parallel = parallelize(make(), grid, "out,in", shares={"model": (1, 1)}, reduction=reduction)
+            optimizer = SGD(parallel, lr=0.1, momentum=0.9)
+            for batch in zip(x, y, strict=True):
+                steps.append(parallel.learn(*batch, MSE(), optimizer))
+                relocate(parallel, optimizer, place(make(), grid, "out,in", {"model": (2, 1)}))
+            after = parallel.state_dict(everywhere=True)
+        assert np.allclose(steps, expected, rtol=1e-12, atol=0), reduction
+        assert all(np.allclose(after[name], value, rtol=1e-12, atol=1e-14) for name, value in net.state_dict().items()), (
+            reduction
+        )
