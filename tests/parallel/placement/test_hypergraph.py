@@ -1,6 +1,7 @@
 """The plan "hypergraph": whatever partition of the work, in both grains, the ranks train the serial network."""
 
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -235,6 +236,23 @@ def test_products_are_few_and_cover_the_pairs():
         outputs = [column for _, columns in found for column in columns]
         assert sorted(outputs) == list(np.flatnonzero(owned.any(0)))
     assert all(covered == 1 for rows, columns in rectangles(blocks) for covered in [blocks[np.ix_(rows, columns)].mean()])
+
+
+def test_the_two_products_are_joined_that_add_the_fewest_zeros():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        patterns = rng.random((MOST_PRODUCTS + 1, 17)) < 0.4
+        counts = rng.integers(1, 5, len(patterns))
+        owned = patterns.repeat(counts, axis=0).T
+        computed = sum(len(rows) * len(columns) for rows, columns in rectangles(owned))
+        joined = (owned.sum() + zeros(patterns, counts, a, b) for a, b in combinations(range(len(patterns)), 2))
+        assert computed == min(joined)
+
+
+def zeros(patterns, counts, a, b):
+    """How many zeros are multiplied if the groups of outputs a and b, so many with the same inputs, are one product."""
+    both = (patterns[a] | patterns[b]).sum()
+    return sum(counts[one] * (both - patterns[one].sum()) for one in (a, b))
 
 
 def test_a_layer_in_the_coarse_grain_is_an_ordinary_block():
