@@ -43,10 +43,8 @@ NO_MODULE = fault("LEAST: int = 1", "LEAST = 1 / 0")
 
 
 @pytest.fixture
-def made_up(tmp_path, monkeypatch):
+def made_up(tmp_path):
     """(Trials in a copy of a repository, its Ladder, a list of the test files that passed without a fault)."""
-    monkeypatch.setattr(trials, "TIMES", 1)
-    monkeypatch.setattr(trials, "MORE", 1.0)
     root, passed, seconds = tmp_path / "repository", [], {}
     for name, text in {
         FILE: CODE,
@@ -77,7 +75,9 @@ def test_faults_are_found_survive_or_are_none(made_up):
     assert set(passed) == {TEST}
 
 
-def test_tests_that_hang_are_ended_and_count_as_found(made_up):
+def test_tests_that_hang_are_ended_and_count_as_found(made_up, monkeypatch):
+    monkeypatch.setattr(trials, "TIMES", 1)
+    monkeypatch.setattr(trials, "MORE", 1.0)
     outcome = made_up[0].of(HANGS, [[TEST]])
     assert (outcome.result, outcome.by) == ("found", "the time limit")
 
