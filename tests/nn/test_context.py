@@ -1,5 +1,6 @@
 """Several micro-batches in progress in one network, each with its own context: gradients do not depend on the order."""
 
+import inspect
 from dataclasses import replace
 from itertools import permutations
 
@@ -24,9 +25,10 @@ from nn import (
     Sequential,
     Tanh,
 )
+from nn.context import LayerContext
 from nn.device import is_cpu, to_device, to_host, xp
 from nn.kernels import kernels, use
-from nn.observer import Observer
+from nn.observer import Observer, ObserverGroup
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
 
@@ -235,6 +237,12 @@ def test_an_evaluation_between_leaves_a_training_context_alone():
     assert np.array_equal(training.gradients[0], expected.gradients[0])
 
 
+def test_what_is_popped_is_kept_no_longer():
+    of_layer = LayerContext()
+    of_layer.dy = array = xp.ones(3)
+    assert of_layer.pop("dy") is array and of_layer.dy is None and of_layer.pop("dy") is None
+
+
 def test_backward_after_an_evaluation_is_refused():
     net = Sequential([BatchNorm(3)])
     net.forward(xp.ones((2, 3), np.float32))
@@ -259,6 +267,23 @@ class Listening(Observer):
 
     def written(self, layer):
         self.told.append(("written", layer.name))
+
+
+def test_each_of_several_observers_is_told_of_everything():
+    events = [name for name, of in vars(Observer).items() if inspect.isfunction(of)]
+
+    def listener(told):
+        hear = lambda name: lambda self, *arguments: told.append((name, arguments))  # noqa: E731
+        return type("Hearing", (Observer,), {name: hear(name) for name in events})()
+
+    told = [], []
+    group = ObserverGroup([listener(one) for one in told])
+    expected = []
+    for name in events:
+        arguments = tuple(object() for _ in list(inspect.signature(getattr(Observer, name)).parameters)[1:])
+        getattr(group, name)(*arguments)
+        expected.append((name, arguments))
+    assert told == (expected, expected)
 
 
 def test_an_observer_is_told_of_a_step():

@@ -224,12 +224,14 @@ def test_a_sum_may_lie_in_one_of_its_terms(count, out):
 
 @mpi(2, 3)
 def test_every_element_is_read_from_every_other_rank(comm):
+    """On one node all is said by two barriers: gradients are written, and parameters are updated."""
     with ProcessGrid(comm, batch=comm.size) as grid:
         net = parallelize(mlp_net(), grid, reduction="shared")
         x, y = np.ones((6, 7)), np.ones((6, 2))
         train_step(net, LOSSES["mse"](), sgd(net), *block(net, x, y), len(x))
         read = comm.allreduce(grid.tally.records["gradients", "shared sum"].bytes)
         assert read == net.size * net.dtype.itemsize * (comm.size - 1)
+        assert grid.tally.records["gradients", "barrier"].calls == 2
 
 
 @mpi(2)

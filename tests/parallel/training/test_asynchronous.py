@@ -158,8 +158,12 @@ def test_other_axes_change_nothing(comm):
 @mpi(2, 3)
 def test_what_steps_under_way_forbid(comm):
     (x, y), *_ = minibatches(mlp, (6,))
+    for sizes, pipeline in (({"batch": comm.size}, None), ({"stage": comm.size}, "1f1b")):
+        with ProcessGrid(comm, **sizes) as grid:
+            assert parallelize(serial_net(mlp), grid, pipeline=pipeline).steps_under_way == 1
     with ProcessGrid(comm, stage=comm.size) as grid:
         net = parallelize(serial_net(mlp), grid, pipeline="async:3")
+        assert net.steps_under_way == 3
         optimizer, loss = momentum(net), LOSSES["cross-entropy"]()
         trainer = net.trainer(loss, optimizer)
         assert trainer.flush() == [] and net.trainer(loss, optimizer) is trainer
