@@ -12,6 +12,7 @@ from parallel import ProcessGrid, distribute
 from parallel.protocols import names
 from parallel.protocols.division import divide
 from parallel.protocols.protocol import Shares
+from parallel.protocols.shard import BSP, Shard
 from parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from parallel.protocols.workers import Workers, filled
 from parallel.sync.reduction import BlockingReduction, OverlappedReduction
@@ -235,3 +236,10 @@ def test_late_messages_between_ranks_are_neither_lost_nor_applied_twice(comm):
                     count(distribute(dense(), own), late, text, 100)
                     own.free()
                     workers.comm.Free()
+
+
+def test_a_server_that_goes_on_has_applied_the_gradients_of_all_workers():
+    for size in (4, 0):
+        shard = Shard(np.zeros(size), 3, BSP())
+        shard.begin_at(5)
+        assert (shard.step, shard.turns, shard.staleness) == (5, 15, Counter({0: 15} if size else {}))

@@ -8,11 +8,13 @@ import pytest
 from nn import LOSSES, SGD, Context
 from parallel import ProcessGrid, parallelize
 from parallel.grid.process_grid import STAGE
-from parallel.pipeline.ready_list import stream
+from parallel.pipeline.passes import complete
+from parallel.pipeline.ready_list import asynchronous, stream
 from parallel.pipeline.route import Route
+from parallel.pipeline.simulate import simulate
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_first, serial
-from tests.parallel.pipelines import dense, images, minibatches, mlp, momentum, parts_of, piped, serial_net
+from tests.parallel.pipelines import dense, images, minibatches, mlp, momentum, parts_of, piped, serial_net, train
 
 RATE, MOMENTUM = 0.05, 0.9
 SIZES = 7, 3, 8, 5, 1, 6, 4, 9
@@ -153,6 +155,21 @@ def test_other_axes_change_nothing(comm):
                 losses, state, _, _, stage_of = trained(images, grid, batches, flushes, name)
             expected = on_first(comm, emulated, images, stage_of, batches, flushes, 3, None, stash)
             assert_same((losses, state), expected[:2], 1e-10, (sizes, name))
+
+
+@mpi(1, 2, 3)
+def test_as_much_is_kept_as_was_said(comm):
+    batches = minibatches(mlp, SIZES)
+    simulated = simulate(complete(asynchronous(Route.contiguous(comm.size), 3, len(SIZES)))).kept[comm.rank]
+    for name, versions in (("async:3", simulated.versions[comm.rank]), ("async:3:nostash", 1)):
+        with ProcessGrid(comm, stage=comm.size) as grid:
+            net = parallelize(serial_net(mlp), grid, pipeline=name)
+            train(net, batches)
+            assert net.kept_at_most() == (3, 1 if "nostash" in name else 3)
+            assert (net.executor.open_at_most, net.executor.versions_at_most) == (simulated.of_chunk, versions), name
+    with ProcessGrid(comm, stage=comm.size) as grid:
+        net = parallelize(serial_net(mlp), grid, pipeline="1f1b", micro_batches=4)
+        assert net.kept_at_most() == (comm.size - comm.rank, 1)
 
 
 @mpi(2, 3)
