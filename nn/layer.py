@@ -25,6 +25,7 @@ class Parameter:
     """
 
     layout = None
+    stays_zero = False  # whether no element of the whole array is ever other than zero
 
     def __init__(self, name, shape, bound=None, index=None, torch_axes=None, fill=0.0):
         self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill

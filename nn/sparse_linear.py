@@ -51,6 +51,10 @@ class SparseWeight(Parameter):
         super().__init__("weight", pattern.shape, bound, index, torch_axes=(1, 0))
         self.pattern = pattern
 
+    @property
+    def stays_zero(self):
+        return not self.pattern.any()
+
     @cached_property
     def kept(self):
         """The block of the pattern that this process holds, on the device."""

@@ -159,7 +159,7 @@ class Sources:
         """This rank's block of an array, which belongs to a Parameter or Buffer. divided: see `_pieces`."""
         array = f"{layer.name}.{parameter.name}"
         sources = self._pieces(path, divided).get(array)
-        if sources is None and parameter.size:
+        if sources is None and parameter.size and not parameter.stays_zero:  # of what stays zero a partition has nothing
             raise ValueError(f"{self.manifest.folder} has no {path} of {array}: it is of another network or other settings")
         if sources and np.prod(sources[0][1].shape) != np.prod(parameter.shape):
             raise ValueError(f"{self.manifest.folder}: {array} has shape {sources[0][1].shape}, not {parameter.shape}")

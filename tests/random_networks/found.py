@@ -35,4 +35,7 @@ FOUND = [
     # A checkpoint of a partition has blocks of some rows and some columns, which HDF5 does not select at once.
     ("resuming", Case(layers=[("SparseLinear", 7, True, 3), ("Tanh",), ("SparseLinear", 5, True, 4)], shape=(9,),
                       grid={"batch": 1, "model": 2}, plan="hypergraph", owners="coarse")),
+    # A partition has nothing of a sparse layer without weights, and so has its checkpoint.
+    ("resuming", Case(layers=[("Linear", 1), ("SparseLinear", 3, False, 76)], shape=(3,), grid={"batch": 1, "model": 2},
+                      plan="hypergraph", owners="fine", seed=5)),
 ]  # fmt: skip
