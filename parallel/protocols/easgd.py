@@ -17,7 +17,7 @@ class EASGD(Protocol):
     """
 
     def __init__(self, net, workers, make_optimizer, period, alpha):
-        if workers.size > 1 and alpha * workers.size > 1:
+        if alpha * workers.size > 1:
             most = f"{1 / workers.size:.3g}"
             raise ValueError(f"easgd: the moving rate {alpha:g} must be at most 1/workers, here {most}, else it is unstable")
         super().__init__(net, workers, make_optimizer)

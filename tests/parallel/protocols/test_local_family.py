@@ -275,3 +275,5 @@ def test_numbers_that_do_not_fit_the_workers_are_refused():
         with pytest.raises(ValueError, match=words):
             simulated(3, dense, text, data, STEPS)
     simulated(2, dense, "easgd:2:0.5", data, STEPS)  # exactly 1/workers
+    with pytest.raises(ValueError, match="at most 1/workers, here 1,"):
+        simulated(1, dense, "easgd:2:1.5", data, STEPS)

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import LOSSES, OPTIMIZERS, SGD, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from nn import LOSSES, OPTIMIZERS, SGD, BatchNorm, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
 from parallel import ProcessGrid, parallelize, train_step
 from parallel.training.steps import Diverged
 from tests.mpi import mpi
@@ -24,20 +24,27 @@ def classifier():
     return [Dropout(0.1), Linear(11, 7), Sigmoid(), Linear(7, 31)]
 
 
+def normalised():
+    """Behind a layer whose outputs all ranks hold whole, the gradients of gamma and beta are to be partial sums."""
+    return [Linear(7, 11), BatchNorm(11), ReLU(), Linear(11, 2)]
+
+
 PLANS = {
     wide: ["fewest-bytes", "out", "in", "replicate", "laugier", "in,out,in", "out,replicate,in", "in,replicate,out"],
     classifier: ["fewest-bytes", "laugier", "replicate,out"],
+    normalised: ["laugier", "out,in"],
 }
 CASES = [  # (layers, loss, dtype, global batch sizes by turns)
     (wide, "mse", np.float64, (13, 5, 1)),
     (classifier, "cross-entropy", np.float64, (9, 17)),
+    (normalised, "mse", np.float64, (13, 5)),
 ]
 SINGLE_PRECISION = [(wide, "mse", np.float32, (13, 3)), (classifier, "cross-entropy", np.float32, (9, 17))]
 
 
 def batches(layers, loss, dtype, batch_sizes):
     """(x, y) of ten global minibatches of these sizes by turns."""
-    features, outputs = (7, 2) if layers is wide else (11, 31)
+    features, outputs = (11, 31) if layers is classifier else (7, 2)
     for step in range(STEPS):
         rng, batch_size = np.random.default_rng(step), batch_sizes[step % len(batch_sizes)]
         x = rng.standard_normal((batch_size, features)).astype(dtype)
