@@ -352,6 +352,7 @@ PLACED = [f"tests/parallel/{path}" for path in PLACED.split()]
 SLOW = (  # of them, on 2 ranks; random networks do the like
     "test_hypergraph or branches_of_features or twentieth or test_choose or test_rebalance or test_images or test_network"
 )
+MANY = "test_kernels or test_gemm or tensors_of_pytorch"
 LARGE = "vgg16 or alexnet or resnet18 or googlenet"
 MIXED = "random_networks or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
 MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
@@ -361,18 +362,18 @@ MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/paral
 @pytest.mark.parametrize(
     ("devices", "tests"),
     [
-        ("stand-in", ["tests/nn", "-k", f"not ({LARGE} or test_kernels or test_gemm or tensors_of_pytorch)"]),
+        ("stand-in", ["tests/nn", "-k", f"not ({LARGE} or {MANY})"]),
         ("stand-in", [*PLACED, "-m", "mpi and not long", "-k", f"[2] and not ({SLOW})"]),
         ("stand-in,cpu", [*MIXED_FOLDERS, "-m", "mpi and not long", "-k", f"({MIXED}) and [2]"]),
-        pytest.param("stand-in", ["tests/nn", "-k", f"not ({LARGE})"], marks=pytest.mark.long),
+        pytest.param("stand-in", ["tests/nn", "-k", f"({MANY}) and not ({LARGE})"], marks=pytest.mark.long),
         pytest.param("stand-in", [*PLACED, "-m", "mpi", "-k", "[3] and not many_cases"], marks=pytest.mark.long),
         pytest.param(
             "stand-in,cpu,cpu",
-            [*MIXED_FOLDERS, "-m", "mpi", "-k", f"({MIXED}) and ([2] or [3] or [4]) and not many_cases"],
+            [*MIXED_FOLDERS, "-m", "mpi", "-k", f"({MIXED}) and ([3] or [4]) and not many_cases"],
             marks=pytest.mark.long,
         ),
     ],
-    ids=["nn", "parallel", "hybrid", "all-of-nn", "parallel-3", "hybrid-2-to-4"],
+    ids=["nn", "parallel", "hybrid", "nn-many", "parallel-3", "hybrid-3-and-4"],
 )
 def test_the_suite_passes_on_the_stand_in(devices, tests):
     """In the hybrid jobs every axis has ranks on different devices."""
