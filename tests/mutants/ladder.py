@@ -19,10 +19,10 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         (("tests/nn/test_layers.py", "tests/nn/test_images.py", "tests/nn/test_chunk.py"), RANDOM),
         (
             ("tests/nn/test_checks.py", "tests/nn/test_convolution.py", "tests/nn/test_gemm.py", "tests/nn/test_optimizers.py"),
+            ("tests/test_device.py::test_the_suite_passes_on_the_stand_in",),
             ("tests/nn",),
             NETWORKS,
             ("tests/parallel/placement", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
-            ("tests/test_device.py",),
         ),
     ),
     "parallel/placement": (
