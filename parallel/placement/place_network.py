@@ -41,7 +41,8 @@ class Placed:
         for axis, placement in self.output.placements.items():
             if placement.adjoint != placement:
                 raise ValueError(
-                    f"the outputs are {placement} along the axis {axis}, where a loss computes no {placement.adjoint}"
+                    f"the outputs are {placement} along the axis {axis}, so that their gradients must be {placement.adjoint}; "
+                    f"but those of a loss are {placement}: end with a placement that is its own adjoint"
                 )
 
     @property

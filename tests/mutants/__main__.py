@@ -41,7 +41,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, choices=(1, 2), help="faults tried at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     parser.add_argument("--state", type=Path, default=RESULTS / "mutants.jsonl", metavar="FILE", help="what is known of faults")
-    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.md", metavar="FILE", help="the report")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS / "mutants.md", metavar="FILE", help="the report on a run of all kinds"
+    )
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
     try:
@@ -56,12 +58,13 @@ def main():
         try:
             try_all([fault for fault in wanted if fault.key not in equivalent], state, args)
         finally:
-            report.write(args.out, every, state, equivalent, texts)
+            if not args.kind:
+                report.write(args.out, every, state, equivalent, texts)
     except (ValueError, Unusable) as error:
         print(f"mutants: {error}", file=sys.stderr)
         sys.exit(2)
     survived = [fault for fault in wanted if fault.key not in equivalent and state.result(fault) in ("survived", UNDECIDED)]
-    print(f"{len(survived)} of {len(wanted)} were not found: see {args.out}")
+    print(f"{len(survived)} of {len(wanted)} were not found" + f": see {args.out}" * (not args.kind))
     sys.exit(bool(survived))
 
 

@@ -139,10 +139,10 @@ def case_of(args):
     """The case that arguments describe."""
     if args.protocol == CHECKPOINT:
         boundaries, steps = (4, 2) if args.kill else (6, 3)
-        return Checkpoints(args.workers, args.updates or boundaries, steps, args.kill, args.signal)
+        return Checkpoints(args.workers, boundaries if args.updates is None else args.updates, steps, args.kill, args.signal)
     updates = 2 if args.updates is None else args.updates
     if args.protocol.startswith(PIPELINE):
-        return Pipelines(args.protocol, args.workers, (updates,), args.eager, args.partition)
+        return Pipelines(args.protocol, args.workers, updates, args.eager, args.partition)
     names.parse(args.protocol)
     if args.dies is not None and "single" not in args.protocol.split(":"):
         raise ValueError("workers survive the death of one where a single server has all parameters: append :single")

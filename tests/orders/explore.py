@@ -60,11 +60,10 @@ class Explored:
     violations: dict = field(default_factory=dict)
 
 
-def explore(case, control=None, most=None, first_violation=False):
+def explore(case, control=None, most=None):
     """Execute a case in all orders that suffice, or as another control says; returns an Explored.
 
     case: has `execute(machine)`, which returns something hashable and raises Violation. most: end after so many executions.
-    first_violation: end with the first violation.
     """
     if control is None:
         learning = Reduced()
@@ -81,8 +80,6 @@ def explore(case, control=None, most=None, first_violation=False):
         except Violation as violation:
             found.orders += 1
             found.violations.setdefault(str(violation), machine.choices)
-            if first_violation:
-                return found
             control.end(machine.missed())
         else:
             found.orders += 1

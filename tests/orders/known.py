@@ -8,12 +8,13 @@ class Known:
 
     def __init__(self):
         self._after, self._may_go = {}, {}
-        self._told, self.idle = self._after, 0
+        self._told, self._told_may_go, self.idle = self._after, self._may_go, 0
 
     def told(self):
         """The same, which from now on tells only what it knows now."""
         found = Known()
-        found._after, found._may_go, found._told = self._after, dict(self._may_go), dict(self._after)
+        found._after, found._may_go = self._after, self._may_go
+        found._told, found._told_may_go = dict(self._after), dict(self._may_go)
         return found
 
     def note(self, state, event):
@@ -22,7 +23,8 @@ class Known:
         self.idle = 0 if key not in self._after else self.idle
         if self._after.setdefault(key, value) != value:
             raise RuntimeError(f"{event.action} does not depend on what is watched alone: {self._after[key]} and {value}")
-        self._may_go[event.actor, event.state] = event.may_go
+        place = event.actor, event.state
+        self._may_go[place] = self._may_go.get(place, False) or event.may_go
 
     def _walk(self, actor, state, labels):
         """(the state of an actor after some events, the effects of each); None if that is not known."""
@@ -43,4 +45,4 @@ class Known:
     def is_impossible(self, actor, state, first, then):
         """Whether it is known that the last of some events is not possible without the first one."""
         found = self._walk(actor, state, then[:-1]) if then[-1][0] == GO else None
-        return found is not None and self._may_go.get((actor, found[0])) is False
+        return found is not None and self._told_may_go.get((actor, found[0])) is False

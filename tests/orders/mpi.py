@@ -328,7 +328,8 @@ class Comm:
         return [meeting.values[rank] for rank in range(self.size)]
 
     def allreduce(self, value, op):
-        return any(self.allgather(value))  # only MPI.LOR is used
+        assert op == MPI.LOR, "another operation is not used so far"
+        return any(self.allgather(value))
 
     def gather(self, value, root=0):
         meeting = self._meet("gather", value, range(self.size) if self.rank == root else ())

@@ -6,6 +6,7 @@ results are those of a serial network that is given the weights that the schedul
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import cycle, islice
 from unittest import mock
 
 import numpy as np
@@ -23,19 +24,19 @@ from tests.parallel.training.test_asynchronous import emulated
 
 @dataclass
 class Pipelines:
-    """An asynchronous pipeline. text: the schedule. size: ranks. flushes: numbers of steps, after each of which it is drained.
+    """An asynchronous pipeline. text: the schedule. size: ranks. updates: steps, after which it is drained.
     is_eager: see World. is_partition: whether parts of each layer are on all ranks, as in a hypergraph partition."""
 
     text: str
     size: int
-    flushes: tuple = (3,)
+    updates: int = 3
     is_eager: bool = False
     is_partition: bool = False
     expected: tuple | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def batches(self):
-        return minibatches(mlp, (2, 2, 2, 3)[: sum(self.flushes)])
+        return minibatches(mlp, tuple(islice(cycle((2, 2, 2, 3)), self.updates)))
 
     @cached_property
     def world(self):
@@ -75,14 +76,12 @@ class Pipelines:
     def work(self, rank):
         """What a rank does."""
         net = self.net(rank)
-        trainer, losses, batches = net.trainer(LOSSES["cross-entropy"](), momentum(net)), [], iter(self.batches)
+        trainer, losses = net.trainer(LOSSES["cross-entropy"](), momentum(net)), []
         self.machine.start(rank)
-        for steps in self.flushes:
-            for _ in range(steps):
-                x, y = next(batches)
-                losses += trainer.step([net.blocks(x, y)], len(x))
-            losses += trainer.flush()
-            net.executor.transport.group.comm.check_left()
+        for x, y in self.batches:
+            losses += trainer.step([net.blocks(x, y)], len(x))
+        losses += trainer.flush()
+        net.executor.transport.group.comm.check_left()
         self.found[rank] = losses, net, trainer
 
     def words(self, event):
@@ -112,7 +111,7 @@ class Pipelines:
         """Violation if losses and parameters are not those of a serial network with the weights that the schedule says."""
         if self.expected is None:
             named, stage_of = parse(self.text), {name: rank for rank, name in params}
-            arguments = self.batches, self.flushes, named.in_flight, named.bound, named.stash
+            arguments = self.batches, (self.updates,), named.in_flight, named.bound, named.stash
             self.expected = emulated(mlp, stage_of, *arguments)[:2]
         if not np.allclose(losses, self.expected[0], rtol=1e-9, atol=0):
             raise Violation(f"the losses are {losses}, not {self.expected[0]}")

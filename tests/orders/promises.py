@@ -10,6 +10,8 @@ from parallel.protocols.server import ParameterServer
 from parallel.protocols.shard import BSP, SSP
 from tests.orders.machine import Violation
 
+BASE = 4  # of the number that says which gradients were applied
+
 
 def judge(case):
     """What an execution leads to; Violation if it does not keep a promise."""
@@ -66,7 +68,7 @@ def check_counts(case, survivors):
             raise Violation(
                 f"rank {rank} counts {shard.version} gradients applied, {pushes} pushed, and {counted} by staleness"
             )
-    expected = sum(4.0**number for number in case.notes[0].applied)
+    expected = sum(float(BASE) ** number for number in case.notes[0].applied)
     for place in case.counters:
         if abs(case.nets[0].params[place] + expected) > 0.5:
             raise Violation(f"the sum of the gradients that were applied is {-case.nets[0].params[place]}, not {expected}")

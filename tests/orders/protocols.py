@@ -26,9 +26,8 @@ from parallel.protocols.simulated_group import SimulatedGroup
 from tests.orders import promises
 from tests.orders.machine import HANDLE, Violation
 from tests.orders.mpi import Failed, World
+from tests.orders.promises import BASE
 from tests.orders.watch import Watch
-
-BASE = 4  # of the number that says which gradients were applied
 
 
 class ExploredWorkers(workers.Workers):
@@ -138,10 +137,9 @@ class Notes:
         return set(turns)
 
 
-def tiny(weights):
-    """A network of so many weights and one bias; without weights, of one weight alone."""
-    layers = [Linear(weights, 1)] if weights else [Linear(1, 1, bias=False)]
-    return Sequential(layers, seed=1, dtype=np.float64, input_shape=(max(weights, 1),))
+def tiny():
+    """A network of two weights and one bias."""
+    return Sequential([Linear(2, 1)], seed=1, dtype=np.float64, input_shape=(2,))
 
 
 @dataclass
@@ -149,21 +147,20 @@ class Protocols:
     """A protocol with some workers.
 
     text: its name, as for --protocol. size: workers. steps: global minibatches. batch: samples in each, by default one for each
-    worker. weights: of the network. mortal: the worker that may die. is_eager: see World.
+    worker. mortal: the worker that may die. is_eager: see World.
     """
 
     text: str
     size: int
     steps: int = 2
     batch: int | None = None
-    weights: int = 2
     mortal: int | None = None
     is_eager: bool = True
 
     @cached_property
     def nets(self):
         grid = ProcessGrid(MPI.COMM_SELF)
-        nets = [distribute(tiny(self.weights), grid) for _ in range(self.size)]
+        nets = [distribute(tiny(), grid) for _ in range(self.size)]
         for net in nets:
             net.allocate()
         return nets

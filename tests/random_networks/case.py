@@ -145,7 +145,8 @@ class Case:
         if self.grid.get(STAGE, 1) == 1:
             return None  # of a partition of the network
         wanted, most = names.parse(self.pipeline).route(self.grid[STAGE]).chunks - 1, len(self.alike.layers)
-        return sorted((self.cuts or range(1, wanted + 1))[i % len(self.cuts or "?")] % (most + 1) for i in range(wanted))
+        cuts = self.cuts or range(1, wanted + 1)
+        return sorted(cuts[i % len(cuts)] % (most + 1) for i in range(wanted))
 
     def on_devices(self):
         """A Case without what is for CPUs alone."""

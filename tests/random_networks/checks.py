@@ -8,9 +8,9 @@ import numpy as np
 from nn import LOSSES, BatchNorm
 from nn.device import to_device
 from parallel import ProcessGrid, parallelize
-from parallel.placement.partition import size
 from tests.parallel import equality
-from tests.parallel.equality import block, error, micro_batches_of, on_first
+from tests.parallel.equality import error, on_first
+from tests.parallel.pipelines import parts_of
 
 TOLERANCE = 1e-10
 NUDGE = 1e-13  # by which weights are changed, relatively, to see how much rounding matters
@@ -51,8 +51,7 @@ def parallel(case, grid):
     optimizer = case.make_optimizer(net)
     trainer, losses = net.trainer(LOSSES[case.loss](), optimizer), []
     for x, y in case.batches():
-        parts = micro_batches_of(len(x), case.micro_batches)
-        losses += trainer.step([(*block(net, x[part], y[part]), size(part)) for part in parts], len(x))
+        losses += trainer.step(parts_of(net, x, y, case.micro_batches), len(x))
     losses += trainer.flush()
     return losses, net.state_dict(everywhere=True), outputs_of(net, case)
 

@@ -14,7 +14,8 @@ from parallel.performance.machine import read
 from parallel.performance.partition_pipeline import partition_step_time
 from parallel.performance.pipeline_cost import pipeline_step_time
 from parallel.placement.plans import weighted, words_of
-from tests.parallel.equality import block, micro_batches_of
+from tests.parallel.equality import block
+from tests.parallel.pipelines import parts_of
 from tests.random_networks.checks import grid_of
 
 MACHINE = read("cori-haswell")
@@ -94,9 +95,7 @@ def stages_send_what_is_predicted(case, comm):
     with grid_of(case, comm) as grid:
         net = parallelize(case.network(), grid, plan, **options, pipeline=case.pipeline, micro_batches=case.micro_batches,
                           cuts=cuts)  # fmt: skip
-        parts = [
-            (*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(samples, case.micro_batches)
-        ]
+        parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     time = pipeline_step_time(case.network(), case.grid, plan, samples, BYTES, case.pipeline, case.micro_batches, cuts,
                               shares=case.shares)  # fmt: skip
@@ -114,9 +113,7 @@ def partitions_send_what_is_predicted(case, comm):
     with grid_of(case, comm) as grid:
         net = parallelize(case.network(), grid, plan, owners=options["owners"], pipeline=case.pipeline,
                           micro_batches=case.micro_batches)  # fmt: skip
-        parts = [
-            (*block(net, x[part], y[part]), part.stop - part.start) for part in micro_batches_of(samples, case.micro_batches)
-        ]
+        parts = parts_of(net, x, y, case.micro_batches)
         counted = comm.allgather((grid.coordinates, counts_of_step(case, net, parts, samples)))
     time = partition_step_time(case.network(), case.grid, options["owners"], samples, BYTES, case.pipeline,
                                case.micro_batches)  # fmt: skip

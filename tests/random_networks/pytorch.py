@@ -15,7 +15,6 @@ from parallel.placement.partition import size
 from tests.parallel.equality import error, micro_batches_of
 from tests.random_networks.case import BEFORE, RATES, STEPS, TINY
 from tests.random_networks.checks import NUDGE, TOLERANCE, within_rounding
-from tests.random_networks.tables import table_of
 
 UPDATES = 30
 COSINE = 25  # updates after which a cosine is 0, so that some follow
@@ -25,10 +24,9 @@ PEERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adagrad": torch.opti
 def passes_equal_pytorchs(case):
     """Outputs, losses, gradients, statistics and parameters, in each step of training, and what evaluations give then."""
     case = accepted(case)
-    with table_of(case):
-        found = our_steps(case)
-        nudged = lambda: [distance(our_steps(case, sign * NUDGE), found) for sign in (1, -1)]  # noqa: E731
-        within_rounding(distance(found, their_steps(case)), nudged, case)
+    found = our_steps(case)
+    nudged = lambda: [distance(our_steps(case, sign * NUDGE), found) for sign in (1, -1)]  # noqa: E731
+    within_rounding(distance(found, their_steps(case)), nudged, case)
 
 
 def accepted(case):
@@ -180,17 +178,16 @@ def updates_equal_pytorchs(case):
     schedule = parse(case.lr, RATES[name], COSINE)
     assert np.allclose([schedule(step) for step in range(UPDATES)], lrs, rtol=1e-12, atol=1e-15), case
     rng, largest = case.rng, 1.0
-    with table_of(case):
-        ours = OPTIMIZERS[name](net, schedule, **options)
-        for step in range(UPDATES):
-            gradient = rng.standard_normal(net.size) * 10.0 ** rng.uniform(-3, 3, net.size) * (rng.random(net.size) < 0.9)
-            net.grads[:], theirs.grad = to_device(gradient), torch.from_numpy(gradient.copy())
-            ours.step()
-            net.step += 1
-            update(peer, lrs[step], options)
-            found, expected = to_host(net.params), theirs.detach().numpy()
-            largest = np.maximum(largest, np.abs(expected))
-            assert (np.abs(found - expected) <= TOLERANCE * largest).all(), (step, case)
+    ours = OPTIMIZERS[name](net, schedule, **options)
+    for step in range(UPDATES):
+        gradient = rng.standard_normal(net.size) * 10.0 ** rng.uniform(-3, 3, net.size) * (rng.random(net.size) < 0.9)
+        net.grads[:], theirs.grad = to_device(gradient), torch.from_numpy(gradient.copy())
+        ours.step()
+        net.step += 1
+        update(peer, lrs[step], options)
+        found, expected = to_host(net.params), theirs.detach().numpy()
+        largest = np.maximum(largest, np.abs(expected))
+        assert (np.abs(found - expected) <= TOLERANCE * largest).all(), (step, case)
 
 
 def peer_of(case, parameters):

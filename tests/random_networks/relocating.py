@@ -4,11 +4,11 @@ import random
 from dataclasses import replace
 
 from nn import LOSSES
-from parallel.placement.partition import size
 from parallel.placement.place_network import place
 from parallel.training.relocation import relocate
 from parallel.training.steps import accumulated_step
-from tests.parallel.equality import block, micro_batches_of, on_first
+from tests.parallel.equality import on_first
+from tests.parallel.pipelines import parts_of
 from tests.random_networks.case import random_shares
 from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
 
@@ -22,8 +22,7 @@ def moves_after_every_step(case, comm):
         net = placed(case, grid)
         optimizer, losses = case.make_optimizer(net), []
         for x, y in case.batches():
-            parts = micro_batches_of(len(x), case.micro_batches)
-            mine = [(*block(net, x[part], y[part]), size(part)) for part in parts]
+            mine = parts_of(net, x, y, case.micro_batches)
             losses.append(accumulated_step(net, LOSSES[case.loss](), optimizer, mine, len(x)))
             now = replace(case, shares=random_shares(rng, case.grid), seed=rng.randrange(10**6))  # other owners too
             relocate(net, optimizer, place(now.network(), grid, now.plan_text(), **now.placing()[1]))

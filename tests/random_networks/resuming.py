@@ -6,9 +6,9 @@ from nn import LOSSES
 from parallel.checkpoint.restore import newest
 from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState, OptimizerState
-from parallel.placement.partition import size
 from tests.parallel.checkpoint.training import folder
-from tests.parallel.equality import block, micro_batches_of, on_cpus, on_first
+from tests.parallel.equality import on_cpus, on_first
+from tests.parallel.pipelines import parts_of
 from tests.random_networks.case import random_case
 from tests.random_networks.checks import agree, grid_of, outputs_of, placed, serial
 
@@ -51,8 +51,7 @@ class Training:
         """The losses of the steps from `start` to `stop`. Collective."""
         trainer, losses = self.net.trainer(LOSSES[self.case.loss](), self.optimizer), []
         for x, y in self.case.batches()[start:stop]:
-            parts = micro_batches_of(len(x), self.case.micro_batches)
-            losses += trainer.step([(*block(self.net, x[part], y[part]), size(part)) for part in parts], len(x))
+            losses += trainer.step(parts_of(self.net, x, y, self.case.micro_batches), len(x))
         return losses + trainer.flush()
 
     def save(self, directory):

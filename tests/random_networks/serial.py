@@ -29,8 +29,9 @@ def gradients_equal_differences(case):
         where = slice(start, start + parameter.size)
         start = where.stop
         if type(layer).__name__ == "SparseLinear" and parameter is layer.weight:
-            grads[where] *= to_host(parameter.kept).ravel()  # weights outside of the pattern stay zero
-            direction = rng.standard_normal(parameter.size) * to_host(parameter.kept).ravel()
+            kept = to_host(parameter.kept).ravel()
+            assert not grads[where][~kept].any(), (f"{layer.name}.{parameter.name}", case)  # those weights stay zero
+            direction = rng.standard_normal(parameter.size) * kept
         else:
             direction = rng.standard_normal(parameter.size)
         along = (direction * grads[where]).sum()

@@ -8,7 +8,7 @@ import pytest
 from tests.mpi import mpi
 from tests.random_networks import case as cases
 from tests.random_networks.case import random_case
-from tests.random_networks.every import MISSING, ON_ONE_RANK, check, check_seeds
+from tests.random_networks.every import CHECKS, MISSING, ON_ONE_RANK, check, check_seeds
 from tests.random_networks.found import FOUND
 from tests.random_networks.layers import ACTIVATIONS, MAKE, OF_THE_ZOO, random_layers
 from tests.random_networks.shrink import shrunk
@@ -46,6 +46,10 @@ def test_what_failed_once(comm):
     for name, case in FOUND:
         if case.ranks == comm.size and name not in MISSING:
             check(comm, name, [case])
+
+
+def test_every_check_has_its_numbers_of_cases():
+    assert FEW.keys() == MANY.keys() == CHECKS.keys() - {"pytorch"}, "that one is in test_pytorch.py"
 
 
 def test_cases_are_expressions_and_follow_from_their_seeds():

@@ -8,6 +8,9 @@ import pytest
 
 from nn import LOSSES, OPTIMIZERS, SGD, BatchNorm, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
 from parallel import ProcessGrid, parallelize, train_step
+from parallel.placement.layout import Layout
+from parallel.placement.place_network import Placed
+from parallel.placement.placements import Invariant, Replicate
 from parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, grids, on_cpus, parallel, serial
@@ -188,3 +191,12 @@ def test_the_state_is_gathered_to_the_first_rank_unless_all_ask_for_it(comm):
             held = 8 * sum(p.size for _, p in net.parameters if p.layout.sharded)
             counted = all(grid.coordinates[axis] == 0 for axis in ("batch", "height"))
             assert sent <= held and (sent == 0) == (comm.rank == 0 or not counted or held == 0), (sizes, plan, sent, held)
+
+
+def test_an_end_at_which_a_loss_gives_other_gradients_can_not_be_placed():
+    """Every rank would compute the whole gradient of outputs that are replicated, where a partial sum is expected."""
+    ends = Layout((None, 3), {"model": 2}, {"model": Invariant()})
+    assert Placed([], {}, ends, ends, [[]], [ends, ends]).layers == []
+    wrong = Layout((None, 3), {"model": 2}, {"model": Replicate()})
+    with pytest.raises(ValueError, match="must be Partial.*its own adjoint"):
+        Placed([], {}, ends, wrong, [[]], [ends, ends])
