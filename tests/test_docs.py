@@ -141,13 +141,14 @@ SMALL = {
     ".venv/bin/python -m experiments.launch 2 experiments.unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
-    # ----- checkpoints and restarts
+    # ----- tests
     ".venv/bin/python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
     ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2": Small(),
     ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2 --replay 0,1,2": Small(),
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),
+    # ----- checkpoints and restarts
     ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
     "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 2 --batch-size 16"),
     ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "

@@ -68,7 +68,7 @@ class TiedAutoencoder(torch.nn.Linear):
 
 
 class OrFeatures:
-    """In front of a module that takes images: it takes features too, as images of one pixel."""
+    """A mixin for modules of images that lets them take features as well, as images of one pixel."""
 
     def forward(self, x):
         return super().forward(x) if x.ndim == 4 else super().forward(x[..., None, None]).flatten(1)

@@ -39,8 +39,8 @@ def sleep_until(condition, serve=lambda: False, longest=LONGEST, seconds=inf):
 def meet(comm, what=ALONE):
     """A barrier in which ranks wait asleep. Collective over `comm`.
 
-    what: for which they wait, in words, as a watchdog is to say it. It is one MPI_Ibarrier: a rank that has better things to do
-    than sleep may begin that itself, and test it.
+    what: what they wait for, in the words that a watchdog prints. It is one MPI_Ibarrier: a rank that can work meanwhile may
+    call `comm.Ibarrier()` itself and test the request.
     """
     under_way.enter(Everyone(comm), what, "barrier")
     try:

@@ -12,9 +12,9 @@ plan "hypergraph" (`parallel/placement/hypergraph.py`) sends forward for a sampl
 - A filter of a fine grain whose channels are apart is added where the filter is: its partial sums travel before any pooling.
 - The outputs of the network travel to where the loss is computed, a vertex without work.
 
-One layer is only estimated: a LocalResponseNorm. The owner of a channel is said to need its neighbours, which is what is sent
-if each rank has consecutive channels. Otherwise the plan brings neighbouring channels together first; and of channels that a
-Flatten has turned into several features, it sends only the nearest ones.
+The traffic of a LocalResponseNorm is only estimated: each owner of a channel is taken to need the neighbouring channels. That
+is exact if each rank has consecutive channels. If not, the plan first moves channels so that they are consecutive; and behind a
+Flatten it sends only the nearest features.
 """
 
 from dataclasses import dataclass, field

@@ -207,7 +207,7 @@ class Reduced:
 
     @staticmethod
     def _is_behind(action, step):
-        """Whether an action is one that was not possible while the actor of another event, which ended that, was closed."""
+        """Whether a step lets its actor handle messages again, and the action is one of that actor, impossible before."""
         return action[0] != GO and step.action[0] == GO and action[1] == step.action[1]
 
     def _closer(self, actor, end):

@@ -10,7 +10,7 @@ from nn.device import to_device, to_host
 from tests.memory import fresh_memory
 
 STEPS = 1e-6, 1e-5, 1e-7  # of differences: where a kink lies within one, another one decides
-TOLERANCE = 1e-6  # of a difference, relative to the norms of what is multiplied
+TOLERANCE = 1e-6  # of a difference, relative to the derivative and the loss, at least 1
 
 
 def gradients_equal_differences(case):
