@@ -347,12 +347,13 @@ class Workload:
     def gathered(self, layer):
         """A GatheredLinear: its all-gather and, in backward, its reduce-scatter, which overlaps with the weights' gradient."""
         forward = layer.move.step("forward", self.shape, self.batch_size)
-        backward = layer.move.step("backward", forward.there, self.batch_size)
         self.shape = forward.there
         self.elements += prod(forward.there)  # the gathered blocks
         self.communicate("forward", forward.kind, layer.group, forward.sent)
         _, *back = self.linear(layer.linear)
-        self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
+        if not self.first:
+            backward = layer.move.step("backward", forward.there, self.batch_size)
+            self.communicate("backward", backward.kind, layer.group, backward.sent, tuple(back[:1]))
 
     def handed_convolution(self, layer):
         """A HandedConv2d: its kernels come from the master, and their gradients return to it."""

@@ -27,6 +27,8 @@ FOUND = [
     ("predictions", Case(layers=[("Concat", [("Linear", 4)], [("Tanh",)]), ("Linear", 2)], shape=(6,), grid={"model": 2})),
     ("predictions", Case(layers=[("Tanh",), ("Residual", [("Conv2d", 2, 3, 1, 1)], []), ("Linear", 2)], shape=(6, 4, 2),
                          grid={"height": 2, "model": 2}, plan=("in",))),
+    ("predictions", Case(layers=[("Tanh",), ("Residual", [("Linear", 3)], [("Linear", 2), ("Linear", 3)])], shape=(4,),
+                         grid={"model": 2}, plan=("in", "out"), ranks_per_node=1)),
     # Branches of a partition that have no weights all pass on what every rank has.
     ("training", Case(layers=[("Concat", [], [("LeakyReLU", 0.5)]), ("Linear", 7)], shape=(11,), grid={"model": 3, "batch": 1},
                       plan="hypergraph", owners="coarse")),
