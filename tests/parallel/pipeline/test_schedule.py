@@ -95,6 +95,16 @@ def test_what_is_wrong_is_said(rows, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "row, first", [("0F0 1F0 0B0 1B0 U0", "0B0 of rank 0 needs 1I0"), ("1F0 0F0 1B0 0B0 U0", "1F0 of rank 0 needs 0F0")]
+)
+def test_chunks_of_a_rank_wait_for_one_another(row, first):
+    check(parse("0F0 1F0 1B0 0B0 U0", route=Route.looped(1, 2)))
+    with pytest.raises(Unsound) as caught:
+        check(parse(row, route=Route.looped(1, 2)))
+    assert first in str(caught.value)
+
+
 def test_those_that_wait_for_ever_are_shown():
     wrong = parse("0F0 0RECV_B0 0B0 0SEND_F0 U0", "1RECV_F0 1F0 1B0 1SEND_B0 U0")
     with pytest.raises(Unsound) as caught:
