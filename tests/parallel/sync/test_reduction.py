@@ -224,7 +224,7 @@ def test_a_sum_may_lie_in_one_of_its_terms(count, out):
 
 @mpi(2, 3)
 def test_every_element_is_read_from_every_other_rank(comm):
-    """On one node all is said by two barriers: gradients are written, and parameters are updated."""
+    """On one node a step needs two barriers: one behind the writing of the gradients, one behind the update."""
     with ProcessGrid(comm, batch=comm.size) as grid:
         net = parallelize(mlp_net(), grid, reduction="shared")
         x, y = np.ones((6, 7)), np.ones((6, 2))

@@ -253,8 +253,8 @@ def test_no_shares_are_equal_shares_in_every_plan(comm, monkeypatch):
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
 def test_the_whole_input_is_predicted_as_on_one_rank(comm):
-    """Under plan "replicate" the samples are divided along `model` first, along `height` and `width` behind the images: the
-    ranks that follow one another have not the samples that follow one another."""
+    """With the plan "replicate", `model` divides the samples before `height` and `width` do, so the blocks of consecutive ranks
+    are not consecutive samples."""
     for make, shape, axes, plan in ((dense, (16,), ("batch", "model"), None), (images, (6, 5, 2), LAYER_AXES, "replicate")):
         serial = make()
         x = np.random.default_rng(3).standard_normal((7, *shape))
