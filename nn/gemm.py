@@ -152,7 +152,7 @@ def _matmul(a, b, out):
     whole = m - m % rows
     if whole < m:
         xp.matmul(a[whole:], b, out=out[whole:])
-        a, out, m = a[:whole], out[:whole], whole
+        a, m = a[:whole], whole
     # The lines below only make views: (m / rows) x (n / columns) tiles of `out`, and the rows and columns for each.
     if a_transposed:
         a = xp.lib.stride_tricks.as_strided(a, (m // rows, rows, k), (rows * a.strides[0], *a.strides))
@@ -162,7 +162,7 @@ def _matmul(a, b, out):
         b = b.T.reshape(n // columns, columns, k).transpose(0, 2, 1)
     else:
         b = b.reshape(k, n // columns, columns).transpose(1, 0, 2)
-    tiles = out.reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
+    tiles = out[:m].reshape(m // rows, rows, n // columns, columns).transpose(0, 2, 1, 3)
     xp.matmul(a[:, None], b[None], out=tiles)
     return out
 
