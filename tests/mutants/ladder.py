@@ -3,13 +3,15 @@
 The first rung are the tests that a fault names, and those test files of its folder's mirror in tests/ that are about its
 module: they have its name, import it, or are among a few that use what it defines.
 What follows is in the table: for each folder a few quick rungs, and more for the faults that those do not notice. A new file of
-tests that finds many faults gets a place there.
+tests that finds many faults gets a place there. Faults in the order of messages have the one rung of the tests that they name:
+the exploration of orders must find them without other tests.
 """
 
 import ast
 from pathlib import PurePosixPath
 
 FEW = 4  # test files that use the same name
+ORDERS = "orders"  # the kind of the faults in the order of messages
 
 RANDOM = ("tests/random_networks",)  # networks and configurations
 FEW_RANDOM = tuple(f"tests/random_networks/test_random_networks.py::test_a_few_cases[{ranks}]" for ranks in (2, 3, 4))
@@ -94,6 +96,8 @@ class Ladder:
 
     def rungs(self, fault):
         """(the quick rungs for a fault, the further ones): lists of lists of what pytest runs, of which nothing comes twice."""
+        if fault.kind == ORDERS:
+            return [self._new(fault.tests, set())], []
         folder = str(PurePosixPath(fault.file).parent)
         quick, further = self.table[folder]
         seen, about = set(), self._about(fault, folder)

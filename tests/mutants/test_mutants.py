@@ -4,7 +4,7 @@ import pytest
 
 from tests.mutants import mechanical, trials
 from tests.mutants.faults import ROOT, Fault, listed
-from tests.mutants.ladder import LADDER, Ladder
+from tests.mutants.ladder import LADDER, ORDERS, Ladder
 from tests.mutants.report import State, write
 from tests.mutants.trials import Copy, Trials, Unusable
 
@@ -132,6 +132,10 @@ def test_the_ladders_name_tests():
         found = sum([*quick, *further], [])
         assert quick[0] == ["tests/nn/test_random.py"] and len(found) == len(set(found))
     assert ladder.rungs(Fault("", "nn/random.py", "", ""))[0][0] == ["tests/nn/test_random.py"]
+    orders = [fault for fault in listed() if fault.kind == ORDERS]
+    assert len(orders) >= 30
+    for fault in orders:
+        assert ladder.rungs(fault) == ([["tests/orders/test_explore.py", "tests/orders/test_orders.py"]], [])
 
 
 @pytest.fixture

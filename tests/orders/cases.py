@@ -55,6 +55,7 @@ admm:1:rho=0.3 --workers 3 --batch 2
 parallel-sgd --workers 3 --batch 5
 parallel-sgd:epoch --workers 2 --updates 1 --all
 parallel-sgd:epoch --workers 3 --batch 5
+parallel-sgd:epoch:shuffle --workers 2 --batch 3
 async:2 --workers 2 --updates 1 --all
 async:2 --workers 2 --updates 3
 async:3 --workers 2 --updates 4
@@ -71,7 +72,6 @@ checkpoint --workers 3
 LONG = """
 sgp --workers 2 --updates 1 --late --all
 downpour:1:1:single --workers 2 --updates 1 --batch 1 --all
-parallel-sgd:epoch:shuffle --workers 2 --batch 3
 server:asp:single --workers 3 --updates 1
 server:bsp:single --workers 3
 server:bsp --workers 3 --updates 1
