@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
 from tests.random_networks.case import Case, random_case
-from tests.random_networks.checks import equals_serial
+from tests.random_networks.checks import EXCUSED, equals_serial
 from tests.random_networks.predictions import are_as_predicted
 from tests.random_networks.protocols import keeps_its_promise
 from tests.random_networks.relocating import moves_after_every_step
@@ -65,13 +65,15 @@ def check(comm, name, cases):
 
 
 def check_seeds(comm, name, seeds):
-    """The same for the cases of some seeds. Collective."""
+    """The same for the cases of some seeds, of which rounding may explain the differences of one in twenty. Collective."""
+    EXCUSED.clear()
     for seed in seeds:
         try:
             check(comm, name, [drawn(name, seed, comm.size)])
         except Exception as failure:
             failure.add_note(f"seed {seed} on {comm.size} ranks")
             raise
+    assert len(EXCUSED) <= 1 + len(seeds) // 20, f"too many differences are said to be rounding: {EXCUSED}"
 
 
 def ordered(comm, order):

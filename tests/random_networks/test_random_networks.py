@@ -2,12 +2,14 @@
 
 import random
 from functools import partial
+from unittest import mock
 
 import pytest
 
 from tests.mpi import mpi
 from tests.random_networks import case as cases
 from tests.random_networks.case import random_case
+from tests.random_networks.checks import within_rounding
 from tests.random_networks.every import CHECKS, MISSING, ON_ONE_RANK, check, check_seeds
 from tests.random_networks.found import FOUND
 from tests.random_networks.layers import ACTIVATIONS, MAKE, OF_THE_ZOO, random_layers
@@ -46,6 +48,15 @@ def test_what_failed_once(comm):
     for name, case in FOUND:
         if case.ranks == comm.size and name not in MISSING:
             check(comm, name, [case])
+
+
+@mpi(1)
+def test_rounding_explains_few_differences(comm):
+    always = {"rounding": lambda case, comm: within_rounding(1.0, lambda: [1.0], case)}
+    with mock.patch.dict(CHECKS, always):
+        check_seeds(comm, "rounding", range(1))
+        with pytest.raises(AssertionError, match="too many differences are said to be rounding"):
+            check_seeds(comm, "rounding", range(2))
 
 
 def test_every_check_has_its_numbers_of_cases():
