@@ -67,8 +67,8 @@ def number_of(error):
 def _is_of(error, path):
     """Whether an error is of writing `path` or of making its folder, and not of a file that is read meanwhile."""
     name = getattr(error, "filename", None)
-    if name is None:  # errors of writing to an open file name none
-        return True
+    if name is None:  # errors of writing to an open file name none; nor do some that have nothing to do with a disk
+        return number_of(error) in (*FULL, errno.EIO)
     name = Path(os.fsdecode(name))
     return path.is_relative_to(name) or (name.parent == path.parent and name.name.startswith(f".{path.name}."))
 

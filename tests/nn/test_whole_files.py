@@ -64,6 +64,10 @@ def test_what_goes_wrong_with_other_files_is_said_of_them(tmp_path):
     with pytest.raises(FileNotFoundError) as caught, written_whole(path) as beside:
         beside.write_text((tmp_path / "source").read_text())
     assert caught.value.filename == str(tmp_path / "source") and not is_of_disk(caught.value)
-    with pytest.raises(OSError, match="^no picture$"), written_whole(path):
-        raise OSError("no picture")
+    for other in (OSError("no picture"), ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")):
+        with pytest.raises(OSError) as caught, written_whole(path):
+            raise other
+        assert caught.value is other
+    with pytest.raises(NotWritten, match=f"can not write {path}: "), written_whole(path):
+        raise OSError(errno.EIO, "Input/output error")
     assert os.listdir(tmp_path) == []
