@@ -44,7 +44,9 @@ local:2 --workers 3
 post-local:1:2 --workers 3 --batch 2
 slowmo:1:0.5 --workers 2 --all
 slowmo:1:0.5 --workers 3 --batch 2
+slowmo:1:0.5:rate=0.3 --workers 2
 diloco:1 --workers 3
+diloco:1:lr=0.5:momentum=0.3 --workers 2
 diloco:2:fragments=2 --workers 2 --all
 diloco:2:fragments=2 --workers 3 --batch 2
 easgd:1:0.1 --workers 2 --all

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from parallel.protocols import names
 from parallel.protocols.gossip import SGP
 from parallel.protocols.server import ParameterServer
 from parallel.protocols.shard import SSP
@@ -24,6 +25,15 @@ def test_no_order_breaks_a_promise(row):
     found, _, wrong = row.explored()
     assert not wrong, "\n".join(wrong)
     assert found.ends and found.orders > 0
+
+
+def test_every_protocol_is_explored():
+    """With each of its words and options, except those that say which worker serves which parameters."""
+    explored = [f"{row.args.protocol}:" for row in rows() if not row.is_long]
+    for name, form in names.FORMS.items():
+        words = [f":{word}:" for word in form.words.keys() - names.OWNERS.keys()]
+        for part in ("", *words, *(f":{option}=" for option in form.options)):
+            assert any(text.startswith(f"{name}:") and part in text for text in explored), (name, part)
 
 
 def test_each_order_that_is_named_is_that_order():
