@@ -62,11 +62,13 @@ def test_samples_move_between_workers_that_have_sorted_ones(tmp_path):
     assert mixed["test_mse"] < 0.9 * apart["test_mse"] and mixed["test_mse"] < 1.5 * alone["test_mse"]
 
 
-@pytest.mark.parametrize(("protocol", "steps"), [("local:2", 7), ("parallel-sgd:epoch", 1)])
-def test_a_worker_may_have_no_samples_at_all(tmp_path, protocol, steps):
-    options = "--grid", "batch=2", "--protocol", protocol, "--batch-size", "1", "--steps", steps
-    found, _ = report_of(tmp_path, 2, *options)
-    assert found["turns"] == [steps, 0] and len(found["loss"]) == steps
+@pytest.mark.parametrize(
+    ("ranks", "protocol", "steps"), [(2, "local:2", 7), (2, "parallel-sgd:epoch", 1), (3, "parallel-sgd", 1)]
+)
+def test_a_worker_may_have_no_samples_at_all(tmp_path, ranks, protocol, steps):
+    options = "--grid", f"batch={ranks}", "--protocol", protocol, "--batch-size", "1", "--steps", steps
+    found, _ = report_of(tmp_path, ranks, *options)
+    assert found["turns"] == [steps] + [0] * (ranks - 1) and len(found["loss"]) == steps
 
 
 @pytest.mark.parametrize("protocol", [pytest.param("server:asp", marks=pytest.mark.long), "local:4"])
