@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -20,6 +21,7 @@ JOBS = Path(__file__).parent / "parallel" / "job"
 
 mpi4py.rc.initialize = False
 device.use(standin.name())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would what tests start
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)

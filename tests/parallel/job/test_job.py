@@ -192,7 +192,6 @@ def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted, monkeyp
     """The system hands a signal to any thread of a process. If that is not the one that waits, it goes on waiting."""
     hangs = tmp_path / "hangs"
     monkeypatch.setenv("HANGS", str(hangs))
-    kept = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in a shell's background ignores it
     over = threading.Event()  # so that no later test is interrupted
 
     def interrupt():
@@ -211,7 +210,6 @@ def test_an_interrupt_of_the_launching_program_ends_the_job(interrupted, monkeyp
     finally:
         over.set()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-        signal.signal(signal.SIGINT, kept)
 
 
 def test_killing_mpiexec_leaves_no_orphan():
