@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from unittest import mock
 
@@ -23,7 +22,7 @@ from parallel.checkpoint.saver import Saver
 from parallel.checkpoint.state import NetworkState
 from parallel.job.run import EndedEarly
 from tests.orders.machine import DIE, Pause, Violation
-from tests.orders.mpi import Until, World, cached_without_lock
+from tests.orders.mpi import Until, World
 
 JOB = "job"  # what a kill ends
 
@@ -73,7 +72,6 @@ class Checkpoints:
 
     def patches(self):
         """The system's functions, each with a moment before it at which the job may be killed."""
-        yield mock.patch.object(cached_property, "__get__", cached_without_lock)
         yield mock.patch.object(saver.threading, "Thread", self.thread)
         for name in ("fsync", "replace", "pwrite"):
             yield mock.patch.object(os, name, self.on_disk(getattr(os, name)))

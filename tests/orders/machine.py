@@ -1,15 +1,15 @@
 """Actors that run in one process, one at a time, in an order that is chosen from outside.
 
-An actor, such as a rank of a job, is a thread that runs only when it is its turn. It runs up to a *pause*, such as a look for
-messages or a wait in a collective. What happens from one pause to the next is one *event*. Which events may come next is asked
-of all pauses, and a control chooses one of them. So an execution is a list of choices, and the same choices give the same
+An actor, such as a rank of a job, is a greenlet, which runs only when it is its turn. It runs up to a *pause*, such as a look
+for messages or a wait in a collective. What happens from one pause to the next is one *event*. Which events may come next is
+asked of all pauses, and a control chooses one of them. So an execution is a list of choices, and the same choices give the same
 execution again.
 
 An event is named by its *action*, a tuple: ("go", actor) lets an actor go on, ("handle", actor, source) lets it handle the next
 message of another one. Others happen beside the actors, such as ("die", actor).
 """
 
-import threading
+from greenlet import getcurrent, greenlet
 
 GO, HANDLE, DIE = "go", "handle", "die"
 
@@ -20,26 +20,6 @@ class Stopped(BaseException):
 
 class Violation(Exception):
     """What must not happen in any order has happened. The message says what, in one line."""
-
-
-class Player(threading.Thread):
-    """A thread that calls one function after another. Threads are used again, since making one is slow.
-
-    turn: a lock that is released to let it run.
-    """
-
-    idle = []
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.turn, self.function = threading.Lock(), None
-        self.turn.acquire()
-        self.start()
-
-    def run(self):
-        while True:
-            self.turn.acquire()
-            self.function()
 
 
 class Pause:
@@ -98,13 +78,12 @@ class Event:
 
 class Actor:
     """name: in actions. pause: where it has paused; None when it has ended. action: with which it goes on. alive: it has not
-    died. gone: how often it went on by ("go", name). watch: a Watch of its objects, or None."""
+    died. gone: how often it went on by ("go", name). watch: a Watch of its objects, or None. turn: its greenlet."""
 
     def __init__(self, machine, name, function):
         self.machine, self.name, self._function = machine, name, function
         self.pause, self.action, self.alive, self.gone, self.watch = None, None, True, 0, None
-        self.player = Player.idle.pop() if Player.idle else Player()
-        self.player.function = self._play
+        self.turn = greenlet(self._play, machine.turn)
 
     def _play(self):
         try:
@@ -115,15 +94,13 @@ class Actor:
         except BaseException as error:
             self.machine.fail(error, self)
         self.pause = None
-        Player.idle.append(self.player)
-        self.machine.pass_on(None)
 
     def wait(self, pause):
         """Pause, and return the action with which the actor goes on."""
         if self.machine.stopping:
             raise Stopped
         self.pause = pause
-        self.machine.pass_on(self)
+        self.machine.turn.switch()
         if self.machine.stopping:
             raise Stopped
         return self.action
@@ -150,7 +127,7 @@ class Machine:
     [(action, causes)] of what was never possible because its actor no longer handled messages, or had ended. ended: a line
     about why the job ends although not all actors have ended; None if it does not. states: {name of a watched actor: its
     state}. choices: the positions of what was chosen among what was possible, where there was more than one possibility.
-    after: called with each Event and Actor when it is over.
+    after: called with each Event and Actor when it is over. turn: the greenlet that called it, to which actors go back.
     """
 
     def __init__(self, control):
@@ -158,8 +135,7 @@ class Machine:
         self.actors, self.beside, self.deaths, self.number, self.event = {}, {}, dict, -1, None
         self.states, self.choices, self.missed, self._last, self.acting = {}, [], list, None, None
         self.after = lambda event, actor: None
-        self._over = threading.Lock()
-        self._over.acquire()
+        self.turn = getcurrent()
 
     def add(self, name, function, pause=None):
         """A new actor, which begins when it is its turn. pause: where it is before that."""
@@ -172,13 +148,17 @@ class Machine:
 
     def run(self):
         """Let everything happen. Raises what an actor raises, and Violation for a deadlock."""
-        self.pass_on(None)
-        self._over.acquire()
+        try:
+            while self._failure is None and (following := self._next()):
+                following.turn.switch()
+            if self.event is not None:
+                self._end_event()
+        except BaseException as error:
+            self._failure = self._failure or error
         self.stopping = True
         for actor in list(self.actors.values()):
             if actor.pause is not None:
-                actor.player.turn.release()
-                self._over.acquire()
+                actor.turn.switch()
         if self._failure is not None:
             raise self._failure
 
@@ -189,26 +169,6 @@ class Machine:
                 violation = Violation(f"{actor} fails: {type(error).__name__}: {error}")
                 violation.__cause__, error = error, violation
             self._failure = error
-
-    def pass_on(self, actor):
-        """Called in the thread of an actor that has paused, or of one that has ended (None): let the next one run."""
-        following = None
-        if not self.stopping:
-            try:
-                if self._failure is None:
-                    following = self._next()
-                elif self.event is not None:
-                    self._end_event()
-            except BaseException as error:
-                self._failure = self._failure or error
-        if following is actor is not None:
-            return
-        if following is None:
-            self._over.release()
-        else:
-            following.player.turn.release()
-        if actor is not None:
-            actor.player.turn.acquire()
 
     def _next(self):
         """The actor that goes on next; None at the end. What happens beside the actors is done here."""

@@ -402,13 +402,3 @@ class Comm:
 def content_of(values):
     """Bytes that are the same for the same values."""
     return b"".join(value.tobytes() if isinstance(value, np.ndarray) else pickle.dumps(value) for value in values)
-
-
-def cached_without_lock(self, instance, owner=None):
-    """`functools.cached_property.__get__` as of Python 3.12. Before, it locks: no other rank would get on while one waits."""
-    if instance is None:
-        return self
-    values = vars(instance)
-    if self.attrname not in values:
-        values[self.attrname] = self.func(instance)
-    return values[self.attrname]
