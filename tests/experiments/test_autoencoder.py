@@ -165,7 +165,7 @@ def test_other_failures_are_shown(code, message, monkeypatch):
 @pytest.mark.long
 def test_the_largest_width_is_said_with_its_weights(data, tmp_path):
     path = tmp_path / "report.json"
-    options = ["--largest-width", 0.25, "--widths", "5,7", "--batch-size", 5, "--report", path]
+    options = ["--largest-width", 0.15, "--widths", "5,7", "--batch-size", 5, "--report", path]
     finished = program("experiments.autoencoder", "--data-dir", data, *options)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(path.read_text())
