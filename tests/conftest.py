@@ -21,7 +21,7 @@ JOBS = Path(__file__).parent / "parallel" / "job"
 
 mpi4py.rc.initialize = False
 device.use(standin.name())
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it, and so would what tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that tests start ignore it in a shell's background
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)

@@ -3,8 +3,8 @@
 The first rung are the tests that a fault names, and those test files of its folder's mirror in tests/ that are about its
 module: they have its name, import it, or are among a few that use what it defines.
 What follows is in the table: for each folder a few quick rungs, and more for the faults that those do not notice. A new file of
-tests that finds many faults gets a place there. Faults in the order of messages have the one rung of the tests that they name:
-the exploration of orders must find them without other tests.
+tests that finds many faults gets a place there. Faults in the order of messages are tried with the tests that they name
+and no others: the exploration of all orders must find them alone.
 """
 
 import ast

@@ -15,7 +15,7 @@ from tests.parallel.pipelines import parts_of
 TOLERANCE = 1e-10
 NUDGE = 1e-13  # by which weights are changed, relatively, to see how much rounding matters
 KINK = 100  # a difference is no mistake where serial training changes by a hundredth of it after a nudge
-EXCUSED = []  # the cases so far of which that was said; `check_seeds` limits how many
+EXCUSED = []  # the cases whose differences were taken for rounding; `check_seeds` limits how many there may be
 
 
 @contextmanager

@@ -65,7 +65,10 @@ def check(comm, name, cases):
 
 
 def check_seeds(comm, name, seeds):
-    """The same for the cases of some seeds, of which rounding may explain the differences of one in twenty. Collective."""
+    """The same for the cases of some seeds. Collective.
+
+    It fails, too, if differences are taken for rounding in more than one of twenty cases and one more.
+    """
     EXCUSED.clear()
     for seed in seeds:
         try:
