@@ -127,7 +127,8 @@ class Machine:
     [(action, causes)] of what was never possible because its actor no longer handled messages, or had ended. ended: a line
     about why the job ends although not all actors have ended; None if it does not. states: {name of a watched actor: its
     state}. choices: the positions of what was chosen among what was possible, where there was more than one possibility.
-    after: called with each Event and Actor when it is over. turn: the greenlet that called it, to which actors go back.
+    after: called with each Event and Actor when it is over. turn: the greenlet in which it was made and runs. Actors
+    switch back to it when they pause or end.
     """
 
     def __init__(self, control):

@@ -67,7 +67,7 @@ def check(comm, name, cases):
 def check_seeds(comm, name, seeds):
     """The same for the cases of some seeds. Collective.
 
-    It fails, too, if differences are taken for rounding in more than one of twenty cases and one more.
+    It also fails if the differences of too many cases are taken for rounding: one may be, and one more for every twenty cases.
     """
     EXCUSED.clear()
     for seed in seeds:

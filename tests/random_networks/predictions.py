@@ -38,13 +38,18 @@ def are_as_predicted(case, comm):
 
 
 def sends_what_is_predicted(case, comm):
-    """Those of one minibatch that is not cut, with gradients that are summed in one piece; and the memory of a large one."""
-    (x, y), plan, options = case.batches()[0], *case.placing()
+    """A step sends what is predicted, and a step with many samples takes the memory that is predicted.
+
+    Here the minibatch is not cut into micro-batches, and the gradients are summed in one piece.
+    """
+    x, y = case.batches()[0]
+    plan, options = case.placing()
     with grid_of(case, comm) as grid:
         net = parallelize(case.network(), grid, plan, **options)
         here = GridDescription(grid.sizes, grid.coordinates, min(case.ranks_per_node, grid.size))
         cost = partial(Cost, case.network(), here, plan, machine=MACHINE, **options)
-        found, expected = counts_of_step(case, net, [(*block(net, x, y), len(x))], len(x)), Counter()
+        found = counts_of_step(case, net, [(*block(net, x, y), len(x))], len(x))
+        expected = Counter()
         for work in cost(batch_size=len(x)).works:
             if work.group is not None:
                 expected[work.layer, work.name, "bytes"] += work.nbytes
