@@ -14,7 +14,7 @@
 | `Invariant -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Invariant`: all-gather  |
 | `Invariant -> Replicate`: nothing changes                | -              | `Partial -> Invariant`: all-reduce      |
 | `Partial -> Invariant`                                   | all-reduce     | `Invariant -> Replicate`                |
-| `Replicate -> Invariant`: nothing changes                | -              | `Invariant -> Partial`: zeros on all but the first rank |
+| `Replicate -> Invariant`: nothing changes                | -              | `Invariant -> Partial`: zeros on all but rank 0 |
 
 Each row of the table is a subclass of Move, which says how the move is executed, which collective it uses, and how many
 elements a rank sends. Training, the byte formulas, the cost model and the planner all use this one table. The collectives
