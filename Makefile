@@ -7,7 +7,7 @@
 #                 PAPER=laugier2018 for one of them in the usual form, REPRODUCE=--long for all in hours, and any options of the
 #                 program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
-#                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of experiments.bench
+#                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;
 #                 MUTANTS="--kind field --folder nn" for some of them, and any other options of tests.mutants
 # make docs       build the documents with an API reference, in docs/_build (installs Sphinx into .venv-docs)
@@ -43,15 +43,16 @@ WHEEL_system  =
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: requirements.lock
+$(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridgrad needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock $(WHEEL_$(MPI))
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 speedup: venv
-	$(PY) -m experiments.sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
-	$(PY) -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
+	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl
+	$(PY) -m gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
 
 # Tests of ranks keep all cores busy. The others keep one busy each, so two of them run at a time. WHICH: what else pytest's
 # marks must say. pytest ends with the status 5 if no test is of that kind, as in `make test TESTS=tests/docs`: no failure.
@@ -68,10 +69,10 @@ test-all: WHICH =
 test-all: test
 
 check: venv
-	$(PY) -m experiments.launch $(RANKS) experiments.check --ranks $(RANKS)
+	$(PY) -m gridgrad launch $(RANKS) check --ranks $(RANKS)
 
 reproduce: venv
-	$(PY) -m experiments.reproduce $(PAPER) $(REPRODUCE)
+	$(PY) -m gridgrad reproduce $(PAPER) $(REPRODUCE)
 
 peers: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check $(TORCH)
@@ -85,7 +86,7 @@ peers: venv
 	touch $@
 
 bench: peers
-	$(PY) -m experiments.bench $(BENCH)
+	$(PY) -m gridgrad bench $(BENCH)
 
 mutators: venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps $(MUTATORS)
@@ -100,6 +101,7 @@ docs: .venv-docs/.ready
 .venv-docs/.ready:
 	$(PYTHON) -m venv .venv-docs
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check $(SPHINX)
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 clean:

@@ -4,10 +4,10 @@ from functools import partial
 
 import numpy as np
 
-from datasets import airfoil, cifar10, denoise, ethylene, images, mnist
-from datasets.files import data_directory
-from datasets.part import Dataset, Part
-from datasets.views import Augmented, hold_out
+from gridgrad.datasets import airfoil, cifar10, denoise, ethylene, images, mnist
+from gridgrad.datasets.files import data_directory
+from gridgrad.datasets.part import Dataset, Part
+from gridgrad.datasets.views import Augmented, hold_out
 
 # name: (prepare(directory), load(directory, dtype)); those of images want the whole name as well
 DATASETS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.files import find
-from datasets.part import regression
-from datasets.text import read_table
+from gridgrad.datasets.files import find
+from gridgrad.datasets.part import regression
+from gridgrad.datasets.text import read_table
 
 NAME = "airfoil_self_noise.dat"
 ROWS, TEST_ROWS = 1503, 301

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nn.random import random_block
+from gridgrad.nn.random import random_block
 
 HELP = "shift=PIXELS (at most so many, in both directions), flip (mirrors half of the images), or both: shift=4,flip"
 

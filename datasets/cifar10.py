@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datasets import labelled, pickles, rows
-from datasets.files import download, fingerprint
+from gridgrad.datasets import labelled, pickles, rows
+from gridgrad.datasets.files import download, fingerprint
 
 URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

@@ -6,9 +6,9 @@ once for each quarter. The noisy grey levels are rounded and cut off at 0 and 25
 
 import numpy as np
 
-from datasets import cifar10, rows
-from datasets.labelled import ChannelMoments
-from datasets.part import regression
+from gridgrad.datasets import cifar10, rows
+from gridgrad.datasets.labelled import ChannelMoments
+from gridgrad.datasets.part import regression
 
 SIDE, PIXELS = 16, 16 * 16  # of a quarter
 NOISE = 30  # grey levels

@@ -13,11 +13,11 @@ import zlib
 
 import numpy as np
 
-from datasets import rows
-from datasets.files import download, find, fingerprint
-from datasets.part import moments, regression
-from datasets.text import read_table
-from nn.whole_files import written_whole
+from gridgrad.datasets import rows
+from gridgrad.datasets.files import download, find, fingerprint
+from gridgrad.datasets.part import moments, regression
+from gridgrad.datasets.text import read_table
+from gridgrad.nn.whole_files import written_whole
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
 SENSORS, GASES = 16, 2

@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 from tqdm import tqdm
 
-from datasets import labelled, rows
-from datasets.files import fingerprint
+from gridgrad.datasets import labelled, rows
+from gridgrad.datasets.files import fingerprint
 
 PREFIX, SIZE, LARGEST = "images:", 224, 4096
 NAME = f"{PREFIX}FOLDER[,size={SIZE}]"

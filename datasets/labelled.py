@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from datasets import rows
-from datasets.part import Dataset, Part
+from gridgrad.datasets import rows
+from gridgrad.datasets.part import Dataset, Part
 
 
 class ChannelMoments:

@@ -8,8 +8,8 @@ import zlib
 
 import numpy as np
 
-from datasets.files import download, find
-from datasets.part import Dataset, Part
+from gridgrad.datasets.files import download, find
+from gridgrad.datasets.part import Dataset, Part
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 CLASSES = 10

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nn.random import permutation
+from gridgrad.nn.random import permutation
 
 
 def _of_the_part(name):
@@ -88,7 +88,7 @@ class Augmented(View):
     """The samples of a Part, varied anew in each epoch. The training program sets `epoch`.
 
     part: a Part or a Subset, of images or of the same numbers in a row, as a network of Linear layers takes them.
-    augment: what `datasets.augment.parse` makes. image_shape: (height, width, channels); ValueError for any other.
+    augment: what `gridgrad.datasets.augment.parse` makes. image_shape: (height, width, channels); ValueError for any other.
     """
 
     def __init__(self, part, augment, image_shape):

@@ -18,7 +18,7 @@ def folders(root):
 
 def page(root, folder):
     """The reStructuredText of the page of a folder: the package itself, and each module in a section of its own."""
-    package = ".".join(folder.parts)
+    package = ".".join(("gridgrad", *folder.parts))
     modules = sorted(file.stem for file in (root / folder).glob("*.py") if not file.stem.startswith("__"))
     parts = [heading(package, "="), f".. automodule:: {package}\n   :no-members:\n"]
     for module in modules:
@@ -33,7 +33,7 @@ def heading(text, line):
 def write(app):
     root = Path(app.srcdir)
     (root / FOLDER).mkdir(parents=True, exist_ok=True)
-    pages = {root / FOLDER / f"{'.'.join(folder.parts)}.rst": page(root, folder) for folder in folders(root)}
+    pages = {root / FOLDER / f"gridgrad.{'.'.join(folder.parts)}.rst": page(root, folder) for folder in folders(root)}
     for old in set((root / FOLDER).glob("*.rst")) - pages.keys():
         old.unlink()
     for path, text in pages.items():

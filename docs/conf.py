@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs")]  # for autodoc, and for the extensions beside this file
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]  # for shapes of the pages, and for the extensions beside this file
 
 about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 project, author = about["name"], "The gridgrad developers"

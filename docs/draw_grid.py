@@ -10,7 +10,7 @@ import argparse
 
 from docs.placed_ranks import on_every_rank
 from docs.shapes import ELSEWHERE, SAMPLES, WEIGHTS, array, arrow, box, caption, frame, legend, plt, save, words
-from nn import Conv2d, Linear, Sequential
+from gridgrad.nn import Conv2d, Linear, Sequential
 
 WIDTH, HEIGHT, GAP = 2.5, 1.55, 0.14
 

@@ -29,12 +29,12 @@ from docs.shapes import (
     save,
     words,
 )
-from nn import Conv2d, Flatten, Linear, ReLU, Sequential, kernels, network_names
-from parallel.partitioning.choose import partition
-from parallel.partitioning.measures import measure
-from parallel.partitioning.naive import horizontal
-from parallel.partitioning.of_network import of_network
-from parallel.placement.plans import weighted
+from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential, kernels, network_names
+from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.measures import measure
+from gridgrad.parallel.partitioning.naive import horizontal
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.placement.plans import weighted
 
 SIDE, GAP, PAD = 0.78, 0.2, 0.16  # of a square that stands for an array; between these; within and around boxes
 LINE = 0.19  # the height of a line of the list of layers

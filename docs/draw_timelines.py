@@ -4,14 +4,14 @@ import numpy as np
 from matplotlib.patches import Rectangle
 
 from docs.shapes import ELSEWHERE, RANKS, caption, legend, plt, save
-from nn import MSE, SGD, Linear, Sequential
-from parallel.pipeline import names
-from parallel.pipeline.passes import complete
-from parallel.pipeline.simulate import simulate
-from parallel.pipeline.times import UnitTimes
-from parallel.protocols import names as protocol_names
-from parallel.protocols.simulated_training import train
-from parallel.protocols.simulated_workers import Simulation
+from gridgrad.nn import MSE, SGD, Linear, Sequential
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.times import UnitTimes
+from gridgrad.parallel.protocols import names as protocol_names
+from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 
 PASSES = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73"}  # of Okabe and Ito
 WORDS = {

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import AXES, places
-from parallel.placement.layout import Layout
-from parallel.placement.place_network import Placed, place
-from parallel.placement.plans import weighted_in
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import AXES, places
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.place_network import Placed, place
+from gridgrad.parallel.placement.plans import weighted_in
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from parallel.placement.partition import indices
+from gridgrad.parallel.placement.partition import indices
 
 SAMPLES, WEIGHTS, ELSEWHERE, HALO = "#3b7dd8", "#e08a1e", "#e9ebef", "#a9cbf5"
 RANKS = "#4477aa", "#ee8866", "#44aa77", "#ddbb44", "#aa3377", "#66ccee", "#888888", "#994455"

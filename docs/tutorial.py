@@ -4,9 +4,9 @@ import sys
 
 import numpy as np
 
-from datasets import load
-from nn import MSE, SGD, Linear, Sequential, Tanh
-from parallel import parallelize
+from gridgrad.datasets import load
+from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
+from gridgrad.parallel import parallelize
 
 train = load("airfoil", dtype=np.float64).train
 layers = [Linear(4, 64), Tanh(), Linear(64, 30), Tanh(), Linear(30, 1)]

@@ -1,4 +1,4 @@
-"""The programs: each is `python -m experiments.NAME`, alone or under mpiexec."""
+"""The programs: each is `gridgrad NAME`, alone or under mpiexec."""
 
 import os
 import sys
@@ -9,15 +9,15 @@ import mpi4py
 # a core both slow down many times. The variable must be set before NumPy is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Programs that are ranks of a job initialise MPI in `parallel.job.run.run`, after checking that the launcher and the library
+# Programs that are ranks of a job initialise MPI in `parallel/job/run.py`, after checking that the launcher and the library
 # belong together. Programs that start jobs never initialise it.
 mpi4py.rc.initialize = False
 
 
 def _end_job(kind, value, traceback):
-    """End the whole job also where a rank fails before `parallel.job.run.run` takes over, such as in an import on one node."""
+    """End the whole job also where a rank fails before `parallel/job/run.py` takes over, such as in an import on one node."""
     sys.__excepthook__(kind, value, traceback)
-    from parallel.job.run import end_job_early
+    from gridgrad.parallel.job.run import end_job_early
 
     end_job_early()
 

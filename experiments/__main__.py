@@ -1,5 +1,6 @@
-"""`python -m experiments` prints a list of the programs, and `python -m experiments NAME ...` runs one."""
+"""`python -m experiments NAME ...`, from the folder of the sources, is the command `gridgrad NAME ...`."""
 
-from experiments.common.command import main
+from gridgrad.experiments.common.command import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -29,14 +29,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.benchmarks import bench_pydtnn
-from experiments.benchmarks.bench_conv import SHAPES
-from experiments.benchmarks.bench_pydtnn import pydtnn_ratios
-from experiments.benchmarks.bench_ranks import TWO_RANKS, options, two_rank_ratios
-from experiments.benchmarks.bench_sums import CASES
-from experiments.benchmarks.bench_table import median_of, row, table
-from experiments.benchmarks.cases import MEMORY, SERIAL
-from experiments.benchmarks.rounds import (
+from gridgrad.experiments.benchmarks import bench_pydtnn
+from gridgrad.experiments.benchmarks.bench_conv import SHAPES
+from gridgrad.experiments.benchmarks.bench_pydtnn import pydtnn_ratios
+from gridgrad.experiments.benchmarks.bench_ranks import TWO_RANKS, options, two_rank_ratios
+from gridgrad.experiments.benchmarks.bench_sums import CASES
+from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
+from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL
+from gridgrad.experiments.benchmarks.rounds import (
     Clock,
     add_comparison,
     comparison_options,
@@ -44,12 +44,12 @@ from experiments.benchmarks.rounds import (
     seconds_until,
     selected,
 )
-from experiments.common import report
-from experiments.common.jobs import check_ended
-from experiments.common.options import Parser, check_writable, user_input
-from experiments.common.programs import as_module
-from parallel.job.launch import mpiexec, slots
-from parallel.job.run import UserError, run_launcher
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.parallel.job.launch import mpiexec, slots
+from gridgrad.parallel.job.run import UserError, run_launcher
 
 RETAINED = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
 SERIAL_MEDIAN_BOUND = 0.8  # of the median of all networks, with PyTorch as its users run it

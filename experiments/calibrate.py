@@ -1,6 +1,6 @@
 """Measure how long this machine takes for the parts of a training step, and write a machine file for predictions.
 
-    mpiexec -n 2 python -m experiments.calibrate --out machine.json
+    mpiexec -n 2 gridgrad calibrate --out machine.json
 
 Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
 the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on.
@@ -15,15 +15,15 @@ import time
 
 from mpi4py import MPI
 
-from experiments.common.options import Parser, check_writable, number
-from experiments.common.progress import progress
-from experiments.common.report import write_json
-from parallel.auto import this_machine
-from parallel.calibration import step_overhead
-from parallel.calibration.core_speed import NormalisedTimer
-from parallel.calibration.time_limit import TimeLimit, spread, verdict
-from parallel.job.run import UserError, on_root, run
-from parallel.performance import machine
+from gridgrad.experiments.common.options import Parser, check_writable, number
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.report import write_json
+from gridgrad.parallel.auto import this_machine
+from gridgrad.parallel.calibration import step_overhead
+from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
+from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.performance import machine
 
 PARTS = 0.7  # the share of the time after which the single operations have to be measured; the rest is for whole steps
 

@@ -1,6 +1,6 @@
 """Check whether this machine is set up to run jobs of several ranks: prints what it finds, and one line for each problem.
 
-mpiexec -n 4 python -m experiments.check
+mpiexec -n 4 gridgrad check
 """
 
 import os
@@ -10,10 +10,10 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common import binding, report
-from experiments.common.options import Parser, whole
-from parallel.job.launch import cores
-from parallel.job.run import UserError, check_size, library_name, promised_ranks, run
+from gridgrad.experiments.common import binding, report
+from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.parallel.job.launch import cores
+from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {

@@ -1,17 +1,17 @@
 """List the checkpoints in a folder, and check them.
 
-python -m experiments.checkpoints checkpoints
-python -m experiments.checkpoints checkpoints --verify
+gridgrad checkpoints checkpoints
+gridgrad checkpoints checkpoints --verify
 """
 
 from datetime import datetime
 from pathlib import Path
 
-from experiments.common.markdown import lines
-from experiments.common.options import Parser, user_input
-from parallel.checkpoint.manifest import FOLDER, NAME, Manifest
-from parallel.checkpoint.shard_file import Shard
-from parallel.job.run import UserError, one_line, run_launcher
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.options import Parser, user_input
+from gridgrad.parallel.checkpoint.manifest import FOLDER, NAME, Manifest
+from gridgrad.parallel.checkpoint.shard_file import Shard
+from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 WHOLE = "whole"
 

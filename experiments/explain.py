@@ -1,19 +1,19 @@
 """Print the plan that the planner chooses for a network, its predicted cost, and why other plans are slower. Starts no job.
 
-    python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
-    python -m experiments.explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
+    gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
+    gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
 
 All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`,
-`experiments.calibrate`).
+`gridgrad calibrate`).
 """
 
 from functools import partial
 
 from tqdm import tqdm
 
-from experiments.common import pipeline_lines
-from experiments.common import report as report_files
-from experiments.common.options import (
+from gridgrad.experiments.common import pipeline_lines
+from gridgrad.experiments.common import report as report_files
+from gridgrad.experiments.common.options import (
     SHARES_HELP,
     Parser,
     check_writable,
@@ -25,20 +25,20 @@ from experiments.common.options import (
     whole,
     whole_list,
 )
-from experiments.common.parallel_schemes import MOST_RANKS
-from experiments.common.published_networks import published
-from experiments.plots.pipeline import draw_pipelines, measured, predicted
-from nn import network_names
-from parallel.balance.choose import predicted_shares
-from parallel.grid.process_grid import STAGE, check_places, parse_grid
-from parallel.job.run import run_launcher
-from parallel.partitioning.choose import is_partition, owners_of_plan
-from parallel.performance import machine
-from parallel.performance.pipeline_plans import Pipelines
-from parallel.performance.planner import BATCH_SIZE, Planner, why_lost
-from parallel.pipeline import names
-from parallel.pipeline.csv_text import to_csv
-from parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
+from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
+from gridgrad.nn import network_names
+from gridgrad.parallel.balance.choose import predicted_shares
+from gridgrad.parallel.grid.process_grid import STAGE, check_places, parse_grid
+from gridgrad.parallel.job.run import run_launcher
+from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.pipeline_plans import Pipelines
+from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner, why_lost
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
 
 
 def options():

@@ -1,31 +1,76 @@
 """Start a job on this machine with the launcher that belongs to this Python, whichever MPI library that is.
 
-    python -m experiments.launch 4 train --grid batch=2,model=2
+    gridgrad launch 4 train --grid batch=2,model=2
+    gridgrad launch 4 mine.py
 
-The same as `mpiexec -n 4 python -m experiments.train ...` after setting the environment variables that the library needs:
-one BLAS thread a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open
-MPI. Ctrl-C and SIGTERM end the whole job, which leaves no process and no file in /dev/shm behind.
+The same as `mpiexec -n 4 gridgrad train ...` after setting the environment variables that the library needs: one BLAS thread
+a rank, yielding while waiting where there are more ranks than cores, and permission to run as root under Open MPI. Ctrl-C and
+SIGTERM end the whole job, which leaves no process and no file in /dev/shm behind.
+
+With `--hosts` this machine plays several hosts, and root is needed. So it can also be the launcher of programs that start jobs:
+
+    sudo MPIEXEC="gridgrad launch --hosts 4" gridgrad sweep ...
 """
 
 import argparse
 import os
+import re
 import sys
 
-from experiments.common.options import Parser, user_input, whole
-from experiments.common.programs import module_of
-from parallel.job.foreground import Foreground
-from parallel.job.run import run_launcher
+from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.programs import words_of
+from gridgrad.experiments.emulation import hosts
+from gridgrad.parallel.job.foreground import Foreground
+from gridgrad.parallel.job.run import run_launcher
+
+EXAMPLE = "such as: gridgrad launch 4 train"
+
+
+def options():
+    parser = Parser(
+        prog="launch", description="Start a program on several ranks, here or on emulated hosts.",
+        usage="gridgrad launch [OPTIONS] RANKS PROGRAM [ARGUMENTS]",
+    )  # fmt: skip
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="RANKS PROGRAM [ARGUMENTS]", help="the number of ranks, and "
+        "the program: one of gridgrad, such as train, a file, such as mine.py, or a module")  # fmt: skip
+    parser.add_argument("-n", dest="ranks", type=whole(1), metavar="RANKS", help="in place of RANKS, as mpiexec has it: then "
+        "PROGRAM is any executable")  # fmt: skip
+    played = parser.add_argument_group("emulated hosts", "Linux and root are needed. Each host has a network of its own.")
+    played.add_argument("--hosts", type=whole(1, hosts.LAUNCHER - 1), metavar="H", help="number of hosts")
+    played.add_argument("--rate", type=number(least=0), metavar="MBIT", help=f"Mbit/s of a host's cable; 0: no limit (default: "
+        f"{hosts.Job.rate:g})")  # fmt: skip
+    played.add_argument("--delay", type=number(least=0), metavar="US", help="microseconds from host to host, one way "
+        f"(default: {hosts.Job.delay:g})")  # fmt: skip
+    played.add_argument("--pin", action="store_true", default=None, help="bind rank i to core i, modulo the number of cores")
+    return parser
+
+
+def job_of(args):
+    """(ranks, the words of the program that each runs). ValueError if either is missing."""
+    words = list(args.words)
+    try:
+        ranks = args.ranks or whole(1)(words.pop(0) if words else "")
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"the number of ranks {error}: begin with it, {EXAMPLE}") from None
+    if not words:
+        raise ValueError(f"name the program that the {ranks} ranks run, {EXAMPLE}")
+    return ranks, words if args.ranks else [sys.executable, *words_of(words[0]), *words[1:]]
 
 
 def main():
-    parser = Parser(prog="launch", description="Start a program on several ranks.")
-    parser.add_argument("ranks", type=whole(1), help="number of ranks")
-    parser.add_argument("program", help="the program to run, such as train, or a module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the program")
-    args = parser.parse_args()
+    args = options().parse_args()
     sys.path.insert(0, os.getcwd())  # where the ranks look for modules first
     with user_input():
-        status = Foreground().run(args.ranks, ["-m", module_of(args.program), *args.arguments])
+        ranks, command = job_of(args)
+        network = {name: getattr(args, name) for name in ("rate", "delay", "pin") if getattr(args, name) is not None}
+        if args.hosts:
+            if re.search(r"\blaunch\b", os.environ.get("MPIEXEC", "")):  # that is this program: it needs the launcher behind it
+                del os.environ["MPIEXEC"]
+            status = hosts.run(hosts.Job(args.hosts, ranks, tuple(command), **network))
+        elif network:
+            raise ValueError(f"--{next(iter(network))} is of the network between emulated hosts: add --hosts")
+        else:
+            status = Foreground().run(ranks, command)
     sys.exit(status)
 
 

@@ -1,30 +1,30 @@
 """Divide the filters of a network among ranks so that little has to be sent, and print what the division costs. Starts no job.
 
-    python -m experiments.partition --net vgg16 --ranks 4 --grain coarse --out owners.h5
+    gridgrad partition --net vgg16 --ranks 4 --grain coarse --out owners.h5
 
-The owners that it writes are executed by `experiments.train --plan owners.h5`. See `parallel/partitioning`.
+The owners that it writes are executed by `gridgrad train --plan owners.h5`. See `parallel/partitioning`.
 """
 
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from experiments.common.forms import AT_LEAST_0, TEXT, check
-from experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
-from experiments.common.published_networks import published
-from nn import network_names
-from nn.json_text import content_of
-from nn.summary import aligned
-from nn.whole_files import written_whole
-from parallel.job.run import run_launcher
-from parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
-from parallel.partitioning import mt_kahypar, naive
-from parallel.partitioning.choose import partition
-from parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
-from parallel.partitioning.measures import OBJECTIVES, measure
-from parallel.partitioning.nodes import between_nodes, map_to_nodes
-from parallel.partitioning.of_network import GRAINS, of_network
-from parallel.partitioning.owner_file import SUFFIX, write_owners
+from gridgrad.experiments.common.forms import AT_LEAST_0, TEXT, check
+from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.nn import network_names
+from gridgrad.nn.json_text import content_of
+from gridgrad.nn.summary import aligned
+from gridgrad.nn.whole_files import written_whole
+from gridgrad.parallel.job.run import run_launcher
+from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
+from gridgrad.parallel.partitioning import mt_kahypar, naive
+from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
+from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
+from gridgrad.parallel.partitioning.nodes import between_nodes, map_to_nodes
+from gridgrad.parallel.partitioning.of_network import GRAINS, of_network
+from gridgrad.parallel.partitioning.owner_file import SUFFIX, write_owners
 
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)

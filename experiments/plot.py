@@ -1,8 +1,11 @@
-"""Draw what `sweep` wrote.
+"""Draw what `sweep` and the studies wrote.
 
-    python -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png
-    python -m experiments.plot breakdown results/breakdown.jsonl --out results/breakdown.png
-    python -m experiments.plot speedup results/speedup.jsonl --predicted FILE.jsonl --out FILE.png
+    gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
+    gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png
+    gridgrad plot speedup results/speedup.jsonl --predicted FILE.jsonl --out FILE.png
+
+    gridgrad plot crossover results/crossover.json
+    gridgrad plot predictions results/predictions/*.json --out results/predictions.md
 
 With `--predicted` the curves are those of `sweep --predict`, on far more ranks, and what was measured is drawn into them.
 Reads only the reports. Refuses to draw together runs whose data, global batch, threads a rank or machine differ.
@@ -13,12 +16,14 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
-from experiments.common.options import Parser, check_writable, user_input
-from experiments.plots.breakdown import draw_breakdown
-from experiments.plots.figures import colours_of, crowded, draw_ranges, entitle, plt, read, save, starred
-from experiments.plots.predicted import draw_predicted, read_predicted
-from parallel.grid.process_grid import AXES
-from parallel.job.run import run_launcher
+from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.plots import crossover, predictions
+from gridgrad.experiments.plots.breakdown import draw_breakdown
+from gridgrad.experiments.plots.figures import colours_of, crowded, draw_ranges, entitle, plt, read, save, starred
+from gridgrad.experiments.plots.predicted import draw_predicted, read_predicted
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.job.run import run_launcher
 
 
 def speedups(reports):
@@ -102,36 +107,81 @@ def speedup_figure(reports):
     return figure
 
 
-KINDS = {
-    "speedup": (draw_speedup, ()),
-    "breakdown": (draw_breakdown, ("global batch size",)),
-}  # and the settings in which the runs may differ
+def plot_speedup(args):
+    if not args.reports and not args.predicted:
+        raise ValueError("name the reports to draw: a file that sweep wrote, or --predicted and one of sweep --predict")
+    out = out_of(args, args.reports or args.predicted[0])
+    reports = read(args.reports) if args.reports else []
+    if args.predicted:
+        draw_predicted(reports, read_predicted(args.predicted), out)
+    else:
+        draw_speedup(reports, out)
+    return out
+
+
+def plot_breakdown(args):
+    out = out_of(args, args.reports)
+    draw_breakdown(read(args.reports, may_differ=("global batch size",)), out)
+    return out
+
+
+def plot_crossover(args):
+    out = out_of(args, args.report)
+    result = crossover.read(args.report)
+    crossover.draw(result, args.at or crossover.bars_of(result), out)
+    return out
+
+
+def plot_predictions(args):
+    out = out_of(args, None)
+    write_text(out, predictions.document([predictions.read(path) for path in args.reports]))
+    return out
+
+
+def out_of(args, beside):
+    """The file to write, which can be written: --out, else a figure beside the reports."""
+    out = args.out or str(Path(beside).with_suffix(".png"))
+    check_writable(out)
+    return out
+
+
+def options():
+    parser = Parser(prog="plot", description="Draw speedups, where the time of a step goes, and what studies wrote.")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+
+    def add(name, draw, words, reports, default="default: beside the reports, as .png", **many):
+        kind = kinds.add_parser(name, prog=f"plot {name}", help=words, description=f"{words[0].upper()}{words[1:]}.")
+        kind.set_defaults(draw=draw)
+        kind.add_argument(*reports, **many)
+        kind.add_argument("--out", metavar="FILE", help=f"the file to write, {default}")
+        return kind
+
+    sweep = {"metavar": "FILE.jsonl"}
+    speedup = add(
+        "speedup", plot_speedup, "the speedup of each run over one rank", ["reports"], nargs="?",
+        help="reports of sweep; may be left out with --predicted", **sweep,
+    )  # fmt: skip
+    speedup.add_argument("--predicted", nargs="+", help="reports that sweep --predict wrote", **sweep)
+    words = "how the time of a step is spent on each number of ranks"
+    add("breakdown", plot_breakdown, words, ["reports"], help="reports of sweep --profile", **sweep)
+    bars = add(
+        "crossover", plot_crossover, "steps and bytes of each grid, by batch size", ["report"], metavar="FILE.json",
+        help="what `gridgrad study crossover` wrote",
+    )  # fmt: skip
+    bars.add_argument("--at", type=whole(1), metavar="B", help="the batch size of the bars (default: 64, else the smallest)")
+    tables = add(
+        "predictions", plot_predictions, "tables of predicted beside measured steps, of several machines", ["reports"],
+        "a table in Markdown", nargs="+", metavar="FILE.json", help="what `gridgrad study predictions` wrote",
+    )  # fmt: skip
+    tables.set_defaults(out="results/predictions.md")
+    return parser
 
 
 def main():
-    parser = Parser(prog="plot", description="Draw what sweep wrote.")
-    parser.add_argument(
-        "kind", choices=KINDS, help="speedup: the speedup over 1 rank; breakdown: how the time of a step is spent"
-    )
-    words = "reports that sweep wrote, for a breakdown with --profile; may be left out with --predicted"
-    parser.add_argument("reports", nargs="?", metavar="FILE.jsonl", help=words)
-    parser.add_argument("--predicted", nargs="+", metavar="FILE.jsonl", help="for speedup: reports that sweep --predict wrote")
-    parser.add_argument("--out", help="the figure (.png, .pdf or .svg); default beside the reports")
-    args = parser.parse_args()
-    draw, may_differ = KINDS[args.kind]
+    args = options().parse_args()
     with user_input():
-        if not args.reports and not args.predicted:
-            raise ValueError("name the reports to draw: a file that sweep wrote, or --predicted and one of sweep --predict")
-        if args.predicted and args.kind != "speedup":
-            raise ValueError(f"--predicted goes with speedup, not with {args.kind}")
-        out = str(Path(args.reports or args.predicted[0]).with_suffix(".png")) if args.out is None else args.out
-        check_writable(out)
-        reports = read(args.reports, may_differ) if args.reports else []
-        if args.predicted:
-            draw_predicted(reports, read_predicted(args.predicted), out)
-        else:
-            draw(reports, out)
-    print(f"figure written to {out}")
+        out = args.draw(args)
+    print(f"{out} written")
 
 
 if __name__ == "__main__":

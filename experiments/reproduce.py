@@ -1,8 +1,8 @@
 """Repeat the experiments of a paper, or of all of them, and put all numbers on one page.
 
-    python -m experiments.reproduce all
-    python -m experiments.reproduce all --long
-    python -m experiments.reproduce laugier2018
+    gridgrad reproduce all
+    gridgrad reproduce all --long
+    gridgrad reproduce laugier2018
 
 For one paper: writes tables (Markdown and JSON) and figures under results/PAPER. `--tables-only` starts no job: it takes the
 measurements that an earlier run left in tables.json, and computes everything else again. Only sweeps draw the figures of
@@ -19,14 +19,14 @@ import json
 import time
 from pathlib import Path
 
-from experiments.common.kept_results import fitting
-from experiments.common.options import Parser, check_writable, number, user_input, whole_list
-from experiments.common.report import write_text
-from experiments.papers import page
-from experiments.papers.all_papers import PAPERS
-from experiments.papers.parts import LONG, SHORT, Found, run_resumable
-from nn.json_text import content_of_file
-from parallel.job.run import UserError, one_line, run_launcher
+from gridgrad.experiments.common.kept_results import fitting
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.papers import page
+from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.parts import LONG, SHORT, Found, run_resumable
+from gridgrad.nn.json_text import content_of_file
+from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 ALL = "all"
 KEPT = "tables.json"  # the tables of one paper

@@ -1,8 +1,8 @@
 """Write a job script for Slurm, PBS or a plain mpirun, with comments, to be edited and submitted.
 
-    python -m experiments.slurm --nodes 4 --ranks-per-node 16 --out job.sh -- train --dataset mnist --grid batch=64
-    python -m experiments.slurm --kind array --parts 8 --out array.sh -- sweep experiments/settings/speedup.toml
-    python -m experiments.slurm --kind requeue --warn 300 --out long.sh -- train --epochs 500 --checkpoint checkpoints
+    gridgrad slurm --nodes 4 --ranks-per-node 16 --out job.sh -- train --dataset mnist --grid batch=64
+    gridgrad slurm --kind array --parts 8 --out array.sh -- sweep experiments/settings/speedup.toml
+    gridgrad slurm --kind requeue --warn 300 --out long.sh -- train --epochs 500 --checkpoint checkpoints
 
 A requeued job saves a checkpoint when its time limit comes near, puts itself back into the queue, and goes on from there. On
 a machine without a queue, `supervise` starts the training again.
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from experiments.common.job_scripts import SYSTEMS, Job, check_syntax, script
-from experiments.common.options import Parser, check_writable, user_input, whole
-from experiments.common.programs import as_module, starts_jobs
-from experiments.common.report import write_text
-from parallel.job.launch import find_mpiexec
-from parallel.job.run import run_launcher
+from gridgrad.experiments.common.job_scripts import SYSTEMS, Job, check_syntax, script
+from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.programs import as_module, starts_jobs
+from gridgrad.experiments.common.report import write_text
+from gridgrad.parallel.job.launch import find_mpiexec
+from gridgrad.parallel.job.run import run_launcher
 
 KINDS = "single", "array", "requeue"
 GO_ON = "train", "sweep", "supervise"  # programs that save what they need to go on
@@ -111,7 +111,6 @@ def option_of(arguments, name):
 def job_of(args):
     """The Job of these options. ValueError if they do not fit together."""
     name, *arguments = args.program
-    name = name.removeprefix("experiments.")
     queue = args.system != "mpirun"
     gather = ""
     if given := [option for option in OF_QUEUES if getattr(args, option) and not queue]:
@@ -140,7 +139,7 @@ def job_of(args):
             name, arguments = "supervise", supervised(name, arguments, args)
     if args.library is None:
         args.library = "openmpi" if MPI.get_vendor()[0] == "Open MPI" else "mpich"
-    serial = starts_jobs(name)
+    serial = starts_jobs([name, *arguments])
     fitting = "mpiexec" if serial or args.system != "slurm" else {"openmpi": "pmix", "mpich": "pmi2"}[args.library]
     return Job(
         args.system, args.kind, args.name or name, args.nodes, args.ranks_per_node, args.cores, seconds, args.warn,

@@ -1,14 +1,14 @@
 """Print what a network is made of: shapes, parameters, operations and bytes. Or measure how fast its layers are.
 
-python -m experiments.summary --net vgg16 --batch-size 8
-python -m experiments.summary --net resnet20 --batch-size 32 --measure
+gridgrad summary --net vgg16 --batch-size 8
+gridgrad summary --net resnet20 --batch-size 32 --measure
 """
 
-from experiments.common import layer_times
-from experiments.common.options import Parser, user_input, whole, whole_list
-from experiments.common.published_networks import published
-from nn import network_names, summary
-from parallel.job.run import run_launcher
+from gridgrad.experiments.common import layer_times
+from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.nn import network_names, summary
+from gridgrad.parallel.job.run import run_launcher
 
 
 def main():

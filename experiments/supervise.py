@@ -1,6 +1,6 @@
 """Start a training again, from its last checkpoint, until it is complete: after a rank or a node has died, or it was ended.
 
-    python -m experiments.supervise --ranks 4 --grid batch=2,model=2 -- train --net mlp:512,512,relu --checkpoint DIR
+    gridgrad supervise --ranks 4 --grid batch=2,model=2 -- train --net mlp:512,512,relu --checkpoint DIR
 
 Where the job has several nodes, those that do not answer are left out of the next start, and the grid is chosen for the ranks
 that are left. Everything that follows from how a job has ended:
@@ -22,15 +22,15 @@ import time
 from math import prod
 from pathlib import Path
 
-from experiments.common.checkpoints import COMPLETE
-from experiments.common.options import Parser, number, user_input, whole
-from experiments.common.programs import as_module
-from parallel import parse_grid
-from parallel.checkpoint.manifest import found_in
-from parallel.job.foreground import Foreground
-from parallel.job.launch import find_mpiexec
-from parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
-from parallel.job.run import CHECKPOINTED, run_launcher
+from gridgrad.experiments.common.checkpoints import COMPLETE
+from gridgrad.experiments.common.options import Parser, number, user_input, whole
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.parallel import parse_grid
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.job.foreground import Foreground
+from gridgrad.parallel.job.launch import find_mpiexec
+from gridgrad.parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
+from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
 
 HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
 LONGEST = 60.0  # seconds between two starts
@@ -111,13 +111,13 @@ def say(line):
 class Supervisor:
     """Starts one training until it is complete.
 
-    arguments: of Python, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: how many there are at
-    most; None stands for all slots of the nodes. nodes: see `parallel/job/nodes.py`; {} for this machine alone. ask: the
+    command: words that start a rank, without the grid. folder: of the checkpoints. grids: see `fitting`. ranks: at most so
+    many; None stands for all slots of the nodes. nodes: see `parallel/job/nodes.py`; {} for this machine alone. ask: the
     command that asks one. retries, wait: as the options. halt: a path or None.
     """
 
-    def __init__(self, arguments, folder, grids, ranks, nodes, ask, retries, wait, halt):
-        self.arguments, self.folder, self.grids = arguments, folder, grids
+    def __init__(self, command, folder, grids, ranks, nodes, ask, retries, wait, halt):
+        self.command, self.folder, self.grids = command, folder, grids
         self.ranks, self.nodes, self.ask = ranks, nodes, ask
         self.retries, self.wait, self.halt = retries, wait, halt
         self.jobs = Foreground()
@@ -167,7 +167,7 @@ class Supervisor:
         placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{ranks} ranks, {grid}{' on ' + ', '.join(living) if living else ''}")
         (self.folder / COMPLETE).unlink(missing_ok=True)
-        status = self.jobs.run(ranks, [*self.arguments, "--grid", grid], placed)
+        status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
         if status == 0 and not (self.folder / COMPLETE).exists():  # Open MPI's mpiexec has lost a node
             say("the launcher ended with status 0, but the training did not reach its end")
             return 1
@@ -176,7 +176,7 @@ class Supervisor:
 
 def supervisor(args):
     """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
-    if args.program not in (TRAIN, f"experiments.{TRAIN}"):
+    if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
     folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
     nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
@@ -192,9 +192,9 @@ def supervisor(args):
     if grids and fitting(grids, ranks or slots) is None:
         raise ValueError(f"none of the grids fits on {ranks or slots} ranks: name one that does with --grid, or more ranks")
     find_mpiexec()
-    arguments = [*as_module(TRAIN), *args.arguments, "--resume", str(folder)]
+    command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(folder)]
     halt = Path(args.halt) if args.halt else None
-    return Supervisor(arguments, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
+    return Supervisor(command, folder, grids, ranks, nodes, ask, args.retries, args.wait, halt)
 
 
 def main():

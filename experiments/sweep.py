@@ -1,7 +1,7 @@
 """Run `train` for every network and grid of a sweep, and keep one report a run.
 
-    python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl
-    python -m experiments.sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
+    gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl
+    gridgrad sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
 before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
@@ -29,15 +29,15 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.common import forms, predicted_reports, sweep_files
-from experiments.common.options import Parser, check_writable, user_input, whole, whole_list
-from experiments.common.parallel_schemes import SCHEMES, grid_of
-from experiments.common.programs import FOLDER, as_module
-from experiments.common.report import write_text
-from parallel.grid.process_grid import parse_grid
-from parallel.job.launch import mpiexec, slots
-from parallel.job.run import CHECKPOINTED, UserError, run_launcher
-from parallel.performance.machine import names
+from gridgrad.experiments.common import forms, predicted_reports, sweep_files
+from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
+from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
+from gridgrad.experiments.common.programs import FOLDER, as_module
+from gridgrad.experiments.common.report import write_text
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.launch import mpiexec, slots
+from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
+from gridgrad.parallel.performance.machine import names
 
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],

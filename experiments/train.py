@@ -1,7 +1,7 @@
 """Train a network on a process grid.
 
-    python -m experiments.train --dataset mnist --net mlp:512,512,relu
-    mpiexec -n 4 python -m experiments.train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2
+    gridgrad train --dataset mnist --net mlp:512,512,relu
+    mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2
 
 Every grid trains the same network on the same minibatches: compare `final_loss` in the reports.
 """
@@ -12,11 +12,17 @@ import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
-import datasets
-from datasets import Augmented, augment, hold_out
-from experiments.common import faults, report, train_setup, workers_report
-from experiments.common.checkpoints import Checkpoints, Progress, add_checkpoints, check_checkpoints, prepare_checkpoints
-from experiments.common.options import (
+from gridgrad import datasets
+from gridgrad.datasets import Augmented, augment, hold_out
+from gridgrad.experiments.common import faults, report, train_setup, workers_report
+from gridgrad.experiments.common.checkpoints import (
+    Checkpoints,
+    Progress,
+    add_checkpoints,
+    check_checkpoints,
+    prepare_checkpoints,
+)
+from gridgrad.experiments.common.options import (
     AUTO_SHARES_HELP,
     Parser,
     add_device,
@@ -28,28 +34,38 @@ from experiments.common.options import (
     user_input,
     whole,
 )
-from experiments.common.profiled_steps import watched
-from experiments.common.validation import Validation
-from nn import LOSSES, OPTIMIZERS, network_names, schedules
-from nn.whole_files import written_whole
-from parallel import READERS, ProcessGrid, Profile, Trace, evaluate, parallelize_unallocated, parse_grid, predict, use_device
-from parallel.auto.parallelize import grid_and_plan
-from parallel.balance.rebalance import Rebalancer
-from parallel.checkpoint.signals import Signals
-from parallel.job.deaths import end_after_death
-from parallel.job.run import UserError, on_root, run
-from parallel.observe.handicap import Handicap
-from parallel.observe.step_timer import StepTimer
-from parallel.observe.trace import STEPS
-from parallel.partitioning.choose import is_partition
-from parallel.performance import machine
-from parallel.performance.pipeline_plans import Pipelines
-from parallel.performance.simulation import VirtualTime
-from parallel.pipeline import names
-from parallel.placement import plans
-from parallel.protocols import names as protocols
-from parallel.protocols.division import divide, one_worker
-from parallel.training import MicroBatchReader, check_finite, steps_per_epoch
+from gridgrad.experiments.common.profiled_steps import watched
+from gridgrad.experiments.common.validation import Validation
+from gridgrad.nn import LOSSES, OPTIMIZERS, network_names, schedules
+from gridgrad.nn.whole_files import written_whole
+from gridgrad.parallel import (
+    READERS,
+    ProcessGrid,
+    Profile,
+    Trace,
+    evaluate,
+    parallelize_unallocated,
+    parse_grid,
+    predict,
+    use_device,
+)
+from gridgrad.parallel.auto.parallelize import grid_and_plan
+from gridgrad.parallel.balance.rebalance import Rebalancer
+from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.job.deaths import end_after_death
+from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.observe.handicap import Handicap
+from gridgrad.parallel.observe.step_timer import StepTimer
+from gridgrad.parallel.observe.trace import STEPS
+from gridgrad.parallel.partitioning.choose import is_partition
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.pipeline_plans import Pipelines
+from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement import plans
+from gridgrad.parallel.protocols import names as protocols
+from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
 
 WARM_UP = 5  # steps before timing begins
 PRINTED = 8  # of the errors of single outputs; a report has all of them

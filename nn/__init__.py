@@ -1,22 +1,22 @@
 """The serial network: layers, losses, optimizers. Knows NumPy and nothing of MPI."""
 
-from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
-from nn.batch_norm import BatchNorm
-from nn.branches import Concat, Flatten, Residual
-from nn.context import Context
-from nn.conv import Conv2d
-from nn.divergence import Diverged
-from nn.early_stopping import EarlyStopping
-from nn.layer import Layer, Parameter
-from nn.linear import Linear
-from nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
-from nn.optimizers import SGD
-from nn.pool import AvgPool2d, MaxPool2d
-from nn.response_norm import LocalResponseNorm
-from nn.sequential import Sequential
-from nn.sparse_linear import SparseLinear
-from nn.tied_autoencoder import TiedAutoencoder
+from gridgrad.nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from gridgrad.nn.batch_norm import BatchNorm
+from gridgrad.nn.branches import Concat, Flatten, Residual
+from gridgrad.nn.context import Context
+from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.divergence import Diverged
+from gridgrad.nn.early_stopping import EarlyStopping
+from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
+from gridgrad.nn.optimizers import SGD
+from gridgrad.nn.pool import AvgPool2d, MaxPool2d
+from gridgrad.nn.response_norm import LocalResponseNorm
+from gridgrad.nn.sequential import Sequential
+from gridgrad.nn.sparse_linear import SparseLinear
+from gridgrad.nn.tied_autoencoder import TiedAutoencoder
 
 __all__ = [
     "Context",

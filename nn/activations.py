@@ -9,13 +9,13 @@ from math import prod
 
 import numpy as np
 
-from nn import device
-from nn.arguments import fraction
-from nn.device import to_device, xp
-from nn.layer import Layer
-from nn.random import random_block
-from nn.window import take
-from nn.workspace import flat_pieces, scratch
+from gridgrad.nn import device
+from gridgrad.nn.arguments import fraction
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.random import random_block
+from gridgrad.nn.window import take
+from gridgrad.nn.workspace import flat_pieces, scratch
 
 
 class Activation(Layer):

@@ -7,9 +7,9 @@ array; the factor is part of the constants of the step.
 
 import math
 
-from nn.arguments import fraction
-from nn.device import xp
-from nn.optimizers import SGD, Optimizer
+from gridgrad.nn.arguments import fraction
+from gridgrad.nn.device import xp
+from gridgrad.nn.optimizers import SGD, Optimizer
 
 
 class Adam(Optimizer):

@@ -9,12 +9,12 @@ from math import prod
 
 import numpy as np
 
-from nn.arguments import whole_number
-from nn.channels import channel_sums, pieces, sums_of_pieces
-from nn.device import xp
-from nn.kernels import kernels
-from nn.layer import Buffer, Layer, Parameter
-from nn.workspace import scratch
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.channels import channel_sums, pieces, sums_of_pieces
+from gridgrad.nn.device import xp
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.layer import Buffer, Layer, Parameter
+from gridgrad.nn.workspace import scratch
 
 
 class BatchNorm(Layer):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nn.device import is_cpu, xp
+from gridgrad.nn.device import is_cpu, xp
 
 VARIABLE = "GRIDGRAD_BLAS"
 NAMES = {"mkl": "mkl_rt"}  # what libraries are called in short

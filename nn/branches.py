@@ -4,10 +4,10 @@ from functools import cached_property
 from itertools import accumulate
 from math import prod
 
-from nn.device import xp
-from nn.fusion import fuse
-from nn.layer import Layer
-from nn.sequence import (
+from gridgrad.nn.device import xp
+from gridgrad.nn.fusion import fuse
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.sequence import (
     backward,
     backward_without_input,
     forward,

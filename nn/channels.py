@@ -3,10 +3,10 @@
 Pieces are flat, and the vectors of the channels are repeated to the same length: in loops over few channels NumPy is slow.
 """
 
-from nn import device
-from nn.gemm import column_sums
-from nn.kernels import kernels
-from nn.workspace import scratch
+from gridgrad.nn import device
+from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.workspace import scratch
 
 
 def pieces(arrays, vectors):

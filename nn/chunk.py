@@ -1,7 +1,7 @@
 """Consecutive layers of a network, whose passes are called apart from those of its other layers."""
 
-from nn.fusion import fuse
-from nn.sequence import (
+from gridgrad.nn.fusion import fuse
+from gridgrad.nn.sequence import (
     backward,
     backward_without_input,
     forward,

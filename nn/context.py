@@ -7,8 +7,8 @@ and their passes may come in any order.
 
 from contextlib import contextmanager
 
-from nn.device import xp
-from nn.workspace import Workspace
+from gridgrad.nn.device import xp
+from gridgrad.nn.workspace import Workspace
 
 
 class LayerContext:

@@ -2,11 +2,11 @@
 
 import math
 
-from nn.arguments import whole_number
-from nn.convolution import algorithm
-from nn.layer import Parameter
-from nn.weighted import WeightedLayer
-from nn.window import ROWS, along, image_output, make_window
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.convolution import algorithm
+from gridgrad.nn.layer import Parameter
+from gridgrad.nn.weighted import WeightedLayer
+from gridgrad.nn.window import ROWS, along, image_output, make_window
 
 
 class Conv2d(WeightedLayer):

@@ -8,12 +8,12 @@ machine compete.
 
 from itertools import groupby
 
-from nn.device import is_cpu, xp
-from nn.gemm import column_sums
-from nn.kernels import kernels
-from nn.layer import Layer
-from nn.patches import add_bias
-from nn.workspace import scratch
+from gridgrad.nn.device import is_cpu, xp
+from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.patches import add_bias
+from gridgrad.nn.workspace import scratch
 
 
 class PooledConv2d(Layer):

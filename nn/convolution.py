@@ -25,11 +25,11 @@ from math import prod
 
 import numpy as np
 
-from nn import device
-from nn.kernels import kernels
-from nn.patches import unrolling
-from nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from nn.winograd import TILES, Winograd
+from gridgrad.nn import device
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.patches import unrolling
+from gridgrad.nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
+from gridgrad.nn.winograd import TILES, Winograd
 
 
 def algorithm(window, channels, filters, rows, columns, dtype, images):

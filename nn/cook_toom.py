@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from nn.device import to_device
+from gridgrad.nn.device import to_device
 
 # The finite points at which Cook-Toom evaluates polynomials, for transforms with n points: of many sets of small fractions,
 # those with the smallest rounding errors.

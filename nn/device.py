@@ -1,6 +1,6 @@
 """The array library of this process: NumPy, or CuPy on a GPU. Layers use it as `xp`, whichever it is.
 
-    from nn.device import xp
+    from gridgrad.nn.device import xp
 
 Every process starts with NumPy; call `use` to change that before any network is made. `nn` and `parallel` use only what
 means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` only with the dtype of the result.

@@ -1,8 +1,8 @@
 """The error for a loss that is NaN or infinite, and the search for the first value that is not finite."""
 
-from nn.device import xp
-from nn.minibatch_checks import as_input
-from nn.sequence import leaves
+from gridgrad.nn.device import xp
+from gridgrad.nn.minibatch_checks import as_input
+from gridgrad.nn.sequence import leaves
 
 DATA, RATE = "take NaN and infinity out of the data", "try a lower learning rate"
 

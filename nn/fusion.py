@@ -1,10 +1,10 @@
 """Which neighbouring layers run as one, so that an array is not written to memory and read again between them."""
 
-from nn.activations import ReLU
-from nn.batch_norm import BatchNorm, RectifiedBatchNorm
-from nn.conv import Conv2d
-from nn.conv_pool import PooledConv2d
-from nn.pool import MaxPool2d
+from gridgrad.nn.activations import ReLU
+from gridgrad.nn.batch_norm import BatchNorm, RectifiedBatchNorm
+from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.conv_pool import PooledConv2d
+from gridgrad.nn.pool import MaxPool2d
 
 
 def fuse(layers):

@@ -11,12 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from nn import device
-from nn.blas import product
-from nn.device import xp
-from nn.kernel_table import FEW_ROWS, Tiles
-from nn.kernels import kernels
-from nn.workspace import scratch
+from gridgrad.nn import device
+from gridgrad.nn.blas import product
+from gridgrad.nn.device import xp
+from gridgrad.nn.kernel_table import FEW_ROWS, Tiles
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.workspace import scratch
 
 SMALL_PRODUCT = 10**6  # the largest m n k for which OpenBLAS does not pack the operands
 SMALLEST_PRODUCT = 1 << 14  # the smallest m n k that is worth a call of the library

@@ -9,7 +9,7 @@ import io
 
 import h5py
 
-from nn.whole_files import written_whole
+from gridgrad.nn.whole_files import written_whole
 
 DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
 NAMES = {"f": "floating-point numbers", "iu": "whole numbers"}

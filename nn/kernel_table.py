@@ -7,7 +7,7 @@ bit where their tables are equal.
 import json
 from dataclasses import asdict, dataclass, fields
 
-from nn.json_text import content_of
+from gridgrad.nn.json_text import content_of
 
 NO_LIMIT = 1 << 40
 FEW_ROWS = 256  # a product with at most so many rows is one of a fully connected layer and a small batch

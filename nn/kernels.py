@@ -12,11 +12,11 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from nn.cache_files import cache_path
-from nn.kernel_table import Kernels, Tiles, from_json, to_json
-from nn.processor import blas, processor
-from nn.shipped_kernels import shipped
-from nn.whole_files import write_text
+from gridgrad.nn.cache_files import cache_path
+from gridgrad.nn.kernel_table import Kernels, Tiles, from_json, to_json
+from gridgrad.nn.processor import blas, processor
+from gridgrad.nn.shipped_kernels import shipped
+from gridgrad.nn.whole_files import write_text
 
 VARIABLE = "GRIDGRAD_KERNELS"
 PLAIN = Kernels("plain")  # every product is one call of the library

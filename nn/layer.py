@@ -4,9 +4,9 @@ from math import prod
 
 import numpy as np
 
-from nn.device import to_device, xp
-from nn.random import uniform_block
-from nn.window import take
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.random import uniform_block
+from gridgrad.nn.window import take
 
 DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them
 

@@ -2,11 +2,11 @@
 
 import math
 
-from nn.arguments import whole_number
-from nn.device import xp
-from nn.gemm import column_sums, matmul
-from nn.layer import Parameter
-from nn.weighted import WeightedLayer
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums, matmul
+from gridgrad.nn.layer import Parameter
+from gridgrad.nn.weighted import WeightedLayer
 
 
 class Linear(WeightedLayer):

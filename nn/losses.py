@@ -7,7 +7,7 @@ pass needs in the context, as layers do.
 
 import numpy as np
 
-from nn.device import xp
+from gridgrad.nn.device import xp
 
 
 class SoftmaxCrossEntropy:

@@ -14,13 +14,13 @@ from math import log, prod
 
 import numpy as np
 
-from nn.convolution import algorithm
-from nn.device import empty, is_cpu
-from nn.gemm import matmul, product_over_rows
-from nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
-from nn.kernels import PRESET, kernels, store, stored, use
-from nn.processor import blas, processor
-from nn.window import Window
+from gridgrad.nn.convolution import algorithm
+from gridgrad.nn.device import empty, is_cpu
+from gridgrad.nn.gemm import matmul, product_over_rows
+from gridgrad.nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from gridgrad.nn.kernels import PRESET, kernels, store, stored, use
+from gridgrad.nn.processor import blas, processor
+from gridgrad.nn.window import Window
 
 ROUNDS = 9
 MARGIN = 1.03

@@ -9,9 +9,9 @@ costs only a comparison and a pass over its labels.
 
 import numpy as np
 
-from nn.device import to_device, xp
-from nn.linear import Linear
-from nn.losses import MSE, SoftmaxCrossEntropy
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.losses import MSE, SoftmaxCrossEntropy
 
 
 def checked_minibatch(net, x, y, loss, optimizer):

@@ -5,10 +5,10 @@ from math import prod
 
 import numpy as np
 
-from nn import pruned_file
-from nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from nn.sequential import Sequential
-from nn.zoo import ZOO, perceptron
+from gridgrad.nn import pruned_file
+from gridgrad.nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.sequential import Sequential
+from gridgrad.nn.zoo import ZOO, perceptron
 
 ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Sigmoid}
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"

@@ -4,10 +4,10 @@ import math
 import zlib
 from numbers import Real
 
-from nn.arguments import penalty_weight
-from nn.device import is_cpu, to_device, xp
-from nn.kernels import kernels
-from nn.schedules import constant
+from gridgrad.nn.arguments import penalty_weight
+from gridgrad.nn.device import is_cpu, to_device, xp
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.schedules import constant
 
 
 class Optimizer:

@@ -5,14 +5,14 @@ It works on blocks of images and rows, so that the unrolled patches stay in the 
 
 from math import prod
 
-from nn import device
-from nn.channels import pieces
-from nn.device import xp
-from nn.gemm import column_sums, divisor, matmul, product_over_rows
-from nn.kernels import kernels
-from nn.turned import turned_convolutions
-from nn.window import matching_slices
-from nn.workspace import blocks, copy_runs, scratch
+from gridgrad.nn import device
+from gridgrad.nn.channels import pieces
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums, divisor, matmul, product_over_rows
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.turned import turned_convolutions
+from gridgrad.nn.window import matching_slices
+from gridgrad.nn.workspace import blocks, copy_runs, scratch
 
 FEW_CHANNELS = 4  # with at most so many input channels, patches are unrolled channel by channel
 FEWEST_WINDOWS = 256  # the fewest windows in a block, even if it gets larger than usual: each block reads the whole kernel

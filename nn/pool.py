@@ -10,11 +10,11 @@ from functools import lru_cache
 from itertools import groupby
 from math import prod
 
-from nn import device
-from nn.device import xp
-from nn.layer import Layer
-from nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
-from nn.workspace import blocks, copy_runs, scratch
+from gridgrad.nn import device
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
+from gridgrad.nn.workspace import blocks, copy_runs, scratch
 
 
 class Pool2d(Layer):

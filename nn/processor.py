@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from threadpoolctl import threadpool_info
 
-from nn.blas import library
+from gridgrad.nn.blas import library
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from nn.hdf5_arrays import DAMAGED, made_in_memory, read_array
-from nn.linear import Linear
-from nn.pruning import with_patterns
+from gridgrad.nn.hdf5_arrays import DAMAGED, made_in_memory, read_array
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.pruning import with_patterns
 
 
 def write(path, net, spec):
     """Write a pruned Sequential; the file appears whole or not at all.
 
-    spec: the text by which `nn.network_names.build` made the network that was pruned.
+    spec: the text by which `gridgrad.nn.network_names.build` made the network that was pruned.
     """
     with made_in_memory(path) as file:
         file.attrs.update({"net": spec, "features": net.input_shape[0], "outputs": net.output_shape(net.input_shape)[0]})

@@ -4,9 +4,9 @@ from copy import copy
 
 import numpy as np
 
-from nn.linear import Linear
-from nn.sequential import Sequential
-from nn.sparse_linear import SparseLinear
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.sequential import Sequential
+from gridgrad.nn.sparse_linear import SparseLinear
 
 
 def prune(net, zeros, layer_by_layer=False):

@@ -6,12 +6,12 @@ less time than reading them from memory, and they need none.
 
 from math import prod
 
-from nn import device
-from nn.arguments import whole_number
-from nn.device import xp
-from nn.layer import Layer
-from nn.window import matching_slices
-from nn.workspace import scratch
+from gridgrad.nn import device
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.window import matching_slices
+from gridgrad.nn.workspace import scratch
 
 PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 

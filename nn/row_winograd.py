@@ -12,13 +12,13 @@ from functools import lru_cache
 from itertools import groupby
 from math import prod
 
-from nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
-from nn.device import xp
-from nn.gemm import column_sums
-from nn.kernels import kernels
-from nn.patches import add_bias, rows_are_contiguous
-from nn.turned import turned_convolutions
-from nn.workspace import blocks, scratch
+from gridgrad.nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.patches import add_bias, rows_are_contiguous
+from gridgrad.nn.turned import turned_convolutions
+from gridgrad.nn.workspace import blocks, scratch
 
 ROW_TILES = {3: (4, 3, 2), 5: (3, 2)}  # the rows of outputs in a tile, for a kernel of so many rows
 MOST_CHANNELS = {4: 256, 5: 256, 6: 256, 7: 64}  # up to which rounding errors stay small, for each number of points

@@ -1,7 +1,7 @@
 """Functions on a list of layers that run one after another: a network, or one branch of a branching layer."""
 
-from nn.device import xp
-from nn.layer import Layer
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer
 
 
 def name_and_order(layers, prefix=""):

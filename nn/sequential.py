@@ -5,15 +5,15 @@ from math import isfinite
 
 import numpy as np
 
-from nn.arguments import network_dtype, sample_shape, seed_number
-from nn.context import Context
-from nn.device import empty, to_device, to_host
-from nn.divergence import Diverged, explain_divergence
-from nn.fusion import fuse
-from nn.measure_kernels import ensure_measured
-from nn.minibatch_checks import as_input, checked_minibatch
-from nn.observer import Observable, observed
-from nn.sequence import (
+from gridgrad.nn.arguments import network_dtype, sample_shape, seed_number
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import empty, to_device, to_host
+from gridgrad.nn.divergence import Diverged, explain_divergence
+from gridgrad.nn.fusion import fuse
+from gridgrad.nn.measure_kernels import ensure_measured
+from gridgrad.nn.minibatch_checks import as_input, checked_minibatch
+from gridgrad.nn.observer import Observable, observed
+from gridgrad.nn.sequence import (
     backward,
     backward_without_input,
     forward,

@@ -12,7 +12,7 @@ All were measured with OpenBLAS 0.3.31 and its kernels for SkylakeX, which it us
   `results/kernels.json` has the measurements.
 """
 
-from nn.kernel_table import NO_LIMIT, Kernels, Tiles
+from gridgrad.nn.kernel_table import NO_LIMIT, Kernels, Tiles
 
 BLAS = "openblas", "SkylakeX"  # the name and the kernels of the library with which all of them were measured
 

@@ -4,10 +4,10 @@ from functools import cached_property
 
 import numpy as np
 
-from nn.device import to_device, xp
-from nn.layer import Parameter
-from nn.linear import Linear
-from nn.window import take
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.layer import Parameter
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.window import take
 
 
 class SparseLinear(Linear):

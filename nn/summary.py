@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import prod
 
-from nn.conv import Conv2d
-from nn.linear import Linear
-from nn.sequence import shapes
-from nn.tied_autoencoder import TiedAutoencoder
+from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.sequence import shapes
+from gridgrad.nn.tied_autoencoder import TiedAutoencoder
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 import math
 
-from nn.activations import Sigmoid
-from nn.arguments import whole_number
-from nn.device import xp
-from nn.gemm import column_sums, matmul
-from nn.layer import Layer, Parameter
+from gridgrad.nn.activations import Sigmoid
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums, matmul
+from gridgrad.nn.layer import Layer, Parameter
 
 
 class TiedAutoencoder(Layer):

@@ -2,8 +2,8 @@
 
 from itertools import product
 
-from nn.window import COLUMNS, ROWS, Window
-from nn.workspace import scratch
+from gridgrad.nn.window import COLUMNS, ROWS, Window
+from gridgrad.nn.workspace import scratch
 
 
 def turned_convolutions(window, dy, w, dx):

@@ -1,6 +1,6 @@
 """What the layers with a weight and, if wanted, a bias have in common: `Linear` and `Conv2d`."""
 
-from nn.layer import Layer, Parameter
+from gridgrad.nn.layer import Layer, Parameter
 
 
 class WeightedLayer(Layer):

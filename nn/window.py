@@ -5,7 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
-from nn.device import to_device
+from gridgrad.nn.device import to_device
 
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a window slides along
 

@@ -16,13 +16,13 @@ the batch is.
 
 from math import prod
 
-from nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
-from nn.device import xp
-from nn.gemm import column_sums
-from nn.kernels import kernels
-from nn.patches import add_bias, padded
-from nn.window import matching_slices
-from nn.workspace import blocks, scratch
+from gridgrad.nn.cook_toom import INPUT, KERNEL, OUTPUT, transform
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.patches import add_bias, padded
+from gridgrad.nn.window import matching_slices
+from gridgrad.nn.workspace import blocks, scratch
 
 # The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
 TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}

@@ -2,9 +2,9 @@
 
 from math import prod
 
-from nn import device
-from nn.device import xp
-from nn.kernels import kernels
+from gridgrad.nn import device
+from gridgrad.nn.device import xp
+from gridgrad.nn.kernels import kernels
 
 DEVICE_BLOCK_BYTES = 1 << 28  # the size of a block on a GPU, which is faster with a few large calls
 

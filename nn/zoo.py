@@ -22,14 +22,14 @@ As in torchvision, googlenet has kernels of 3x3 where the paper has 5x5; it has 
 
 from math import prod
 
-from nn.activations import Dropout, ReLU, Tanh
-from nn.batch_norm import BatchNorm
-from nn.branches import Concat, Flatten, Residual
-from nn.conv import Conv2d
-from nn.linear import Linear
-from nn.pool import AvgPool2d, MaxPool2d
-from nn.response_norm import LocalResponseNorm
-from nn.sequence import output_shape
+from gridgrad.nn.activations import Dropout, ReLU, Tanh
+from gridgrad.nn.batch_norm import BatchNorm
+from gridgrad.nn.branches import Concat, Flatten, Residual
+from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.linear import Linear
+from gridgrad.nn.pool import AvgPool2d, MaxPool2d
+from gridgrad.nn.response_norm import LocalResponseNorm
+from gridgrad.nn.sequence import output_shape
 
 
 def mlp2(shape, outputs):

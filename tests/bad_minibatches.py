@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nn import MSE, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from gridgrad.nn import MSE, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
 
 X, LABELS, TARGETS = np.linspace(-1, 1, 96).reshape(6, 16), np.arange(6) % 4, np.linspace(0, 1, 24).reshape(6, 4)
 

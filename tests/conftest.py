@@ -10,9 +10,9 @@ from pathlib import Path
 import mpi4py
 import pytest
 
-from nn import device, kernels
-from nn.processor import blas, processor
-from nn.shipped_kernels import shipped
+from gridgrad.nn import device, kernels
+from gridgrad.nn.processor import blas, processor
+from gridgrad.nn.shipped_kernels import shipped
 from tests import standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from nn import kernels
+from gridgrad.nn import kernels
 
-PACKAGES = "nn", "parallel", "datasets", "experiments"
 MOST = 5000  # communicators: more than MPICH has
 SOME = 100  # more than the gaps that a test leaves in the numbers of the communicators
 
@@ -63,7 +62,7 @@ def attributes_of_modules():
     """
     found = {"time.perf_counter": time.perf_counter}
     for module_name, module in list(sys.modules.items()):
-        if module is not None and module_name.split(".")[0] in PACKAGES:
+        if module is not None and module_name.split(".")[0] == "gridgrad":
             for name, value in list(vars(module).items()):
                 if name.startswith("_") and not callable(value):
                     continue  # a module's own state, such as the device in use

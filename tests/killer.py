@@ -11,9 +11,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from parallel.checkpoint.manifest import FOLDER
-from parallel.checkpoint.manifest import NAME as MANIFEST
-from parallel.job.launch import SHARED_MEMORY
+from gridgrad.parallel.checkpoint.manifest import FOLDER
+from gridgrad.parallel.checkpoint.manifest import NAME as MANIFEST
+from gridgrad.parallel.job.launch import SHARED_MEMORY
 
 TRAINING = "GRIDGRAD_KILLS"  # the environment variable with the mark of one supervised training
 RANKS = "PMI_RANK", "OMPI_COMM_WORLD_RANK"

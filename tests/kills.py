@@ -2,7 +2,7 @@
 
     python -m tests.kills --kills 200 --seed 1
 
-Each training runs under `experiments.supervise` on a small network, with checkpoints so often that kills hit while they are
+Each training runs under `gridgrad supervise` on a small network, with checkpoints so often that kills hit while they are
 written. Some kills wait for a job that starts, some for a checkpoint that is being written: see `tests/killer.py`. Afterwards:
 
 - the training has the loss of every step, and the digest of the parameters, of a training that nobody disturbed, bit by bit;
@@ -24,8 +24,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallel.checkpoint.manifest import found_in
-from parallel.job.launch import mpiexec
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.job.launch import mpiexec
 from tests.killer import TRAINING, Killer
 
 MOST = 12  # kills of one training
@@ -67,7 +67,7 @@ CASES = [
 def undisturbed(case, folder):
     """(losses, digest) of a training that nobody disturbs, without checkpoints."""
     report = folder / "undisturbed.json"
-    words = ["-m", "experiments.train", *case.words, "--grid", case.grid, "--report", str(report)]
+    words = ["-m", "gridgrad", "train", *case.words, "--grid", case.grid, "--report", str(report)]
     finished = mpiexec(case.ranks, words, LIMIT)
     assert finished.status == 0, finished.stderr
     return results(report)
@@ -81,7 +81,7 @@ def results(report):
 def disturbed(case, folder, kills, random, undisturbed):
     """Run a training and kill its ranks so often, or until it ends; returns (its Killer, what went wrong, in words)."""
     mark, checkpoints, report = uuid.uuid4().hex, folder / "checkpoints", folder / "report.json"
-    words = [sys.executable, "-m", "experiments.supervise", "--grid", case.grid, "--retries", str(MOST), "--wait", "0.05", "--"]
+    words = [sys.executable, "-m", "gridgrad", "supervise", "--grid", case.grid, "--retries", str(MOST), "--wait", "0.05", "--"]
     words += ["train", *case.words, "--checkpoint", str(checkpoints), "--checkpoint-steps", str(case.steps[1])]
     killer, deadline = Killer(mark, checkpoints, random), time.monotonic() + LIMIT
     with open(folder / "output", "w+") as output:

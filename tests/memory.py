@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from nn import device
-from nn.workspace import Workspace
+from gridgrad.nn import device
+from gridgrad.nn.workspace import Workspace
 
 
 def fresh_memory(monkeypatch):

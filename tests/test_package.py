@@ -1,18 +1,17 @@
 """The installed form: one package gridgrad, made of a source distribution, beside others that are called nn or datasets."""
 
-import ast
-import importlib.util
 import json
 import subprocess
 import sys
+import sysconfig
 import tomllib
-from itertools import pairwise
+import venv
 from pathlib import Path
 
 import pytest
 
-from experiments.common.programs import programs, source
-from parallel.job.launch import mpiexec
+from gridgrad.experiments.common.programs import FRONT, STUDY, studies
+from gridgrad.parallel.job.launch import mpiexec
 from tests.experiments.programs import job as folder_job
 
 pytest.importorskip("setuptools", minversion="77", reason="building needs setuptools, which requirements.lock has")
@@ -29,7 +28,7 @@ PEERS = "torch", "pydtnn", "mtkahypar"
 sys.modules |= dict.fromkeys(PEERS)  # as if they were not installed
 found = [module.name for module in pkgutil.walk_packages(gridgrad.__path__, "gridgrad.")]
 for name in found:
-    if not name.endswith("__main__") and not name.startswith("gridgrad.experiments.usability."):  # these run at once
+    if not name.endswith("__main__") and not name.startswith("gridgrad.experiments.studies.usability."):  # these run at once
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -41,26 +40,16 @@ HELPS = """
 import os, sys
 from gridgrad.experiments.common import command, programs, report, train_setup
 from gridgrad.experiments.plots import figures
-for name in programs.programs():
+for name in (*programs.FRONT, *(f"study {name}" for name in programs.studies())):
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        sys.argv = ["gridgrad", name, "--help"]
+        sys.argv = ["gridgrad", *name.split(), "--help"]
         command.main()
         os._exit(0)  # where --help has not ended the process
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(f"{name} ended with {status}")
 """
-
-
-def setup_module_of_root():
-    spec = importlib.util.spec_from_file_location("gridgrad_setup", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-rewritten = setup_module_of_root().rewritten
 
 
 @pytest.fixture(scope="module")
@@ -98,54 +87,7 @@ def python(*arguments):
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("from nn import Linear", "from gridgrad.nn import Linear"),
-        ("from nn.conv import (\n    a,\n    b as c,\n)", "from gridgrad.nn.conv import (\n    a,\n    b as c,\n)"),
-        ("from \\\n  nn.conv import a", "from \\\n  gridgrad.nn.conv import a"),
-        ("x = 'é'; from nn import a  # é", "x = 'é'; from gridgrad.nn import a  # é"),
-        ("import nn.conv as c", "import gridgrad.nn.conv as c"),
-        ("import datasets", "import gridgrad.datasets as datasets"),
-        ("import nn.conv", "import gridgrad.nn.conv, gridgrad.nn as nn"),
-        ("import os, nn, sys", "import os, gridgrad.nn as nn, sys"),
-        ("def f():\n    import parallel", "def f():\n    import gridgrad.parallel as parallel"),
-        ("if x:\n\tfrom experiments import *", "if x:\n\tfrom gridgrad.experiments import *"),
-    ],
-)
-def test_an_import_of_ours_is_rewritten(before, after):
-    assert rewritten(before.encode()).decode() == after
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from . import nn",
-        "from .nn import conv",
-        "from torch import nn",
-        "import torch.nn as nn",
-        "import nnx, datasets_of_mine.nn",
-        "from datasets2 import nn",
-        "'''from nn import Linear'''\nx = 'import datasets'  # from nn import Linear",
-        "",
-    ],
-)
-def test_all_else_stays_as_it_is(source):
-    assert rewritten(source.encode()).decode() == source
-
-
-def test_a_rewritten_import_binds_the_same_names(tmp_path, monkeypatch):
-    for folder in ("nn", "gridgrad/nn"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "__init__.py").write_text("")
-        (tmp_path / folder / "conv.py").write_text("here = __name__\n")
-    source = "import nn.conv, nn.conv as c\nfrom nn.conv import here as h\nfound = [nn.conv.here, c.here, h]\n"
-    monkeypatch.chdir(tmp_path)
-    for text, name in ((source, "nn.conv"), (rewritten(source.encode()).decode(), "gridgrad.nn.conv")):
-        assert python("-c", f"{text}print(*found)").stdout.split() == [name] * 3
-
-
-def test_the_package_has_every_file_with_its_lines_and_takes_one_name(site):
+def test_the_package_has_every_file_and_takes_one_name(site):
     installed = {path.name for path in site.iterdir()} - {*FOLDERS, "bin", "__pycache__"}
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert installed == {"gridgrad", f"gridgrad-{version}.dist-info"}
@@ -153,22 +95,9 @@ def test_the_package_has_every_file_with_its_lines_and_takes_one_name(site):
     ours = {path.relative_to(ROOT): path for name in FOLDERS for path in (ROOT / name).rglob("*.*") if path.suffix != ".pyc"}
     assert {Path("datasets/airfoil_self_noise.dat"), Path("experiments/settings/speedup.toml")} <= ours.keys()
     for relative, path in ours.items():
-        there = (site / "gridgrad" / relative).read_bytes()
-        assert there == (rewritten(path.read_bytes()) if path.suffix == ".py" else path.read_bytes()), relative
-        assert there.count(b"\n") == path.read_bytes().count(b"\n")
+        assert (site / "gridgrad" / relative).read_bytes() == path.read_bytes(), relative
     files = {path.relative_to(site / "gridgrad") for path in (site / "gridgrad").rglob("*.*") if path.suffix != ".pyc"}
-    assert files == {*ours, Path("__init__.py"), Path("__main__.py")}
-
-
-def test_no_module_of_the_package_imports_or_starts_one_of_a_folder(site):
-    for path in (site / "gridgrad").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            words = [ast.unparse(word).strip("f'\"") for word in getattr(node, "elts", ())]
-            started = [word for before, word in pairwise(words) if before == "-m" and word.startswith("experiments.")]
-            assert not started, f"{path}, line {node.lineno}: as_module of experiments.common.programs names programs"
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.partition(".")[0] for name in names} & {*FOLDERS}, f"{path}, line {node.lineno}"
+    assert files == {*ours, Path("__init__.py"), Path("__main__.py"), Path("py.typed")}
 
 
 def test_others_keep_the_names_of_our_folders(outside):
@@ -186,9 +115,9 @@ def test_the_package_trains_as_the_folder_does(outside, monkeypatch):
         assert (finished.returncode, finished.stderr) == (0, "")
     finished = mpiexec(2, ["-m", "gridgrad.experiments.train", *two, "module.json"], 60)
     assert (finished.status, finished.stderr) == (0, "")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("PYTHONPATH")
     for ranks, options, names in ((1, alone, ["alone"]), (2, two, ["launched", "module"])):
-        finished = folder_job(ranks, "experiments.train", *options, "folder.json")
+        finished = folder_job(ranks, "train", *options, "folder.json")
         assert finished.status == 0, finished.stderr
         wanted = json.loads(Path("folder.json").read_text())
         for name in names:
@@ -212,7 +141,7 @@ def test_the_command_lists_all_programs(site, outside):
     listed = subprocess.run([site / "bin" / "gridgrad"], capture_output=True, text=True, timeout=60)
     assert (listed.returncode, listed.stderr) == (0, "")
     lines = [line.strip() for line in listed.stdout.splitlines() if line.startswith("  ")]
-    assert [line.partition(" ")[0] for line in lines if not line.startswith("gridgrad ")] == list(programs())
+    assert [line.partition(" ")[0] for line in lines if not line.startswith("gridgrad ")] == [*FRONT, STUDY]
     assert all(len(line) < 110 for line in listed.stdout.splitlines())
 
 
@@ -220,14 +149,16 @@ def test_the_command_lists_all_programs(site, outside):
 def test_each_program_says_its_options(outside):
     finished = python("-c", HELPS)
     assert finished.returncode == 0 and finished.stderr == ""
-    for name in programs():
-        assert f"usage: {name} " in finished.stdout and f"\n{name} ended with 0\n" in finished.stdout, name
+    for name in (*FRONT, *(f"{STUDY} {name}" for name in studies())):
+        assert f"usage: gridgrad {name} " in finished.stdout and f"\n{name} ended with 0\n" in finished.stdout, name
     assert "experiments." not in finished.stdout
 
 
-@pytest.mark.parametrize("name", ["trian", "common.options", "common.programs", "../train", "papers", "__main__", ""])
-def test_what_is_no_program_has_no_source(name):
-    assert source(name) == ""
+def test_the_studies_are_listed_with_their_questions(outside):
+    listed = python("-m", "gridgrad", "study")
+    lines = [line.strip() for line in listed.stdout.splitlines() if line.startswith("  ") and "gridgrad study" not in line]
+    questions = dict(line.split(maxsplit=1) for line in lines)
+    assert list(questions) == studies() and all("?" in question for question in questions.values())
 
 
 @pytest.mark.mpi
@@ -245,7 +176,20 @@ def test_the_version_is_that_of_the_settings(outside):
     assert python("-m", "gridgrad", "--version").stdout == f"gridgrad {version}\n"
 
 
-def test_an_editable_installation_is_refused(tmp_path):
-    finished = pip("--target", tmp_path, "--editable", ROOT)
-    assert finished.returncode == 1
-    assert "To change its sources, run the programs from this folder" in finished.stdout + finished.stderr
+@pytest.mark.mpi
+@pytest.mark.long
+def test_an_editable_installation_in_a_venv_with_packages_of_our_names(tmp_path, monkeypatch):
+    """In which there are nn, parallel, datasets and experiments of others, and this environment's libraries."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    [packages] = (tmp_path / "venv" / "lib").glob("*/site-packages")
+    (packages / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")  # without what .pth files there would import
+    finished = pip("--target", packages, "--editable", ROOT)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    for name in FOLDERS:
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text("foreign = True\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    command = [tmp_path / "venv" / "bin" / "python", "-c", IMPORT]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 0, finished.stderr

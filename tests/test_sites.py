@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.train import options
+from gridgrad.experiments.train import options
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "sites"

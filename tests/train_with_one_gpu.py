@@ -1,11 +1,11 @@
-"""`experiments.train` on a machine with one GPU, which the stand-in plays.
+"""`gridgrad train` on a machine with one GPU, which the stand-in plays.
 
 mpiexec -n 3 python -m tests.train_with_one_gpu --device hybrid
 """
 
-from experiments.train import main
-from nn import device
-from parallel.job.run import run
+from gridgrad.experiments.train import main
+from gridgrad.nn import device
+from gridgrad.parallel.job.run import run
 from tests import standin
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from parallel.grid.devices import use_device
-from parallel.job.run import run
-from parallel.job.waiting import meet
+from gridgrad.parallel.grid.devices import use_device
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.job.waiting import meet
 from tests import standin
 from tests.isolation import LeftBehind, left_as_found
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.benchmarks.rounds import add_comparison, compared
-from experiments.common.options import Parser
-from nn import Context, Conv2d, Sequential
-from parallel.job.run import UserError, run_launcher
+from gridgrad.experiments.benchmarks.rounds import add_comparison, compared
+from gridgrad.experiments.common.options import Parser
+from gridgrad.nn import Context, Conv2d, Sequential
+from gridgrad.parallel.job.run import UserError, run_launcher
 
 ROUND_SECONDS = 0.15  # of each side in a round
 FIRST_LAYER = 3  # up to so many input channels the layer is a network's first, which needs no gradient of its input
@@ -70,7 +70,7 @@ def conv_steps(shape):
     """
     import torch
 
-    from experiments.benchmarks import torch_peer  # here, so that naming the shapes needs no PyTorch
+    from gridgrad.experiments.benchmarks import torch_peer  # here, so that naming the shapes needs no PyTorch
 
     layer = Conv2d(shape.inputs, shape.outputs, shape.kernel, shape.stride, shape.padding)
     net = Sequential([layer], input_shape=(shape.size, shape.size, shape.inputs))

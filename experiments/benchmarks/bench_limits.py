@@ -2,11 +2,11 @@
 
 import json
 
-from experiments.benchmarks import torch_peer
-from experiments.common import report
-from experiments.common.limits import copy_bandwidth, gemm_peak
-from experiments.common.options import Parser
-from parallel.job.run import run_launcher
+from gridgrad.experiments.benchmarks import torch_peer
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.limits import copy_bandwidth, gemm_peak
+from gridgrad.experiments.common.options import Parser
+from gridgrad.parallel.job.run import run_launcher
 
 SECONDS = 0.5  # for each measurement
 

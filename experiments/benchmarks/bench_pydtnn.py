@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from experiments.benchmarks.bench_ranks import job
-from experiments.benchmarks.cases import CIFAR, MNIST, Case
-from experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
-from parallel.job.run import UserError, one_line
+from gridgrad.experiments.benchmarks.bench_ranks import job
+from gridgrad.experiments.benchmarks.cases import CIFAR, MNIST, Case
+from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
+from gridgrad.parallel.job.run import UserError, one_line
 
 PYTHON = Path(".venv-pydtnn/bin/python")  # that `make peers` sets up
 CASES = [

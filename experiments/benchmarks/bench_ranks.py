@@ -4,11 +4,11 @@ import json
 
 from tqdm import tqdm
 
-from experiments.benchmarks.cases import CIFAR, Case
-from experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
-from experiments.common.jobs import check_ended
-from experiments.common.programs import as_module
-from parallel.job.launch import mpiexec
+from gridgrad.experiments.benchmarks.cases import CIFAR, Case
+from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.parallel.job.launch import mpiexec
 
 # bound: of 2 ranks over 1; best_bound: of 2 ranks over DistributedDataParallel on 2.
 TWO_RANKS = [

@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from experiments.benchmarks.cases import SERIAL
-from experiments.benchmarks.rounds import add_comparison, compared
-from experiments.common.made_up_data import minibatch
-from experiments.common.options import Parser
-from nn import LOSSES, SGD, Adam, Context, Dropout
-from parallel.job.run import UserError, run_launcher
+from gridgrad.experiments.benchmarks.cases import SERIAL
+from gridgrad.experiments.benchmarks.rounds import add_comparison, compared
+from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.experiments.common.options import Parser
+from gridgrad.nn import LOSSES, SGD, Adam, Context, Dropout
+from gridgrad.parallel.job.run import UserError, run_launcher
 
 ROUND_SECONDS = 0.15  # of each side in a round
 WARM_UP_STEPS, WARM_UP_SECONDS = 5, 0.5  # warming up ends at the first of the two, after at least two steps
@@ -25,7 +25,7 @@ def serial_steps(case, best=False):
     """
     import torch
 
-    from experiments.benchmarks import torch_peer  # here, so that naming the cases needs no PyTorch
+    from gridgrad.experiments.benchmarks import torch_peer  # here, so that naming the cases needs no PyTorch
 
     net = case.network()
     x, y = minibatch(net.input_shape, case.outputs, case.batch_size, case.loss)

@@ -1,6 +1,6 @@
 """Sums of gradients in memory that ranks share, against the MPI library's own all-reduce and what memory allows: for `bench`.
 
-    python -m experiments.launch 2 experiments.benchmarks.bench_sums --rounds 9
+    gridgrad launch 2 benchmarks.bench_sums --rounds 9
 
 Arrays of each size are summed in place over all ranks, alternately in three ways: as `parallel/sync/shared_memory.py` does; by
 `MPI_Allreduce` in place; and, as the limit, each rank only adds up and copies its part of private memory, all at once, without
@@ -12,11 +12,11 @@ import json
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.options import Parser, whole
-from parallel import ProcessGrid
-from parallel.auto.fastest_reduction import median_seconds
-from parallel.job.run import run
-from parallel.sync.shared_memory import SharedRun, shared_arrays
+from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.auto.fastest_reduction import median_seconds
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
 
 SIZES = {"1 MB": 1 << 20, "16 MB": 1 << 24}  # bytes
 REPEATS = 15  # sums of each way in a round; their median counts

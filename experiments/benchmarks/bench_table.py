@@ -3,7 +3,7 @@
 from statistics import median
 from textwrap import wrap
 
-from experiments.benchmarks.rounds import CLOCKS
+from gridgrad.experiments.benchmarks.rounds import CLOCKS
 
 WIDTH = 124  # characters of a line of text
 

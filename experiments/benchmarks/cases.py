@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nn import AvgPool2d, BatchNorm, Conv2d, MaxPool2d, ReLU, Sequential, network_names
-from nn.zoo import dense
+from gridgrad.nn import AvgPool2d, BatchNorm, Conv2d, MaxPool2d, ReLU, Sequential, network_names
+from gridgrad.nn.zoo import dense
 
 BATCH_NORM_BOUND = 1.15  # of networks with BatchNorm, where PyTorch is at its best
 MEMORY_BOUND = 1.1
@@ -14,7 +14,7 @@ MEMORY_BOUND = 1.1
 class Case:
     """A comparison of training steps, or of inference.
 
-    net, shape, outputs: what `nn.network_names.build` takes; net may also be a function like those of `nn/zoo.py`.
+    net, shape, outputs: what `gridgrad.nn.network_names.build` takes; net may also be a function like those of `nn/zoo.py`.
     bound: the ratio to stay under; best_bound: the one where PyTorch is at its best. None where nothing is promised.
     work: "sgd" and "adam" for a training step with that optimizer, "inference" for a forward pass. large: whether it takes
     seconds, and so is no part of a quick run.

@@ -1,6 +1,6 @@
 """The most memory that two training steps of a network take, as one line of JSON: what `bench` runs for both sides.
 
-python -m experiments.benchmarks.peak_memory --net vgg16 --shape 224,224,3 --outputs 1000 --batch-size 8
+gridgrad benchmarks.peak_memory --net vgg16 --shape 224,224,3 --outputs 1000 --batch-size 8
 
 It is the peak above what the process held before the network was made. The interpreter and the libraries are then loaded, and
 have been warmed up by a small network, so that what they keep for themselves does not count.
@@ -8,12 +8,12 @@ have been warmed up by a small network, so that what they keep for themselves do
 
 import json
 
-from experiments.benchmarks.bench_serial import our_step
-from experiments.common import report
-from experiments.common.made_up_data import minibatch
-from experiments.common.options import Parser, add_problem, user_input
-from nn import network_names
-from parallel.job.run import UserError, run_launcher
+from gridgrad.experiments.benchmarks.bench_serial import our_step
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.experiments.common.options import Parser, add_problem, user_input
+from gridgrad.nn import network_names
+from gridgrad.parallel.job.run import UserError, run_launcher
 
 STEPS = 2  # the second has the gradients and the momentum of the first
 SMALL = "lenet5", (28, 28, 1), 10, 1  # the network that warms the libraries up: name, shape, outputs, batch size
@@ -44,7 +44,7 @@ def train(make_step, net, shape, outputs, batch_size):
 def peer_side():
     """A function like `our_step` of PyTorch's network of the same layers, with weights of its own: ours take no memory."""
     try:
-        from experiments.benchmarks import torch_peer
+        from gridgrad.experiments.benchmarks import torch_peer
     except ImportError:
         raise UserError("PyTorch is not installed here: run `make peers`, which installs it") from None
     return lambda net, *data: torch_peer.step(torch_peer.chain(net.layers), *data)

@@ -8,8 +8,8 @@ from statistics import median
 
 from tqdm import tqdm
 
-from experiments.common.options import number, whole
-from parallel.job.run import UserError
+from gridgrad.experiments.common.options import number, whole
+from gridgrad.parallel.job.run import UserError
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 

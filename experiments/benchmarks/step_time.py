@@ -1,7 +1,7 @@
 """Seconds of a training step on made-up data, as one line of JSON: what `bench` runs on 1 and 2 ranks.
 
-mpiexec -n 2 python -m experiments.benchmarks.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
-mpiexec -n 2 python -m experiments.benchmarks.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
+mpiexec -n 2 gridgrad benchmarks.step_time --net mlp:2048,1024,tanh --features 1024 --outputs 10 --batch-size 1024
+mpiexec -n 2 gridgrad benchmarks.step_time --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 128
 
 "seconds" is the median over the steps of the time that passed on the slowest rank, and "cpu_seconds" that of the time that its
 processor worked. "pace" is the rate in GFLOP/s of a small matrix product on the slowest rank, timed before each step. If it
@@ -14,9 +14,9 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common import report
-from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import (
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.made_up_data import minibatch, own_block
+from gridgrad.experiments.common.options import (
     Parser,
     add_device,
     add_grid,
@@ -27,11 +27,11 @@ from experiments.common.options import (
     user_input,
     whole,
 )
-from nn import LOSSES, SGD, device, network_names
-from parallel import parallelize, train_step
-from parallel.grid.devices import use_device
-from parallel.job.run import UserError, run
-from parallel.placement.partition import Partition
+from gridgrad.nn import LOSSES, SGD, device, network_names
+from gridgrad.parallel import parallelize, train_step
+from gridgrad.parallel.grid.devices import use_device
+from gridgrad.parallel.job.run import UserError, run
+from gridgrad.parallel.placement.partition import Partition
 
 
 class Pace:

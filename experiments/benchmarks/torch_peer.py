@@ -1,7 +1,7 @@
 """PyTorch's side of `bench`: the same network and the same step, written as a PyTorch user would.
 
 Run as a program under mpiexec it times DistributedDataParallel with gloo, one thread a rank, and prints JSON as
-`experiments.benchmarks.step_time` does.
+`gridgrad.experiments.benchmarks.step_time` does.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from torch.nn.functional import linear, pad
 
-from experiments.common import limits
+from gridgrad.experiments.common import limits
 
 torch.set_num_threads(1)
 
@@ -194,11 +194,11 @@ def gemm_peak(seconds):
 
 
 def main():
-    from experiments.common.made_up_data import minibatch
-    from experiments.common.options import whole_list
-    from nn import network_names
-    from parallel.job.launch import MARK
-    from parallel.job.run import launched_rank, promised_ranks
+    from gridgrad.experiments.common.made_up_data import minibatch
+    from gridgrad.experiments.common.options import whole_list
+    from gridgrad.nn import network_names
+    from gridgrad.parallel.job.launch import MARK
+    from gridgrad.parallel.job.run import launched_rank, promised_ranks
 
     parser = argparse.ArgumentParser()
     for name in ("outputs", "batch-size", "steps"):

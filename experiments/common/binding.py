@@ -7,7 +7,7 @@ with four BLAS threads to one core, makes steps many times slower without any er
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallel.job.run import in_short
+from gridgrad.parallel.job.run import in_short
 
 SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 SHOWN = 8  # ranks of a node whose cores are printed one by one

@@ -4,12 +4,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.common.options import check_writable, number, whole
-from parallel.checkpoint.manifest import found_in
-from parallel.checkpoint.restore import checkpoint_to_resume
-from parallel.checkpoint.saver import MINUTES, Saver
-from parallel.checkpoint.state import State, states_of
-from parallel.job.run import UserError, on_root
+from gridgrad.experiments.common.options import check_writable, number, whole
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume
+from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
+from gridgrad.parallel.checkpoint.state import State, states_of
+from gridgrad.parallel.job.run import UserError, on_root
 
 APART = 10  # steps between two decisions of workers that never exchange anything
 

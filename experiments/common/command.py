@@ -1,40 +1,57 @@
-"""The command `gridgrad NAME ...`, or `python -m experiments NAME ...`, which runs the program NAME."""
+"""The command `gridgrad NAME ...`, which runs the program NAME, and `gridgrad study NAME ...`, which runs a study."""
 
 import runpy
 import sys
 
-from experiments.common.programs import PACKAGE, programs, source
-from experiments.common.version import version
-from parallel.job.run import UserError, launched_rank, run
+from gridgrad.experiments.common.programs import FRONT, PACKAGE, STUDY, description, module_of, renamed, studies, there_is_none
+from gridgrad.experiments.common.version import version
+from gridgrad.parallel.job.run import UserError, launched_rank, run
 
-COMMAND = "gridgrad" if PACKAGE.startswith("gridgrad.") else "python -m experiments"
-USAGE = f"""usage: {COMMAND} NAME [OPTIONS]
-       {COMMAND} NAME --help
-       {COMMAND} --version
+USAGE = """usage: gridgrad NAME [OPTIONS]
+       gridgrad NAME --help
+       gridgrad study [NAME [OPTIONS]]
+       gridgrad --version
 
-Run a program, alone or as a rank: mpiexec -n 4 {COMMAND} train --grid batch=4
+Run a program, alone or as a rank: mpiexec -n 4 gridgrad train --grid batch=4
 
 """
+STUDIES_USAGE = """usage: gridgrad study NAME [OPTIONS]
+       gridgrad study NAME --help
+
+Each study measures or compares something, and answers a question:
+
+"""
+HELP = ("-h", "--help")
 
 
 def main():
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in ("-h", "--help"):
-        say(listing())
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in HELP:
+        say(USAGE + table({name: description(name) for name in FRONT} | {STUDY: f"Answer one of {len(studies())} questions."}))
     elif name == "--version":
         say(f"gridgrad {version()}")
-    elif source(name):
-        del sys.argv[1]
-        runpy.run_module(f"{PACKAGE}.{name}", run_name="__main__", alter_sys=True)
+    elif name in FRONT:
+        start(name, 1)
+    elif name != STUDY:
+        run(lambda: refuse(there_is_none(name), "--help" if renamed(name) is None else f"{renamed(name)} --help"))
+    elif not rest or rest[0] in HELP:
+        say(STUDIES_USAGE + table({name: description(name) for name in studies()}))
+    elif rest[0].replace("_", "-") in studies():
+        start(rest[0], 2)
     else:
-        run(lambda: refuse(name))
+        run(lambda: refuse(f"there is no study {rest[0]}", "gridgrad study"))
 
 
-def listing():
-    """How the command is used, and what the programs do."""
-    found = programs()
-    width = max(map(len, found))
-    return USAGE + "\n".join(f"  {name:{width}}  {sentence}" for name, sentence in found.items())
+def start(name, words):
+    """Be the program, whose name is so many words long."""
+    del sys.argv[1 : 1 + words]
+    runpy.run_module(f"{PACKAGE}.{module_of(name)}", run_name="__main__", alter_sys=True)
+
+
+def table(sentences):
+    """A line for each name, with its sentence."""
+    width = max(map(len, sentences))
+    return "\n".join(f"  {name:{width}}  {sentence}" for name, sentence in sentences.items())
 
 
 def say(text):
@@ -43,5 +60,5 @@ def say(text):
         print(text, flush=True)
 
 
-def refuse(name):
-    raise UserError(f"there is no program {name} (see --help)")
+def refuse(what, where):
+    raise UserError(f"{what} (see {where})")

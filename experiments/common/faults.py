@@ -1,10 +1,10 @@
 """The options of `train` that find faults of a job: ranks that hang, collectives or replicas that differ, NaN."""
 
-from experiments.common.options import number, whole
-from parallel.faults.finite import FiniteCheck
-from parallel.faults.replicas import ReplicaCheck
-from parallel.faults.watchdog import Watchdog
-from parallel.grid.checked_group import compare_collectives
+from gridgrad.experiments.common.options import number, whole
+from gridgrad.parallel.faults.finite import FiniteCheck
+from gridgrad.parallel.faults.replicas import ReplicaCheck
+from gridgrad.parallel.faults.watchdog import Watchdog
+from gridgrad.parallel.grid.checked_group import compare_collectives
 
 PATIENCE = 60.0  # seconds of the watchdog where collectives are compared and no other limit is given
 

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass, field
 
-from parallel.job.run import CHECKPOINTED
+from gridgrad.parallel.job.run import CHECKPOINTED
 
 SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
 LAST = 60  # seconds in which all ranks have to end after the first one has, before srun ends them

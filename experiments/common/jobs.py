@@ -1,6 +1,6 @@
 """The jobs that programs start."""
 
-from parallel.job.run import UserError
+from gridgrad.parallel.job.run import UserError
 
 SHOWN = 300  # characters of what a job said last, where its errors are
 

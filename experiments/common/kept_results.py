@@ -4,9 +4,9 @@ import contextlib
 import json
 from pathlib import Path
 
-from experiments.common import report
-from experiments.common.options import check_writable
-from nn.json_text import UNFIT, content_of_file
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.options import check_writable
+from gridgrad.nn.json_text import UNFIT, content_of_file
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """How long each layer of a network takes in a training step, by which it can be cut into chunks of about the same time."""
 
-from nn import SGD, SoftmaxCrossEntropy
-from parallel import ProcessGrid, Profile, parallelize
+from gridgrad.nn import SGD, SoftmaxCrossEntropy
+from gridgrad.parallel import ProcessGrid, Profile, parallelize
 
 WARM_UP, STEPS = 2, 5
 

@@ -7,14 +7,14 @@ from functools import partial
 from math import prod
 from statistics import median
 
-from experiments.common import report
-from experiments.common.limits import copy_bandwidth, gemm_peak
-from experiments.common.made_up_data import minibatch
-from nn import SGD, SoftmaxCrossEntropy, summary
-from nn.activations import Activation
-from nn.processor import processor
-from nn.sequence import output_shape, shapes
-from parallel.observe.span_observer import METHODS, SpanObserver
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.limits import copy_bandwidth, gemm_peak
+from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.nn import SGD, SoftmaxCrossEntropy, summary
+from gridgrad.nn.activations import Activation
+from gridgrad.nn.processor import processor
+from gridgrad.nn.sequence import output_shape, shapes
+from gridgrad.parallel.observe.span_observer import METHODS, SpanObserver
 
 WARM_UP = 2  # steps before those that are timed
 SECONDS = 3.0  # about how long to time steps if nobody says how many

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nn.blas import product
+from gridgrad.nn.blas import product
 
 SIDE = 2048  # of the square matrices whose product is timed
 COPIED = 1 << 29  # bytes of the array that is copied: with its copy, more than the caches of processors hold

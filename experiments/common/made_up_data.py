@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from experiments.common.options import process_grid_of, user_input
-from nn import network_names
-from nn.device import to_device
-from parallel import parallelize
-from parallel.grid.devices import use_device
+from gridgrad.experiments.common.options import process_grid_of, user_input
+from gridgrad.nn import network_names
+from gridgrad.nn.device import to_device
+from gridgrad.parallel import parallelize
+from gridgrad.parallel.grid.devices import use_device
 
 
 def minibatch(shape, outputs, batch_size, loss="cross-entropy"):

@@ -1,10 +1,10 @@
 """A parameter server without a training: workers push gradients of zeros to it and fetch the parameters."""
 
-from nn import SGD, Linear, Sequential
-from parallel.protocols import ownership
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shard import ASP
-from parallel.training.distribute import distribute
+from gridgrad.nn import SGD, Linear, Sequential
+from gridgrad.parallel.protocols import ownership
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shard import ASP
+from gridgrad.parallel.training.distribute import distribute
 
 
 def momentum(updated):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from parallel.partitioning import mt_kahypar
-from parallel.partitioning.measures import measure
+from gridgrad.parallel.partitioning import mt_kahypar
+from gridgrad.parallel.partitioning.measures import measure
 
 
 def partitions(model, ranks, epsilon, seed):

@@ -2,7 +2,7 @@
 
 from mpi4py import MPI
 
-from parallel.protocols.shard import Shard
+from gridgrad.parallel.protocols.shard import Shard
 
 
 class OneSidedServer:

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nn import network_names
-from parallel.auto import reductions
-from parallel.grid import devices
-from parallel.grid.process_grid import ProcessGrid, parse_grid
-from parallel.job.run import UserError, launched_rank, one_line
+from gridgrad.nn import network_names
+from gridgrad.parallel.auto import reductions
+from gridgrad.parallel.grid import devices
+from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
+from gridgrad.parallel.job.run import UserError, launched_rank, one_line
 
 ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there
 
@@ -27,8 +27,8 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone."""
 
-    def __init__(self, **keywords):
-        super().__init__(formatter_class=_Help, allow_abbrev=False, **keywords)
+    def __init__(self, prog, **keywords):
+        super().__init__(prog=f"gridgrad {prog}", formatter_class=_Help, allow_abbrev=False, **keywords)
 
     def error(self, message):
         raise UserError(f"{message} (see --help)")
@@ -166,7 +166,7 @@ def reduction_of(args):
 
 
 def add_device(parser):
-    """Add the options that `parallel.grid.devices.use_device` takes: --device and --tf32."""
+    """Add the options that `gridgrad.parallel.grid.devices.use_device` takes: --device and --tf32."""
     parser.add_argument("--device", default="cpu", help=devices.HELP)
     parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
 

@@ -2,10 +2,10 @@
 
 from statistics import median
 
-from nn.sequence import leaves
-from parallel.performance.pipeline_cost import PipelineTime
-from parallel.pipeline.drawing import draw
-from parallel.pipeline.simulate import simulate
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.performance.pipeline_cost import PipelineTime
+from gridgrad.parallel.pipeline.drawing import draw
+from gridgrad.parallel.pipeline.simulate import simulate
 
 COLUMNS = 28  # of the drawing of a schedule
 

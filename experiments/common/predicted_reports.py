@@ -2,8 +2,8 @@
 
 No job is started.
 
-    python -m experiments.sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 256 --out FILE
-    python -m experiments.sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 1 --weak --out FILE
+    gridgrad sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 256 --out FILE
+    gridgrad sweep --predict 1,4,16,64,256 --machine cori-haswell --nets vgg16 --batch-size 1 --weak --out FILE
 
 A line of JSON a network, scheme and number of ranks, like the reports of runs but marked `"predicted": true`:
 
@@ -21,16 +21,16 @@ import json
 
 from tqdm import tqdm
 
-import datasets
-from experiments.common.parallel_schemes import SCHEMES, grid_of
-from experiments.common.published_networks import published
-from experiments.common.report import write_text
-from nn import Conv2d
-from parallel.grid.process_grid import parse_grid
-from parallel.performance import machine as machines
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.planner import NoRoom, Planner
-from parallel.placement.plans import weighted, words_of
+from gridgrad import datasets
+from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.report import write_text
+from gridgrad.nn import Conv2d
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.performance import machine as machines
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.planner import NoRoom, Planner
+from gridgrad.parallel.placement.plans import weighted, words_of
 
 AUTO = "auto"
 ALL_SCHEMES = (*SCHEMES, AUTO)

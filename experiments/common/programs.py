@@ -1,50 +1,66 @@
-"""The programs, by their names: in the folder experiments, or in the package gridgrad.experiments where that is installed."""
+"""The programs by their names: those of the front door, in the order of use, and the studies."""
 
 import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
 
+FRONT = (
+    "train", "sweep", "plot", "explain", "calibrate", "check", "launch",
+    "slurm", "supervise", "checkpoints", "summary", "partition", "bench", "reproduce",
+)  # fmt: skip
+STUDY = "study"
 PACKAGE = __name__.removesuffix(".common.programs")
 FOLDER = Path(__file__).parents[1]
+STUDIES = FOLDER / "studies"
 STARTS = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)  # in every file that is a program
+NOW = {"hosts": "launch --hosts 4", "crossover_figure": "plot crossover", "predictions_table": "plot predictions"}
 
 
-def as_module(name):
-    """The words behind `python` that run a program, such as "train"."""
-    return ["-m", f"{PACKAGE}.{name}"]
-
-
-def programs():
-    """{name: what it does, in one line} of all programs but those in folders of others, such as "benchmarks.step_time"."""
-    names = {path.stem for path in FOLDER.glob("*.py")} | {path.parent.name for path in FOLDER.glob("*/__main__.py")}
-    return {name: description(name) for name in sorted(names) if source(name)}
-
-
-def source(name):
-    """The text of the program of this name; an empty string if there is none. No program is run or imported."""
-    if all(word.isidentifier() for word in name.split(".")):
-        path = FOLDER.joinpath(*name.split("."))
-        for file in (path.with_name(f"{path.name}.py"), path / "__main__.py"):
-            if file.is_file() and STARTS.search(text := file.read_text(encoding="utf-8")):
-                return text
-    return ""
-
-
-def description(name):
-    """The `description` of a program's command line, which its --help prints."""
-    for node in ast.walk(ast.parse(source(name))):
-        if isinstance(node, ast.keyword) and node.arg == "description":
-            return ast.literal_eval(node.value)
-    raise ValueError(f"the program {name} has no description")
+def studies():
+    """The names of the studies, such as "trace-cost"."""
+    found = {path.stem for path in STUDIES.glob("*.py")} | {path.parent.name for path in STUDIES.glob("*/__main__.py")}
+    return sorted(name.replace("_", "-") for name in found if name != "__init__")
 
 
 def module_of(name):
-    """The module to run for "train", "experiments.train", or the name of any other module; ValueError if there is none."""
-    for module in (f"{PACKAGE}.{name}", name, f"{PACKAGE}.{name.removeprefix('experiments.')}"):
+    """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016_job"."""
+    return f"studies.{name.replace('-', '_')}" if name.replace("_", "-") in studies() else name
+
+
+def as_module(name):
+    """The words behind `python` that run what `module_of` knows."""
+    if name in (*FRONT, STUDY):
+        return ["-m", "gridgrad", name]
+    if name.replace("_", "-") in studies():
+        return ["-m", "gridgrad", STUDY, name.replace("_", "-")]
+    return ["-m", f"{PACKAGE}.{name}"]
+
+
+def words_of(name):
+    """The words behind `python` that run a program, a file such as mine.py, or a module; ValueError if there is none."""
+    name = name.removeprefix(f"{PACKAGE}.").removeprefix("experiments.")
+    if name in (*FRONT, STUDY):
+        return as_module(name)
+    if name.endswith(".py") and Path(name).is_file():
+        return ["-m", "mpi4py", name]  # which ends the whole job where a rank fails
+    for module in (f"{PACKAGE}.{name}", name):
         if runs(module):
-            return module
-    raise ValueError(f"there is no program {name}: give the name of one, such as train, or of a module")
+            return ["-m", module]
+    raise ValueError(f"{there_is_none(name)}: give the name of one, such as train, a file such as mine.py, or a module")
+
+
+def there_is_none(name):
+    """The words for a program that is not there; of one that has another name now, which one."""
+    if (new := renamed(name)) is not None:
+        return f"the program {name} is now `gridgrad {new}`"
+    return f"there is no program {name}"
+
+
+def renamed(name):
+    """What a program is called that had this name before there was the command `gridgrad`, or None."""
+    study = name.replace("_", "-")
+    return f"{STUDY} {study}" if study in studies() else NOW.get(name)
 
 
 def runs(module):
@@ -58,8 +74,30 @@ def runs(module):
     return spec is not None
 
 
-def starts_jobs(name):
-    """Whether a program starts jobs instead of being a rank of one. ValueError if there is no program of this name."""
-    if not (text := source(name)):
-        raise ValueError(f"there is no program {name}: give the name of one, such as train")
-    return "run_launcher(main)" in text
+def source(name):
+    """The text of a program of `FRONT` or of a study. No program is run or imported."""
+    path = FOLDER.joinpath(*module_of(name).split("."))
+    return next(file for file in (path.with_name(f"{path.name}.py"), path / "__main__.py") if file.is_file()).read_text("utf-8")
+
+
+def description(name):
+    """The `description` of a program's command line, which its --help prints."""
+    for node in ast.walk(ast.parse(source(name))):
+        if isinstance(node, ast.keyword) and node.arg == "description":
+            return ast.literal_eval(node.value)
+    raise ValueError(f"the program {name} has no description")
+
+
+def starts_jobs(words):
+    """Whether a program starts jobs instead of being a rank of one. words: its name, and behind "study" that of a study.
+
+    ValueError if there is no such program.
+    """
+    name, *rest = words
+    if name == STUDY:
+        name = rest[0] if rest else ""
+        if name.replace("_", "-") not in studies():
+            raise ValueError(f"there is no study {name}: see gridgrad study")
+    elif name not in FRONT:
+        raise ValueError(f"{there_is_none(name)}: give the name of one, such as train")
+    return "run_launcher(main)" in source(name)

@@ -4,13 +4,13 @@ from collections import Counter
 
 import numpy as np
 
-from nn import SGD
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.process_grid import ProcessGrid
-from parallel.protocols import names
-from parallel.protocols.division import divide, one_worker
-from parallel.sync.reduction import BlockingReduction
-from parallel.training.distribute import distribute
+from gridgrad.nn import SGD
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.training.distribute import distribute
 
 
 class CountedArray(np.ndarray):

@@ -6,12 +6,12 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from experiments.common.jobs import check_ended
-from experiments.common.options import user_input
-from experiments.common.programs import as_module
-from experiments.common.protocol_runs import rates, rose, staleness
-from experiments.common.synchronous_workers import POWER_SGD
-from parallel.job.launch import mpiexec
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.options import user_input
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.protocol_runs import rates, rose, staleness
+from gridgrad.experiments.common.synchronous_workers import POWER_SGD
+from gridgrad.parallel.job.launch import mpiexec
 
 TIMEOUT = 1800  # seconds that a job may take
 SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too

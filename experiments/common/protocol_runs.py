@@ -10,19 +10,19 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from datasets.views import Subset
-from experiments.common import train_setup
-from experiments.common.synchronous_workers import maker
-from experiments.common.timing import times_in_turns
-from nn import LOSSES, SGD, schedules
-from nn.random import permutation
-from parallel import READERS, ProcessGrid, evaluate
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.simulated_training import train
-from parallel.protocols.simulated_workers import Simulation
-from parallel.training import steps_per_epoch
-from parallel.training.distribute import distribute
-from parallel.training.steps import Diverged
+from gridgrad.datasets.views import Subset
+from gridgrad.experiments.common import train_setup
+from gridgrad.experiments.common.synchronous_workers import maker
+from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.nn import LOSSES, SGD, schedules
+from gridgrad.nn.random import permutation
+from gridgrad.parallel import READERS, ProcessGrid, evaluate
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.training import steps_per_epoch
+from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.steps import Diverged
 
 ROUNDS = 15  # timings of a minibatch and of an update
 LAST, ROSE = 10, 2  # a training has diverged if the mean loss of so many last steps is so many times the first one

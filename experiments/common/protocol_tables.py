@@ -1,15 +1,15 @@
 """The document of `protocols`: tables of trainings with update protocols, in virtual time and in jobs."""
 
-from experiments.common.markdown import lines
-from experiments.common.protocol_runs import reached
-from experiments.plots.figures import measured_on
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.protocol_runs import reached
+from gridgrad.experiments.plots.figures import measured_on
 
 UNITS = {"accuracy": " %", "mse": ""}
 
 TEXT = """# Update protocols
 
-Written by `experiments.protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and so does
-`powersgd:R`, which compresses them. As Downpour's workers take plain steps, it has no momentum, and a learning rate of
+Written by `gridgrad study protocols`. `sync` trains synchronously, with an all-reduce of the gradients in each step, and so
+does `powersgd:R`, which compresses them. As Downpour's workers take plain steps, it has no momentum, and a learning rate of
 lr / (1 - momentum), with which steps are as long on average. Bytes and messages are those of all workers; an all-reduce of W
 workers is 2 (W - 1) messages of each. Staleness is the number of gradients of other workers that were applied between the
 parameters of which a gradient was computed and itself, and the effective batch the samples whose gradients make one update of

@@ -11,12 +11,12 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from experiments.common.version import version
-from nn import device
-from nn.kernels import kernels
-from nn.processor import blas, processor
-from nn.whole_files import write_text
-from parallel.job.run import library_name
+from gridgrad.experiments.common.version import version
+from gridgrad.nn import device
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.processor import blas, processor
+from gridgrad.nn.whole_files import write_text
+from gridgrad.parallel.job.run import library_name
 
 BUSY = 0.2  # busy cores from which on tables and figures mention them
 

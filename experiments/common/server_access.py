@@ -11,14 +11,14 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.made_up_data import minibatch
-from experiments.common.made_up_server import gradient_of, made_up_server, momentum
-from experiments.common.one_sided import OneSidedServer
-from nn import LOSSES, SGD, network_names
-from parallel import ProcessGrid, parallelize
-from parallel.grid.tally import Tally
-from parallel.job.waiting import meet
-from parallel.protocols.workers import Workers
+from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server, momentum
+from gridgrad.experiments.common.one_sided import OneSidedServer
+from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.protocols.workers import Workers
 
 COMPUTED, FEATURES, SAMPLES = "mlp:1024,1024,relu", 1024, 256  # a step takes some 30 ms, with a progress point every 1 or 2 ms
 FEWEST = 3  # accesses in a round

@@ -16,13 +16,13 @@ from statistics import median
 
 from mpi4py import MPI
 
-from experiments.common.made_up_server import gradient_of, made_up_server
-from nn import Adadelta
-from parallel import ProcessGrid
-from parallel.grid.tally import Tally
-from parallel.job.waiting import meet
-from parallel.protocols.simulated_workers import Simulation
-from parallel.protocols.workers import Workers
+from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server
+from gridgrad.nn import Adadelta
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.workers import Workers
 
 FEWEST = 3  # updates of a worker of which a rate is computed
 

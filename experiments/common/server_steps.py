@@ -6,12 +6,12 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.made_up_data import minibatch
-from experiments.common.made_up_server import momentum
-from nn import LOSSES
-from parallel import ProcessGrid, parallelize
-from parallel.protocols import names, ownership
-from parallel.protocols.division import divide, one_worker
+from gridgrad.experiments.common.made_up_data import minibatch
+from gridgrad.experiments.common.made_up_server import momentum
+from gridgrad.nn import LOSSES
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.protocols import names, ownership
+from gridgrad.parallel.protocols.division import divide, one_worker
 
 WAYS = names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in ownership.OWNERSHIPS)
 

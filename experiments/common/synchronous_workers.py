@@ -5,10 +5,10 @@ In a job all ranks are one worker instead, whose network sums its gradients itse
 
 from functools import partial
 
-from nn.device import xp
-from parallel.protocols import names
-from parallel.protocols.protocol import Protocol
-from parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
+from gridgrad.nn.device import xp
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
 
 POWER_SGD = "powersgd:"  # the reduction of this name stands among the protocols
 

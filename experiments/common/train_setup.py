@@ -5,19 +5,19 @@ from pathlib import Path
 
 import numpy as np
 
-import datasets
-from datasets.part import Part
-from datasets.views import Held, Subset
-from experiments.common.options import check_writable, user_input
-from nn import OPTIMIZERS, schedules, summary
-from parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
-from parallel.balance.choose import measured_shares, predicted_shares
-from parallel.job.run import on_root
-from parallel.performance import machine
-from parallel.placement.partition import Partition
-from parallel.protocols.names import SYNC
-from parallel.protocols.shuffle_sgd import shuffle
-from parallel.training.distribute import distribute
+from gridgrad import datasets
+from gridgrad.datasets.part import Part
+from gridgrad.datasets.views import Held, Subset
+from gridgrad.experiments.common.options import check_writable, user_input
+from gridgrad.nn import OPTIMIZERS, schedules, summary
+from gridgrad.parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
+from gridgrad.parallel.balance.choose import measured_shares, predicted_shares
+from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.names import SYNC
+from gridgrad.parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.parallel.training.distribute import distribute
 
 EVALUATION_BYTES = 1 << 30
 SLOWDOWN = re.compile(r"([0-9]{1,9})=([0-9]{1,9}(\.[0-9]{1,9})?)(?:@([0-9]{1,9}))?")

@@ -16,14 +16,14 @@ from statistics import median
 
 import numpy as np
 
-from datasets.views import Subset
-from experiments.common import train_setup
-from nn import LOSSES, SGD
-from nn.random import permutation
-from parallel import READERS, ProcessGrid, evaluate, parallelize
-from parallel.job.waiting import broadcast
-from parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
-from parallel.training.steps import Diverged
+from gridgrad.datasets.views import Subset
+from gridgrad.experiments.common import train_setup
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.random import permutation
+from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize
+from gridgrad.parallel.job.waiting import broadcast
+from gridgrad.parallel.training import MicroBatchReader, minibatch_indices, steps_per_epoch
+from gridgrad.parallel.training.steps import Diverged
 
 SEEN = (
     "epoch {epoch:.2f}, {seconds:.1f} s, loss {training_loss:.4f}, accuracy {training_accuracy:.2f} % in training, "

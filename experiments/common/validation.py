@@ -2,10 +2,10 @@
 
 import math
 
-from nn import EarlyStopping
-from nn.observer import Observer
-from parallel import READERS, evaluate
-from parallel.checkpoint.state import State, copy_over
+from gridgrad.nn import EarlyStopping
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel import READERS, evaluate
+from gridgrad.parallel.checkpoint.state import State, copy_over
 
 
 class Validation(Observer):

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 
-from parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.protocol import LAYER
 
 
 def losses_of_all(grid, net, protocol, losses):

@@ -1,6 +1,6 @@
 """The papers whose experiments are repeated: {name: (the module of its experiments, that of its items on the page)}."""
 
-from experiments.papers import (
+from gridgrad.experiments.papers import (
     eserol2019,
     eserol2019_items,
     grabaskas2018,

@@ -12,18 +12,18 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from experiments.common import markdown
-from experiments.papers import eserol2019_claims as claims
-from experiments.papers import eserol2019_search as searches
-from experiments.papers import eserol2019_servers as servers
-from experiments.papers import eserol2019_tables as rows
-from experiments.papers import eserol2019_times as times
-from experiments.papers import eserol2019_vgg16 as vgg16
-from experiments.papers.eserol2019_costs import costs_of
-from experiments.papers.eserol2019_search import EPSILON, Case
-from experiments.papers.parts import SHORT, USUAL, Part, run_all
-from experiments.plots import eserol2019 as figures
-from nn.processor import processor
+from gridgrad.experiments.common import markdown
+from gridgrad.experiments.papers import eserol2019_claims as claims
+from gridgrad.experiments.papers import eserol2019_search as searches
+from gridgrad.experiments.papers import eserol2019_servers as servers
+from gridgrad.experiments.papers import eserol2019_tables as rows
+from gridgrad.experiments.papers import eserol2019_times as times
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019_costs import costs_of
+from gridgrad.experiments.papers.eserol2019_search import EPSILON, Case
+from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
+from gridgrad.experiments.plots import eserol2019 as figures
+from gridgrad.nn.processor import processor
 
 SHORT_RANKS = 2, 4, 8  # in a short measurement
 PUBLISHED = Path(__file__).parent / "published" / "eserol2019.toml"

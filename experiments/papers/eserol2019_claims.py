@@ -1,8 +1,8 @@
 """What Eserol 2019 says, and what is asked of the partitions here, beside what was computed."""
 
-from experiments.papers import eserol2019_servers as servers
-from experiments.papers import eserol2019_times as times
-from experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers import eserol2019_servers as servers
+from gridgrad.experiments.papers import eserol2019_times as times
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
 
 MOST = {  # our own targets, not the thesis': volumes that our partitions should not exceed, by ranks
     "coarse": dict(zip(vgg16.RANKS, (15.4, 46, 243, 490, 970, 2000, 4350))),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from parallel.partitioning.measures import measure
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.parallel.partitioning.measures import measure
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Eserol 2019 on the page of all papers: its tables and figures as items."""
 
-from experiments.papers import eserol2019 as paper
-from experiments.papers import eserol2019_claims
-from experiments.papers import eserol2019_times as times
-from experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers import eserol2019 as paper
+from gridgrad.experiments.papers import eserol2019_claims
+from gridgrad.experiments.papers import eserol2019_times as times
+from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = (
     "Eserol: Fast and efficient model parallelism for deep convolutional neural networks (Master's thesis, Bilkent "
@@ -15,7 +15,7 @@ DESCRIBED = (
     "that of the search: measured here is what was counted, in full, on a partition that was found."
 )
 RESULTS = "results/eserol2019/tables.json"
-COMMAND = "experiments.reproduce eserol2019"
+COMMAND = "reproduce eserol2019"
 MODEL = "the cost model, machine file `cori-haswell`, a node a rank (`experiments/papers/eserol2019_times.py`)"
 UNIT = "2^20 elements of a batch of 32"
 FITTED = "The works of the layers are not in the thesis: they were fitted to its Tables 5.1 and 5.5"

@@ -10,9 +10,9 @@ from time import perf_counter
 
 import numpy as np
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from parallel.job.run import UserError
-from parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
 
 EPSILON = 0.1
 PROVED = 2, 4  # ranks

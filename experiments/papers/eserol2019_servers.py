@@ -7,9 +7,9 @@ on the node of the first worker, as a spread one runs on those of all. "Greedy" 
 
 from math import prod
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from parallel.performance.protocol_cost import PROTOCOLS, case_of
-from parallel.protocols.ownership import greedy, imbalance, loads, round_robin, single
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of
+from gridgrad.parallel.protocols.ownership import greedy, imbalance, loads, round_robin, single
 
 SERVERS = 2, 4, 8, 16
 MIB = 2**20

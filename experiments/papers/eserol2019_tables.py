@@ -2,9 +2,9 @@
 
 from math import prod
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from experiments.papers.eserol2019_costs import costs_of, horizontal
-from parallel.partitioning import naive
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019_costs import costs_of, horizontal
+from gridgrad.parallel.partitioning import naive
 
 IMAGES = 64000  # of the epoch of Table 5.14
 COMPARED = 2, 4, 8  # ranks

@@ -9,15 +9,15 @@ which is 158 for a byte of Omni-Path and 1,573 for one of 10 Gbit/s Ethernet; it
 
 from dataclasses import dataclass, replace
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from parallel.grid.grid_description import GridDescription
-from parallel.partitioning import naive
-from parallel.performance import machine as machines
-from parallel.performance.cost import Cost
-from parallel.performance.partition_pipeline import partition_step_time
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.pipeline import names
-from parallel.training.stage_cuts import balanced_cuts
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.performance import machine as machines
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.partition_pipeline import partition_step_time
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.training.stage_cuts import balanced_cuts
 
 BATCHES = 16, 32, 64, 128, 256, 512
 IMAGES = 102_400  # 10 epochs of 10240 images

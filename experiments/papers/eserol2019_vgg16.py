@@ -9,10 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from nn import network_names
-from parallel.partitioning.counts import Chain
-from parallel.partitioning.of_network import of_network
-from parallel.placement.owners import Owners
+from gridgrad.nn import network_names
+from gridgrad.parallel.partitioning.counts import Chain
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.placement.owners import Owners
 
 BATCH = 32
 MILLION = 2**20

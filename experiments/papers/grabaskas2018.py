@@ -16,15 +16,15 @@ What is run is in `grabaskas2018_runs.py`, what was published in `published/grab
 import json
 from pathlib import Path
 
-from experiments.common import markdown
-from experiments.papers import grabaskas2018_runs
-from experiments.papers.grabaskas2018_runs import lines, published, single, to_measure
-from experiments.papers.parts import LONG, USUAL, run_all
-from nn import network_names
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import parse_grid
-from parallel.performance.cost import Cost
-from parallel.performance.machine import read
+from gridgrad.experiments.common import markdown
+from gridgrad.experiments.papers import grabaskas2018_runs
+from gridgrad.experiments.papers.grabaskas2018_runs import lines, published, single, to_measure
+from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
+from gridgrad.nn import network_names
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import read
 
 MACHINE = "ethernet-1g"  # of parallel/performance/machines: the network of section 3.1.3
 USABILITY = Path("results/usability.json")
@@ -78,7 +78,7 @@ def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text
     """Seconds of a step on a grid: what is sent as the machine's network takes it, and the share of `single_seconds` that a
     rank computes, in proportion to the cost model's own (`parallel/performance/cost.py`).
 
-    net_spec, input_shape, outputs: what `nn.network_names.build` takes. batch_size: of the global minibatch. grid_text,
+    net_spec, input_shape, outputs: what `network_names.build` takes. batch_size: of the global minibatch. grid_text,
     plan_text: as on the command line of train. machine: a Machine, whose network counts. single_seconds: what one node takes
     for the same minibatch.
     """

@@ -2,8 +2,8 @@
 
 from math import log2
 
-from experiments.papers import grabaskas2018 as paper
-from experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers import grabaskas2018 as paper
+from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = (
     "Grabaskas: Automated parallelization to improve usability and efficiency of distributed neural network training "
@@ -14,7 +14,7 @@ DESCRIBED = (
     "Published numbers are in `experiments/papers/published/grabaskas2018.toml`."
 )
 RESULTS = "results/grabaskas2018/tables.json"
-COMMAND = "experiments.reproduce grabaskas2018"
+COMMAND = "reproduce grabaskas2018"
 MODEL = (
     "the cost model for the thesis' network, machine file `ethernet-1g`, with nodes as fast as its own single node of the line"
 )
@@ -49,7 +49,7 @@ HALSTEAD = (  # section 4.1.3: distinct operators and operands, all operators an
     ("Table 4.9", "Manual Backward()", 26, 14, 65, 30, 44), ("Table 4.10", "Automated Backward()", 7, 11, 21, 19, 45),
     ("Table 4.11", "Manual SGD Train()", 29, 21, 104, 56, 45), ("Table 4.12", "Automated SGD Train()", 7, 11, 21, 19, 46),
 )  # fmt: skip
-SAME_PURPOSE = {  # program of the thesis: program of `experiments/usability` with the same purpose
+SAME_PURPOSE = {  # program of the thesis: program of `experiments/studies/usability` with the same purpose
     "Manual Backward()": "gridgrad: by_hand_data", "Automated Backward()": "gridgrad: data",
     "Manual Model Parallel SGD Train()": "gridgrad: by_hand_model", "Auto Model Parallel SGD Train()": "gridgrad: model",
 }  # fmt: skip
@@ -157,6 +157,6 @@ def usability(tables, name, title, columns, source):
     return Item(
         f"Table {name}", title, source, tuple(rows),
         "One call against many statements: but Lua and Python are counted by different rules, and do not compare one to one.",
-        "results/usability.json", command="experiments.usability",
+        "results/usability.json", command="study usability",
         reason="Programs without a counterpart here have no measured number.",
     )  # fmt: skip

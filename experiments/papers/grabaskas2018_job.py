@@ -1,8 +1,8 @@
 """One run of `reproduce grabaskas2018`: a program that its launcher starts on 1, 2 or 4 ranks. One line of JSON.
 
-    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset mnist --net mnist-cnn --samples 4000 --period 100
-    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
-    mpiexec -n 2 python -m experiments.papers.grabaskas2018_job --dataset cifar10 --read
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset mnist --net mnist-cnn --samples 4000 --period 100
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset mnist --net mlp3 --grid model=2 --plan in,in,in
+    mpiexec -n 2 gridgrad papers.grabaskas2018_job --dataset cifar10 --read
 
 Training is plain SGD at a constant learning rate, as in the thesis. The thesis names no learning rate; 0.01 is the default of
 Torch's StochasticGradient.
@@ -15,19 +15,19 @@ from dataclasses import replace
 import numpy as np
 from mpi4py import MPI
 
-import datasets
-from experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
-from experiments.common.workers_report import losses_of_all
-from nn import LOSSES, SGD, network_names
-from parallel import evaluate, parallelize, train_step
-from parallel.job.run import UserError, run
-from parallel.placement.partition import Partition
-from parallel.protocols.division import divide, one_worker
-from parallel.protocols.local_sgd import LocalSGD
-from parallel.protocols.parallel_sgd import Stripes
-from parallel.protocols.protocol import Protocol
-from parallel.training.minibatch_readers import EachRankReads
-from parallel.training.steps import steps_per_epoch
+from gridgrad import datasets
+from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
+from gridgrad.experiments.common.workers_report import losses_of_all
+from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.parallel import evaluate, parallelize, train_step
+from gridgrad.parallel.job.run import UserError, run
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
+from gridgrad.parallel.protocols.parallel_sgd import Stripes
+from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.training.minibatch_readers import EachRankReads
+from gridgrad.parallel.training.steps import steps_per_epoch
 
 WARM_UP = 3  # steps that are not timed
 STANDSTILL = float(np.finfo(np.float32).tiny)  # a learning rate that changes no parameter

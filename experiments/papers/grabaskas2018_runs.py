@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
-import datasets
-from experiments.common.jobs import check_ended
-from experiments.common.options import user_input
-from experiments.common.programs import as_module
-from experiments.papers.parts import LONG, SHORT, Part
-from nn import network_names
-from nn.processor import processor
-from parallel.job.launch import mpiexec, slots
+from gridgrad import datasets
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.options import user_input
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.papers.parts import LONG, SHORT, Part
+from gridgrad.nn import network_names
+from gridgrad.nn.processor import processor
+from gridgrad.parallel.job.launch import mpiexec, slots
 
 PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
 SAMPLES = {"mnist": 60_000, "cifar10": 32_000}  # section 4.1.1

@@ -19,16 +19,16 @@ import sys
 from functools import partial
 from statistics import mean, median
 
-from experiments.common import fits, markdown, report
-from experiments.common.programs import as_module
-from experiments.papers import hegde2016_claims as claims
-from experiments.papers import hegde2016_costs as costs
-from experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
-from experiments.papers.parts import SHORT, USUAL, Part, run_all
-from experiments.plots import hegde2016 as figures
-from nn import device
-from parallel.job.launch import cores, end_with_parent
-from parallel.job.run import UserError
+from gridgrad.experiments.common import fits, markdown, report
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.papers import hegde2016_claims as claims
+from gridgrad.experiments.papers import hegde2016_costs as costs
+from gridgrad.experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
+from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
+from gridgrad.experiments.plots import hegde2016 as figures
+from gridgrad.nn import device
+from gridgrad.parallel.job.launch import cores, end_with_parent
+from gridgrad.parallel.job.run import UserError
 
 CHANNELS = 1, 3
 BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256

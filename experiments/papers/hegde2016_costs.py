@@ -10,17 +10,17 @@ import json
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from experiments.common.jobs import check_ended
-from experiments.common.programs import as_module
-from experiments.papers.eserol2019_times import nodes
-from nn import network_names
-from parallel.grid.collectives import rounded_up_log2
-from parallel.job.launch import mpiexec
-from parallel.performance import machine as machines
-from parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
-from parallel.protocols.ownership import greedy, single
-from parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA
-from parallel.protocols.workers import NUMBERS
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.papers.eserol2019_times import nodes
+from gridgrad.nn import network_names
+from gridgrad.parallel.grid.collectives import rounded_up_log2
+from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.performance import machine as machines
+from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
+from gridgrad.parallel.protocols.ownership import greedy, single
+from gridgrad.parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA
+from gridgrad.parallel.protocols.workers import NUMBERS
 
 WORKERS = 2, 4, 8
 SAMPLES, CLASSES, IMAGE = 60_000, 10, (28, 28, 1)  # those of MNIST
@@ -58,7 +58,7 @@ LIMIT_TITLE = (
     f"Section 5.2.1, *predicted*: with P = T/tau workers an asynchronous server is busy. Updates a second over those of one "
     f"worker, minibatches of {BATCH}; tau is that of the busiest server, for {SPREAD} workers. The server's own worker sends "
     "nothing, and so is not among those P. The machines have a rank a node. On the ranks of a job the limit is "
-    "measured and simulated by `experiments.servers`: [results](../servers.md)"
+    "measured and simulated by `gridgrad study servers`: [results](../servers.md)"
 )
 
 

@@ -1,6 +1,6 @@
 """The algorithms of section 5 on made-up samples that are sorted by label, for `reproduce hegde2016`.
 
-mpiexec -n 2 python -m experiments.papers.hegde2016_count_job --samples 60000
+mpiexec -n 2 gridgrad papers.hegde2016_count_job --samples 60000
 
 Prints what was counted in an epoch as one line of JSON, a list with a row for each algorithm. No gradients are computed.
 """
@@ -11,14 +11,14 @@ from math import prod
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common.options import Parser, whole
-from experiments.common.protocol_counts import counted, sent
-from experiments.papers.hegde2016_costs import BATCH, CLASSES, IMAGE, NET, SHUFFLE, algorithms
-from nn import network_names
-from parallel import ProcessGrid
-from parallel.job.run import run
-from parallel.placement.partition import Partition
-from parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.common.protocol_counts import counted, sent
+from gridgrad.experiments.papers.hegde2016_costs import BATCH, CLASSES, IMAGE, NET, SHUFFLE, algorithms
+from gridgrad.nn import network_names
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 
 
 def shuffled(comm, samples):

@@ -1,12 +1,12 @@
 """Hegde and Usmani 2016 on the page of all papers: its figures and costs as items."""
 
-from experiments.papers.hegde2016_claims import PUBLISHED_RATIO, PUBLISHED_SLOPES
-from experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.hegde2016_claims import PUBLISHED_RATIO, PUBLISHED_SLOPES
+from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = "Hegde, Usmani: Parallel and distributed deep learning (2016)"
 DESCRIBED = "Figure 5 is a drawing of data parallelism: it holds no results."
 RESULTS = "results/hegde2016/tables.json"
-COMMAND = "experiments.reproduce hegde2016"
+COMMAND = "reproduce hegde2016"
 GPU = "There is no GPU here, so speedups are those of several CPU threads over one."
 PICTURE = "The curve is a picture; the text holds the numbers that stand here."
 
@@ -111,7 +111,7 @@ def section_5(tables):
         "Section 5.2.1", "workers that keep an asynchronous server busy, P = T/tau", "section 5.2.1",
         rows_of(tables["limits"], lambda line: f"{line['net']}, {line['machine']}, server {line['server']}",
                 {"": (None, None, "T/tau")}),
-        "The paper states the formula without numbers; on the ranks of a job it is measured by `experiments.servers` "
+        "The paper states the formula without numbers; on the ranks of a job it is measured by `gridgrad study servers` "
         "(results/servers.md).",
         model="`parallel/performance/protocol_cost.py`, machine files `ethernet-1g` and `cori-haswell`",
         command=COMMAND, reason="The paper has the formula, but no numbers.",

@@ -5,11 +5,11 @@ It holds {"versions", "convolution": rows, "dense": rows}. A row has the setting
 
 import json
 
-from experiments.common import report
-from experiments.common.options import Parser, user_input, whole_list
-from experiments.papers.hegde2016_times import convolution, dense
-from nn import device
-from parallel.job.run import run_launcher
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.options import Parser, user_input, whole_list
+from gridgrad.experiments.papers.hegde2016_times import convolution, dense
+from gridgrad.nn import device
+from gridgrad.parallel.job.run import run_launcher
 
 
 def main():

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from experiments.common.timing import times_in_turns
-from nn import Context, Conv2d, Linear, Sequential, device
+from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.nn import Context, Conv2d, Linear, Sequential, device
 
 KERNELS, KERNEL, STRIDE, SIZE = 96, 11, 4, 224  # section 3.2.1
 OUTPUTS = (SIZE - KERNEL) // STRIDE + 1  # 54 rows and columns

@@ -42,7 +42,7 @@ class Item:
 
     name: as in the paper, such as "Table 5.1". title: what it shows, and in which unit. source: where in the paper it stands.
     rows: its numbers. why: what explains the deviation, in one line. results: the file with what was measured. model: what
-    predicts. command: the words behind `python -m` that measure it. figures: names of PNG files, beside `results`; plot: of one
+    predicts. command: the words behind `gridgrad` that measure it. figures: names of PNG files, beside `results`; plot: of one
     that is drawn of the rows. reason: why the published or the measured numbers are missing, empty if none is; an item with
     nothing but a reason is not reproducible. whole: its numbers sum up a whole measurement. processor: that of `results`, where
     these are not of the paper's own measurement.
@@ -65,7 +65,7 @@ class Item:
     @property
     def elsewhere(self):
         """Whether its numbers are measured by another program than `reproduce`, whose results are kept."""
-        return not self.command.startswith("experiments.reproduce")
+        return not self.command.startswith("reproduce")
 
     @property
     def reproduced(self):

@@ -1,9 +1,9 @@
 """Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018).
 
 Tables: the volumes of sections 5 to 7 as printed and corrected, and the crossover of section 7. Experiments: Figures 5
-to 7 on both data sets, bytes counted against the formulas, the two scatters timed. The numbers
-for the paper's 32 ranks of Cori come from the cost model (`experiments/laugier2018_predicted.py`) and are called predicted;
-only numbers from runs are called measured.
+to 7 on both data sets, bytes counted against the formulas, the two scatters timed. The numbers for the paper's 32 ranks of
+Cori come from the cost model (`experiments/studies/laugier2018_predicted.py`) and are called predicted; only numbers from runs
+are called measured.
 """
 
 import json
@@ -12,20 +12,20 @@ from functools import partial
 from math import prod
 from pathlib import Path
 
-import datasets
-from experiments import laugier2018_predicted as predictions
-from experiments import plot
-from experiments import sweep as sweeps
-from experiments.common.jobs import check_ended
-from experiments.common.markdown import table
-from experiments.common.programs import as_module
-from experiments.common.report import write_text
-from experiments.papers.parts import SHORT, Part
-from experiments.plots.figures import measured_on
-from parallel.grid.process_grid import AXES, parse_grid
-from parallel.job.launch import mpiexec
-from parallel.placement import volume
-from parallel.placement.plans import fewest_bytes
+from gridgrad import datasets
+from gridgrad.experiments import plot
+from gridgrad.experiments import sweep as sweeps
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.markdown import table
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.papers.parts import SHORT, Part
+from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.studies import laugier2018_predicted as predictions
+from gridgrad.parallel.grid.process_grid import AXES, parse_grid
+from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.plans import fewest_bytes
 
 WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
 BATCH_SIZE = 100

@@ -1,14 +1,13 @@
 """Laugier et al. 2018 on the page of all papers: its tables and figures as items."""
 
-from experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = "Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018)"
 DESCRIBED = "Figures 1 to 4 are drawings of the method and Algorithms 1 to 3 its steps: they hold no results."
 RESULTS = "results/laugier2018/tables.json"
-COMMAND = "experiments.reproduce laugier2018"
-MODEL = (
-    "the cost model, machine file `cori-haswell`, for the paper's algorithm in float64 (`experiments/laugier2018_predicted.py`)"
-)
+COMMAND = "reproduce laugier2018"
+MODEL = "the cost model, machine file `cori-haswell`, for the paper's algorithm in float64"
+MODEL += " (`experiments/studies/laugier2018_predicted.py`)"
 SIZES = {"airfoil": "1503 x 4, 1503 x 1", "ethylene": "700000 x 16, 700000 x 2"}
 SCHEMES = (
     ("Figure 5", "batch", "strong scaling of batch parallelism: speedup over one rank", "section 9.0.1 and the abstract"),

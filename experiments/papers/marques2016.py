@@ -11,11 +11,11 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from experiments.common import markdown
-from experiments.common.published_networks import published
-from experiments.papers import marques2016_scaling as scaling
-from experiments.papers.marques2016_claims import claims
-from experiments.papers.marques2016_runs import (
+from gridgrad.experiments.common import markdown
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.papers import marques2016_scaling as scaling
+from gridgrad.experiments.papers.marques2016_claims import claims
+from gridgrad.experiments.papers.marques2016_runs import (
     BATCH_SIZES,
     LARGE,
     LARGE_ROUNDS,
@@ -33,13 +33,13 @@ from experiments.papers.marques2016_runs import (
     parts,
     ratios,
 )
-from experiments.papers.parts import SHORT, Part
-from experiments.plots import marques2016 as figures
-from parallel.grid.grid_description import GridDescription
-from parallel.job.launch import slots
-from parallel.performance.cost import Cost
-from parallel.performance.machine import read
-from parallel.placement import volume
+from gridgrad.experiments.papers.parts import SHORT, Part
+from gridgrad.experiments.plots import marques2016 as figures
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.job.launch import slots
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.placement import volume
 
 MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's laptops and network
 RANKS = 2, 3, 4

@@ -3,9 +3,9 @@
 from functools import partial
 from statistics import median
 
-from experiments.papers import marques2016_scaling as scaling
-from experiments.papers.marques2016_runs import WITH_MASTER
-from experiments.plots.marques2016 import rounds_of
+from gridgrad.experiments.papers import marques2016_scaling as scaling
+from gridgrad.experiments.papers.marques2016_runs import WITH_MASTER
+from gridgrad.experiments.plots.marques2016 import rounds_of
 
 SMALL, LARGE = "50:500", "500:1500"
 ALIKE = 0.25  # numbers that differ by less, relative, count as equal

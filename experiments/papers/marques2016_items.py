@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from experiments.papers.items import Item, Row, rows_of
-from experiments.papers.marques2016_runs import MASTERLESS, WITH_MASTER
+from gridgrad.experiments.papers.items import Item, Row, rows_of
+from gridgrad.experiments.papers.marques2016_runs import MASTERLESS, WITH_MASTER
 
 TITLE = (
     "Marques: Distributed learning of convolutional neural networks on heterogeneous processing units "
@@ -15,7 +15,7 @@ DESCRIBED = (
     "no results."
 )
 RESULTS = "results/marques2016/tables.json"
-COMMAND = "experiments.reproduce marques2016"
+COMMAND = "reproduce marques2016"
 MODEL = "the parts measured on two ranks, in the proportion that the cost model has for them"
 TEXT_MODEL = "equation 5.1 with the constants that the text implies (`experiments/papers/marques2016_scaling.py`)"
 AUTOENCODER, ROOFLINE = Path("results/autoencoder.json"), Path("results/roofline.json")
@@ -169,7 +169,7 @@ def roofline():
         "The thesis' kernel on GPUs is bound by memory; ours on a CPU core lies near the peak, or beyond it where "
         "Winograd's algorithm saves products.",
         str(ROOFLINE), processor=processor,
-        command="experiments.roofline --out results/roofline.png --json results/roofline.json",
+        command="study roofline --out results/roofline.png --json results/roofline.json",
         figures=("../roofline.png",) if rows else (), reason="The published numbers are in pictures, and of GPUs.",
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ def appendix():
         (Row("test error", 1.47, error, remark="15 epochs of pre-training, 30 of fine-tuning" if error is not None else ""),),
         "The paper trains for 1,500 epochs and names no corruption of the inputs; here it is 45 epochs.",
         str(AUTOENCODER), processor=processor,
-        command="experiments.autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy "
+        command="study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy "
         f"--report {AUTOENCODER}",
     )  # fmt: skip
     yield Item(

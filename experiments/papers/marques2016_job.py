@@ -1,7 +1,7 @@
 """One run of `reproduce marques2016`: where the time of a training step goes. Its launcher starts it on 1 to 4 ranks.
 
-    mpiexec -n 1 python -m experiments.papers.marques2016_job --net marques-50-500 --batch-size 64
-    mpiexec -n 2 python -m experiments.papers.marques2016_job --net marques-50-500 --batch-size 64 --grid model=2 --plan marques
+    mpiexec -n 1 gridgrad papers.marques2016_job --net marques-50-500 --batch-size 64
+    mpiexec -n 2 gridgrad papers.marques2016_job --net marques-50-500 --batch-size 64 --grid model=2 --plan marques
 
 Prints one line of JSON. "convolution", "computation" and "communication" are lists of seconds, one number a step: the most time
 that a rank spends in convolutions, the most that a rank spends in all else that it computes, and the rest of the step, which is
@@ -19,13 +19,13 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from experiments.common import report
-from experiments.common.made_up_data import minibatch, own_block
-from experiments.common.options import Parser, add_grid, add_problem, number, process_grid_of, user_input, whole
-from nn import LOSSES, SGD, network_names
-from parallel import parallelize, train_step
-from parallel.job.run import run
-from parallel.observe.span_observer import SpanObserver
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.made_up_data import minibatch, own_block
+from gridgrad.experiments.common.options import Parser, add_grid, add_problem, number, process_grid_of, user_input, whole
+from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.parallel import parallelize, train_step
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.observe.span_observer import SpanObserver
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"
 MOVES = "Redistribute", "ThroughMaster"  # what they do beside the communication itself, they do for it: copies into messages

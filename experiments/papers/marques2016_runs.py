@@ -7,14 +7,14 @@ from statistics import median
 
 from tqdm import tqdm
 
-from experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
-from experiments.common.jobs import check_ended
-from experiments.common.programs import as_module
-from experiments.common.report import write_text
-from experiments.plots.figures import VERSIONS, measured_on
-from nn.json_text import content_of
-from parallel.job.launch import mpiexec, slots
-from parallel.job.run import UserError
+from gridgrad.experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
+from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.plots.figures import VERSIONS, measured_on
+from gridgrad.nn.json_text import content_of
+from gridgrad.parallel.job.launch import mpiexec, slots
+from gridgrad.parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
 BATCH_SIZES = (64, 128, 256, 512, 1024)

@@ -19,8 +19,8 @@ writes it to each slave. Both are computed.
 
 from dataclasses import dataclass, replace
 
-from parallel.placement import volume
-from parallel.placement.partition import Partition
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.partition import Partition
 
 MIB = 2**20  # bytes: what section 5.4 calls MB
 RATE = 5 * MIB  # bytes a second

@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from experiments.common.report import write_json, write_text
-from experiments.papers import page_html, page_markdown
-from experiments.papers.all_papers import PAPERS
-from experiments.papers.items import KEPT, MEASURED, merged
-from experiments.papers.parts import Found
-from experiments.plots.of_item import draw_item
-from nn.whole_files import written_whole
-from parallel.job.run import one_line
+from gridgrad.experiments.common.report import write_json, write_text
+from gridgrad.experiments.papers import page_html, page_markdown
+from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.items import KEPT, MEASURED, merged
+from gridgrad.experiments.papers.parts import Found
+from gridgrad.experiments.plots.of_item import draw_item
+from gridgrad.nn.whole_files import written_whole
+from gridgrad.parallel.job.run import one_line
 
 KEPT_RESULTS = Path("results")  # with a folder for each paper
 SHORT_IS_WHOLE = "laugier2018", "hegde2016"  # papers of whose figures a short measurement has all points
@@ -86,7 +86,7 @@ def kept_of(name):
     try:
         found = json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
-        raise ValueError(f"{path} is damaged ({error}): get it again, or measure with experiments.reproduce {name}") from None
+        raise ValueError(f"{path} is damaged ({error}): get it again, or measure with gridgrad reproduce {name}") from None
     return found
 
 

@@ -3,9 +3,9 @@
 import re
 from html import escape
 
-from experiments.common.markdown import cell
-from experiments.papers import page_words as words
-from experiments.papers.items import PREDICTED, PUBLISHED, deviation
+from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.papers import page_words as words
+from gridgrad.experiments.papers.items import PREDICTED, PUBLISHED, deviation
 
 LONG = 14  # rows; of longer tables those without a published number are closed at first
 STYLE = """

@@ -1,8 +1,8 @@
 """The page of all papers as Markdown."""
 
-from experiments.common.markdown import cell
-from experiments.papers import page_words as words
-from experiments.papers.items import PREDICTED, PUBLISHED, deviation
+from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.papers import page_words as words
+from gridgrad.experiments.papers.items import PREDICTED, PUBLISHED, deviation
 
 
 def render(page):

@@ -1,6 +1,6 @@
 """The words of the page of all papers, which its HTML and its Markdown share."""
 
-from experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED
 
 HEADING = "Five papers: published, measured and predicted"
 MISSING = "What could not be reproduced"
@@ -14,7 +14,7 @@ SYMBOLS = {mark: symbol for mark, (symbol, _) in LEGEND.items()}
 FORMS = {
     "short": "`make reproduce`, a short measurement of less than 15 minutes: what it leaves out is from results that are kept",
     "long": "`make reproduce REPRODUCE=--long`, a measurement of all experiments that takes hours",
-    "kept": "`experiments.reproduce all --tables-only`, which measures nothing: all measured numbers are from results that are "
+    "kept": "`gridgrad reproduce all --tables-only`, which measures nothing: all measured numbers are from results that are "
     "kept",
 }
 
@@ -58,4 +58,4 @@ def provenance(section, item):
     if PREDICTED in marks:
         yield f"{SYMBOLS[PREDICTED]} predicted", item.model
     if item.command:
-        yield "command", f"`.venv/bin/python -m {item.command}`"
+        yield "command", f"`gridgrad {item.command}`"

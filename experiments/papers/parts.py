@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from experiments.common.progress import progress
-from experiments.common.report import write_json
-from nn.json_text import content_of
-from nn.processor import processor
-from parallel.job.run import one_line
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.report import write_json
+from gridgrad.nn.json_text import content_of
+from gridgrad.nn.processor import processor
+from gridgrad.parallel.job.run import one_line
 
 SHORT, USUAL, LONG = "short", "usual", "long"  # how much is measured: `reproduce all`, `reproduce PAPER`, all there is
 

@@ -16,10 +16,10 @@ Below stand the efficiencies of the POP project (pop-coe.eu), of the time that i
 
 from collections import defaultdict
 
-from experiments.common.forms import AT_LEAST_0, SECONDS, TEXT, check
-from experiments.plots.figures import crowded, entitle, plt, save, starred
-from parallel.grid.process_grid import AXES
-from parallel.observe.span_observer import METHODS
+from gridgrad.experiments.common.forms import AT_LEAST_0, SECONDS, TEXT, check
+from gridgrad.experiments.plots.figures import crowded, entitle, plt, save, starred
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.observe.span_observer import METHODS
 
 PARTS = {"convolution": "#31688e", "other computation": "#7fc8a0", "communication and waiting": "#e08214"}
 CONVOLUTIONS = "Conv2d", "HaloConv2d", "HandedConv2d"

@@ -1,6 +1,6 @@
 """The figure of `convergence`: the accuracy of each way over epochs and over seconds."""
 
-from experiments.plots.figures import measured_on, plt, save
+from gridgrad.experiments.plots.figures import measured_on, plt, save
 
 ACCURACIES = "training_accuracy", "test_accuracy"
 # Colours of Okabe and Ito (2008), which people with any colour vision tell apart, with a marker for each. The first markers are

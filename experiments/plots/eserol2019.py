@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from experiments.plots.figures import plt, save
-from parallel.partitioning.counts import Chain
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.parallel.partitioning.counts import Chain
 
 COLORS = "#4477aa", "#ee8866", "#44aa77", "#ddbb44", "#aa3377", "#66ccee", "#888888", "#994455"
 BAR = 0.56  # width, where the distance of layers is 1

@@ -9,10 +9,10 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from experiments.common.forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
-from nn.json_text import contents_of_lines
-from nn.whole_files import written_whole
-from parallel.grid.process_grid import check_places, parse_grid
+from gridgrad.experiments.common.forms import PLAIN, SECONDS, TEXT, TRUTH, WHOLE, Optional, check
+from gridgrad.nn.json_text import contents_of_lines
+from gridgrad.nn.whole_files import written_whole
+from gridgrad.parallel.grid.process_grid import check_places, parse_grid
 
 SAME = {  # what all runs of one figure must have in common: its name, and where it stands in a report
     "data set": ("dataset",),

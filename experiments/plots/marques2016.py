@@ -2,7 +2,7 @@
 
 import textwrap
 
-from experiments.plots.figures import colours_of, plt, save
+from gridgrad.experiments.plots.figures import colours_of, plt, save
 
 PARTS = {"convolution": "#31688e", "computation": "#7fc8a0", "communication": "#e08214"}
 SHORT = {"master/slave": "M", "masterless": "-"}

@@ -2,8 +2,8 @@
 
 from textwrap import fill
 
-from experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, is_number
-from experiments.plots.figures import plt, save
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, is_number
+from gridgrad.experiments.plots.figures import plt, save
 
 COLOURS = {PUBLISHED: "#777777", MEASURED: "#1f77b4", KEPT: "#8fbbdb", PREDICTED: "#e39a3b"}
 WORDS = {PUBLISHED: "published", MEASURED: "measured", KEPT: "measured earlier", PREDICTED: "predicted"}

@@ -8,11 +8,11 @@ from statistics import mean
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
-from experiments.plots.figures import plt, save
-from nn.json_text import content_of
-from parallel.pipeline.schedule import Instruction
-from parallel.pipeline.simulate import Event
+from gridgrad.experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
+from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.nn.json_text import content_of
+from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.pipeline.simulate import Event
 
 COLOURS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73", "U": "#000000"}  # of Okabe and Ito
 OTHERS, MESSAGE = "#e4e4e4", "#707070"

@@ -2,7 +2,7 @@
 
 from matplotlib.ticker import StrMethodFormatter
 
-from experiments.plots.figures import plt, save
+from gridgrad.experiments.plots.figures import plt, save
 
 # Colours of Okabe and Ito (2008), which people with any colour vision tell apart, each with several kinds of lines.
 COLOURS = "#000000", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9"

@@ -4,8 +4,8 @@ from textwrap import fill
 
 import numpy as np
 
-from experiments.common.report import busy_words
-from experiments.plots.figures import draw_ranges, plt, save
+from gridgrad.experiments.common.report import busy_words
+from gridgrad.experiments.plots.figures import draw_ranges, plt, save
 
 MARKS = {
     "forward": ("o", "forward"),
@@ -27,7 +27,7 @@ def roof(intensity, peak, bandwidth):
 
 
 def draw(result, out):
-    """Draw what `experiments/roofline.py` measures."""
+    """Draw what `experiments/studies/roofline.py` measures."""
     figure, panel = plt.subplots(figsize=(12, 7), layout="constrained")
     found, peak, levels = result["points"], result["flops_per_second"], result["bandwidths"]
     families = dict.fromkeys(point["family"] for point in found)

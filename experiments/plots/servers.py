@@ -1,6 +1,6 @@
 """The figure of `servers`: updates a second of a parameter server against the number of workers."""
 
-from experiments.plots.figures import draw_ranges, measured_on, plt, save
+from gridgrad.experiments.plots.figures import draw_ranges, measured_on, plt, save
 
 COLOURS = {"measured": "#31688e", "simulated": "#e08214", "predicted": "black"}
 

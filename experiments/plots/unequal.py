@@ -1,6 +1,6 @@
 """The figure of `unequal`: a step by each rule, and the steps of a run in which a rank becomes slow."""
 
-from experiments.plots.figures import measured_on, plt, save
+from gridgrad.experiments.plots.figures import measured_on, plt, save
 
 COLOURS = {"even": "#b5b5b5", "constant": "#5ec962", "function": "#31688e", "ideal": "#fde725"}
 

@@ -19,10 +19,10 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from nn.cache_files import cache_path
-from nn.json_text import content_of
-from nn.whole_files import write_text
-from parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
+from gridgrad.nn.cache_files import cache_path
+from gridgrad.nn.json_text import content_of
+from gridgrad.nn.whole_files import write_text
+from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
 ROUNDS = 7  # how often each way to sum is timed
 LARGEST = 1 << 22  # the most elements that are summed in a measurement

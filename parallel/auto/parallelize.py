@@ -7,22 +7,22 @@ from functools import partial
 
 from mpi4py import MPI
 
-from nn.sequential import Sequential
-from parallel.auto.reductions import choose_reduction
-from parallel.auto.this_machine import machine_of_job, memory_of_rank
-from parallel.balance.choose import measured_shares
-from parallel.grid.devices import ranks_on_cpus
-from parallel.grid.process_grid import AXES, ProcessGrid, check_places, parse_grid
-from parallel.job.run import one_line
-from parallel.job.uncaught import end_job_when_uncaught
-from parallel.job.waiting import broadcast
-from parallel.partitioning.choose import is_partition, owners_of_plan
-from parallel.performance.pipeline_plans import Pipelines
-from parallel.performance.planner import BATCH_SIZE, Planner
-from parallel.placement.place_network import shares_by_axis, splits
-from parallel.placement.plans import CHOSEN, HYPERGRAPH
-from parallel.training.distribute import distribute
-from parallel.training.network import ParallelSequential
+from gridgrad.nn.sequential import Sequential
+from gridgrad.parallel.auto.reductions import choose_reduction
+from gridgrad.parallel.auto.this_machine import machine_of_job, memory_of_rank
+from gridgrad.parallel.balance.choose import measured_shares
+from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, check_places, parse_grid
+from gridgrad.parallel.job.run import one_line
+from gridgrad.parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.parallel.job.waiting import broadcast
+from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
+from gridgrad.parallel.performance.pipeline_plans import Pipelines
+from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
+from gridgrad.parallel.placement.place_network import shares_by_axis, splits
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.network import ParallelSequential
 
 
 def parallelize(net, grid="auto", plan=None, **options):

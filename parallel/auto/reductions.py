@@ -2,10 +2,10 @@
 
 import re
 
-from parallel.auto.fastest_reduction import fastest_reduction
-from parallel.sync.power_sgd import PowerSGDReduction
-from parallel.sync.reduction import BlockingReduction, OverlappedReduction
-from parallel.sync.shared_memory import SharedMemoryReduction, has_room
+from gridgrad.parallel.auto.fastest_reduction import fastest_reduction
+from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
+from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
 HELP = (
     "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "

@@ -1,6 +1,6 @@
 """The Machine that this job runs on.
 
-`experiments.calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
+`gridgrad calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
 machine file in the cache folder (`nn/cache_files.py`), one for each number of ranks and of ranks on a node, so that
 the planner gives the same answer when a run is repeated. A deleted file is measured again.
 """
@@ -14,16 +14,16 @@ import zlib
 
 from mpi4py import MPI
 
-from nn import cache_files
-from nn.json_text import content_of
-from nn.whole_files import write_text
-from parallel.auto.fastest_reduction import transport
-from parallel.calibration import measure
-from parallel.calibration.core_speed import NormalisedTimer, on_machine
-from parallel.calibration.time_limit import TimeLimit
-from parallel.grid.process_grid import ProcessGrid
-from parallel.job.launch import LINK
-from parallel.performance import machine
+from gridgrad.nn import cache_files
+from gridgrad.nn.json_text import content_of
+from gridgrad.nn.whole_files import write_text
+from gridgrad.parallel.auto.fastest_reduction import transport
+from gridgrad.parallel.calibration import measure
+from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
+from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.job.launch import LINK
+from gridgrad.parallel.performance import machine
 
 TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
 QUICK_LENGTHS = [1 << k for k in (1, 10, 14, 18, 20)]  # how many elements the collectives of the quick measurement have

@@ -12,14 +12,14 @@ from math import inf
 
 import numpy as np
 
-from parallel.balance.exact import fastest_shares
-from parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
-from parallel.balance.problems import ORDER, RankCosts
-from parallel.grid.process_grid import STAGE, places
-from parallel.performance.machine import Machine
-from parallel.placement.partition import Partition
-from parallel.placement.place_network import checked
-from parallel.placement.plans import CHOSEN
+from gridgrad.parallel.balance.exact import fastest_shares
+from gridgrad.parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
+from gridgrad.parallel.balance.problems import ORDER, RankCosts
+from gridgrad.parallel.grid.process_grid import STAGE, places
+from gridgrad.parallel.performance.machine import Machine
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.place_network import checked
+from gridgrad.parallel.placement.plans import CHOSEN
 
 RULES = "even", "constant", "function"
 FIRST_SHARES = 8  # so many shares, evenly apart, are measured first

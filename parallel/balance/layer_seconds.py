@@ -9,12 +9,12 @@ from math import inf, prod
 
 import numpy as np
 
-from nn import Context, Sequential, TiedAutoencoder
-from nn.device import synchronise, to_device
-from nn.sequence import shapes
-from parallel.performance.workload import Workload
-from parallel.placement.placements import H
-from parallel.placement.plans import weighted
+from gridgrad.nn import Context, Sequential, TiedAutoencoder
+from gridgrad.nn.device import synchronise, to_device
+from gridgrad.nn.sequence import shapes
+from gridgrad.parallel.performance.workload import Workload
+from gridgrad.parallel.placement.placements import H
+from gridgrad.parallel.placement.plans import weighted
 
 RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
 

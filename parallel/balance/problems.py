@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from nn.sequence import leaves
-from parallel.grid.grid_description import GridDescription
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.marques import HAND_OUT, MARQUES, MASTER, HandedConv2d
-from parallel.placement.moves import Step
-from parallel.placement.partition import Partition, resized
-from parallel.placement.place_network import place, splits
-from parallel.placement.placements import C, Shard
-from parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.marques import HAND_OUT, MARQUES, MASTER, HandedConv2d
+from gridgrad.parallel.placement.moves import Step
+from gridgrad.parallel.placement.partition import Partition, resized
+from gridgrad.parallel.placement.place_network import place, splits
+from gridgrad.parallel.placement.placements import C, Shard
+from gridgrad.parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 ORDER = CHOSEN, "batch", "height"  # of the axes: along each of them the shares along those before it are given
 

@@ -12,19 +12,19 @@ from statistics import median
 import numpy as np
 from mpi4py import MPI
 
-from nn import Conv2d, Linear, TiedAutoencoder
-from nn.sequence import leaves
-from parallel.grid.grid_description import GridDescription
-from parallel.job.waiting import broadcast
-from parallel.observe.span_observer import SpanObserver
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo_conv import HaloConv2d
-from parallel.placement.marques import HandedConv2d
-from parallel.placement.moves import exchanged
-from parallel.placement.place_network import place
-from parallel.placement.placements import Replicate
-from parallel.placement.plans import CHOSEN
-from parallel.training.relocation import relocate
+from gridgrad.nn import Conv2d, Linear, TiedAutoencoder
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.job.waiting import broadcast
+from gridgrad.parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.marques import HandedConv2d
+from gridgrad.parallel.placement.moves import exchanged
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.placements import Replicate
+from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.training.relocation import relocate
 
 GAIN = 1.1  # the least ratio of the predicted times of the old and the new shares
 WITH_WEIGHTS = Linear, Conv2d, TiedAutoencoder, GatheredLinear, HaloConv2d, HandedConv2d

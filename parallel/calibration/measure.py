@@ -13,12 +13,12 @@ from itertools import cycle, pairwise, product
 import numpy as np
 from mpi4py import MPI
 
-import nn
-from nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
-from parallel.calibration.time_limit import TimeLimit
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.process_grid import ProcessGrid
-from parallel.performance.workload import KERNELS
+from gridgrad import nn
+from gridgrad.nn import SGD, Context, Conv2d, Linear, Sequential, SoftmaxCrossEntropy
+from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.performance.workload import KERNELS
 
 SAMPLE = 0.001  # the least seconds of a timed run of an operation
 RUNS, PASSES = 3, 2

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from parallel.checkpoint.shard_file import sha256
-from parallel.job.run import one_line
+from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.job.run import one_line
 
 NAME = "manifest.json"
 FORMAT = "gridgrad checkpoint 1"

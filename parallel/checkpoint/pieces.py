@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from nn.window import put, take
-from parallel.placement.partition import Partition, common, positions, size, within
+from gridgrad.nn.window import put, take
+from gridgrad.parallel.placement.partition import Partition, common, positions, size, within
 
 
 @dataclass(frozen=True)

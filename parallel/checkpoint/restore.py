@@ -8,14 +8,14 @@ from itertools import count, takewhile
 
 import numpy as np
 
-from nn.json_text import UNFIT
-from parallel.checkpoint.manifest import found_in
-from parallel.checkpoint.pieces import assemble
-from parallel.checkpoint.shard_file import Shard
-from parallel.checkpoint.state import State
-from parallel.job.run import UserError, on_root, one_line
-from parallel.job.waiting import meet
-from parallel.placement.partition import common, size
+from gridgrad.nn.json_text import UNFIT
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.pieces import assemble
+from gridgrad.parallel.checkpoint.shard_file import Shard
+from gridgrad.parallel.checkpoint.state import State
+from gridgrad.parallel.job.run import UserError, on_root, one_line
+from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.placement.partition import common, size
 
 CHECKED, READ = "the files of a checkpoint, which are checked", "the files of a checkpoint, which are read"
 

@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from nn.device import to_host, xp
-from nn.whole_files import number_of
-from parallel.checkpoint import manifest
-from parallel.checkpoint.manifest import Manifest
-from parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices
-from parallel.checkpoint.shard_file import file_of, table_of, write_shard
-from parallel.checkpoint.signals import Signals
-from parallel.checkpoint.state import taken
-from parallel.checkpoint.view import view_of, write_view
-from parallel.job.run import EndedEarly, UserError, one_line
-from parallel.job.waiting import broadcast, meet
+from gridgrad.nn.device import to_host, xp
+from gridgrad.nn.whole_files import number_of
+from gridgrad.parallel.checkpoint import manifest
+from gridgrad.parallel.checkpoint.manifest import Manifest
+from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices
+from gridgrad.parallel.checkpoint.shard_file import file_of, table_of, write_shard
+from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.state import taken
+from gridgrad.parallel.checkpoint.view import view_of, write_view
+from gridgrad.parallel.job.run import EndedEarly, UserError, one_line
+from gridgrad.parallel.job.waiting import broadcast, meet
 
 MINUTES = 15.0  # between two checkpoints where nothing else was said
 LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"

@@ -2,11 +2,11 @@
 
 import sys
 
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import MINUTES, Saver
-from parallel.checkpoint.signals import Signals
-from parallel.checkpoint.state import OptimizerState, State, states_of
-from parallel.job.run import CHECKPOINTED, EndedEarly
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
+from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
+from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly
 
 
 def resumable_steps(net, optimizer, directory, steps, every=None, minutes=None, keep=3, kept=None):

@@ -6,9 +6,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from nn.device import to_device, xp
-from parallel.placement.partition import common, size
-from parallel.sync.power_sgd import PowerSGDReduction
+from gridgrad.nn.device import to_device, xp
+from gridgrad.parallel.placement.partition import common, size
+from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 
 
 @dataclass

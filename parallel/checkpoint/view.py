@@ -12,8 +12,8 @@ from math import prod
 import h5py
 import numpy as np
 
-from parallel.checkpoint.shard_file import file_of
-from parallel.placement.partition import indices, size
+from gridgrad.parallel.checkpoint.shard_file import file_of
+from gridgrad.parallel.placement.partition import indices, size
 
 NAME = "whole.h5"
 

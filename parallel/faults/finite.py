@@ -6,9 +6,9 @@ gradient that was not finite has become a parameter, and in a pipeline the activ
 
 import numpy as np
 
-from nn.divergence import DATA, RATE, all_finite
-from nn.observer import Observer
-from parallel.training.steps import Diverged
+from gridgrad.nn.divergence import DATA, RATE, all_finite
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel.training.steps import Diverged
 
 NOTHING = np.iinfo(np.int64).max  # the position of what was found while nothing was
 STEP = 1 << 40  # positions in one step

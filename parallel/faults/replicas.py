@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from nn.device import to_host
-from parallel.faults.watchdog import in_words
-from parallel.grid.devices import ranks_on_cpus
-from parallel.job.run import Fault, raise_together
+from gridgrad.nn.device import to_host
+from gridgrad.parallel.faults.watchdog import in_words
+from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.job.run import Fault, raise_together
 
 LAYER = "replicas"  # the name under which the tally counts the comparisons
 

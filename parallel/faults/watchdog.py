@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from parallel.faults.whereabouts import main_frame, mpi_call, place
-from parallel.job import under_way
-from parallel.job.deaths import DRAIN
-from parallel.job.run import in_short
-from parallel.sync.shared_memory import NoSharedMemory, shared_arrays
+from gridgrad.parallel.faults.whereabouts import main_frame, mpi_call, place
+from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.deaths import DRAIN
+from gridgrad.parallel.job.run import in_short
+from gridgrad.parallel.sync.shared_memory import NoSharedMemory, shared_arrays
 
 PERIOD = 0.5  # seconds between two looks, at most; a tenth of the limit where that is less
 SILENT = 2.0  # seconds, and at least ten looks, after which a thread that has written nothing is taken to be unable to

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from parallel.grid.group import Group
-from parallel.job import under_way
-from parallel.job.run import Fault, raise_together
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.job import under_way
+from gridgrad.parallel.job.run import Fault, raise_together
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

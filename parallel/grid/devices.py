@@ -2,8 +2,8 @@
 
 from mpi4py import MPI
 
-from nn import device
-from parallel.grid.staging import is_cuda_aware
+from gridgrad.nn import device
+from gridgrad.parallel.grid.staging import is_cuda_aware
 
 HELP = (
     "where each rank keeps its arrays: cpu, gpu, auto (GPUs if every rank sees one, else CPUs), hybrid (as many ranks of a "
@@ -18,7 +18,7 @@ def use_device(comm, name, tf32=False):
     name: "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
     GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the ranks,
     such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
-    tf32: whether matrix products on GPUs may round to TensorFloat-32, see `nn.device.use`.
+    tf32: whether matrix products on GPUs may round to TensorFloat-32, see `gridgrad.nn.device.use`.
     Raises ValueError, on all ranks, if a rank has no such device, if the list is longer than the number of ranks, or if
     GRIDGRAD_CUDA_AWARE is neither 0 nor 1.
     """
@@ -72,6 +72,6 @@ def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
 
     What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
-    `nn.device.is_cpu` is about one rank alone.
+    `gridgrad.nn.device.is_cpu` is about one rank alone.
     """
     return [rank for rank, is_cpu in enumerate(comm.allgather(device.is_cpu())) if is_cpu]

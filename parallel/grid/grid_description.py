@@ -6,7 +6,7 @@ With it a network can be placed on a grid of any number of ranks, and its cost p
 from dataclasses import dataclass
 from math import prod
 
-from parallel.grid.process_grid import AXES, written
+from gridgrad.parallel.grid.process_grid import AXES, written
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from itertools import accumulate
 import numpy as np
 from mpi4py import MPI
 
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.staging import Staging, staging
-from parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.staging import Staging, staging
+from gridgrad.parallel.grid.transfer import CompletedTransfer, RequestSet, Transfer
 
 MAX_ELEMENTS = 1 << 27  # the most in one all-reduce: some MPI libraries fail on messages of 2^31 bytes and more
 LONG_GATHER = 1 << 19  # bytes above which MPICH's blocking all-gather takes twice as long, since it sends pieces of 32 KiB

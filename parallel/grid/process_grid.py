@@ -8,12 +8,12 @@ from math import prod
 
 from mpi4py import MPI
 
-from nn.arguments import whole_number
-from parallel.grid.checked_group import make_group
-from parallel.grid.devices import ranks_on_cpus
-from parallel.grid.same_kernels import agree_on_kernels
-from parallel.grid.tally import Tally
-from parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.grid.checked_group import make_group
+from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.same_kernels import agree_on_kernels
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 
 STAGE = "stage"  # the axis along which whole layers are divided, for a pipeline
 LAYER_AXES = ("batch", "height", "model")  # the axes that divide the arrays of a layer

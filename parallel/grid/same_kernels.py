@@ -1,10 +1,10 @@
 """All ranks of a grid use the same table of kernels, so that they add in the same order, whatever their processors are."""
 
-from nn.blas import library
-from nn.device import is_cpu
-from nn.kernels import PRESET, kernels, store, stored, use
-from nn.measure_kernels import announce, measured
-from parallel.job.waiting import broadcast
+from gridgrad.nn.blas import library
+from gridgrad.nn.device import is_cpu
+from gridgrad.nn.kernels import PRESET, kernels, store, stored, use
+from gridgrad.nn.measure_kernels import announce, measured
+from gridgrad.parallel.job.waiting import broadcast
 
 
 def agree_on_kernels(comm, first):

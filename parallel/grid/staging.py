@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from mpi4py import MPI
 
-from nn import device
+from gridgrad.nn import device
 
 
 def is_cuda_aware(environ=os.environ):

@@ -4,10 +4,10 @@ from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from nn import device
-from nn.observer import Observable
-from parallel.grid.clock import WallClock
-from parallel.job import under_way
+from gridgrad.nn import device
+from gridgrad.nn.observer import Observable
+from gridgrad.parallel.grid.clock import WallClock
+from gridgrad.parallel.job import under_way
 
 
 @dataclass

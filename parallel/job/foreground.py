@@ -2,12 +2,11 @@
 
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
 
-from parallel.job.launch import (
+from gridgrad.parallel.job.launch import (
     MARK,
     end_with_parent,
     environment,
@@ -37,8 +36,8 @@ class Foreground:
         if self._process:
             self._process.send_signal(number if again else for_launcher(self._launcher, number))
 
-    def run(self, ranks, arguments, options=()):
-        """Run `python ARGUMENTS` on `ranks` ranks without input; returns the status to exit with.
+    def run(self, ranks, command, options=()):
+        """Run the words of a command on `ranks` ranks without input; returns the status to exit with.
 
         options: of the launcher, in addition. If the job fails, its remaining processes are killed and its shared-memory files
         deleted. After a signal that came between two jobs, the status is that of a process that the signal ended.
@@ -51,7 +50,7 @@ class Foreground:
         if self.signalled:
             return 128 + self.signalled
         process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), sys.executable, *arguments],
+            [*launcher, *options, "-n", str(ranks), *command],
             env=env, preexec_fn=end_with_parent, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         self._process = process

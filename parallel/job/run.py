@@ -14,11 +14,11 @@ import warnings
 
 from mpi4py import MPI
 
-from nn.kernels import named
-from nn.whole_files import NotWritten, is_of_disk
-from parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
-from parallel.job.launch import end_with_parent, remove_own_segments
-from parallel.job.waiting import broadcast, sleep_until
+from gridgrad.nn.kernels import named
+from gridgrad.nn.whole_files import NotWritten, is_of_disk
+from gridgrad.parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_death
+from gridgrad.parallel.job.launch import end_with_parent, remove_own_segments
+from gridgrad.parallel.job.waiting import broadcast, sleep_until
 
 CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
 LONGEST = 1200  # characters of an error

@@ -1,4 +1,4 @@
-"""A hook for scripts that do not use `parallel.job.run.run`: an uncaught exception on one rank ends the whole job.
+"""A hook for scripts that do not use `gridgrad.parallel.job.run.run`: an uncaught exception on one rank ends the whole job.
 
 Python alone would end only the process that raised, and the other ranks would wait for it in their next collective for
 ever. The hook prints the traceback with the rank and aborts the job. Python does not call it for `sys.exit`: a script that
@@ -13,7 +13,7 @@ import traceback
 
 from mpi4py import MPI
 
-from parallel.job.run import DRAIN, print_of_rank
+from gridgrad.parallel.job.run import DRAIN, print_of_rank
 
 _installed = []  # the hooks of sys and threading that ours replaced; empty until it is installed
 

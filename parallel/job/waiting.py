@@ -11,7 +11,7 @@ Collectives of a training step are not for this: all ranks come to them at about
 import time
 from math import inf
 
-from parallel.job import under_way
+from gridgrad.parallel.job import under_way
 
 SHORTEST, LONGEST = 0.00005, 0.02  # seconds of a nap: of the first one, and at most
 LONGER = 1.1  # each by this factor than the one before

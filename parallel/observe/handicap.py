@@ -2,7 +2,7 @@
 
 from time import perf_counter
 
-from parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.observe.span_observer import SpanObserver
 
 
 class Handicap(SpanObserver):

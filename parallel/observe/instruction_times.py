@@ -3,8 +3,8 @@
 from collections import defaultdict
 from statistics import fmean
 
-from nn import device
-from nn.observer import Observer
+from gridgrad.nn import device
+from gridgrad.nn.observer import Observer
 
 
 class InstructionTimes(Observer):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from parallel.observe.span_observer import METHODS, SpanObserver
+from gridgrad.parallel.observe.span_observer import METHODS, SpanObserver
 
 OTHERS = "loss", "optimizer", "protocol", "reader"  # the names of those whose passes are not a layer's
 

@@ -2,8 +2,8 @@
 
 import math
 
-from nn import device
-from nn.observer import Observer
+from gridgrad.nn import device
+from gridgrad.nn.observer import Observer
 
 METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of a layer's passes
 

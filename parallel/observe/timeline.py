@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.collectives import COLLECTIVES
 
 DOING, FLYING = 0, 1  # the numbers of the threads: what the rank does, and the first one of collectives under way
 

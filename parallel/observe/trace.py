@@ -7,10 +7,10 @@ from collections import defaultdict
 import numpy as np
 from mpi4py import MPI
 
-from nn import device
-from parallel.grid import clock
-from parallel.observe.span_observer import SpanObserver
-from parallel.observe.timeline import Event, timeline
+from gridgrad.nn import device
+from gridgrad.parallel.grid import clock
+from gridgrad.parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.observe.timeline import Event, timeline
 
 STEPS = 20  # how many steps are recorded by default
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from parallel.partitioning import counts
-from parallel.partitioning.counts import Chain
-from parallel.partitioning.of_network import of_network
-from parallel.placement.owners import Owners
+from gridgrad.parallel.partitioning import counts
+from gridgrad.parallel.partitioning.counts import Chain
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.placement.owners import Owners
 
 
 def chain_of(net, seconds=None):

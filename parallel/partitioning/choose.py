@@ -12,13 +12,13 @@ from math import ceil
 
 import numpy as np
 
-from parallel.partitioning import chains, count_search, fine_search, mt_kahypar, naive
-from parallel.partitioning.limits import limits_of
-from parallel.partitioning.measures import OBJECTIVES, measure
-from parallel.partitioning.of_network import GRAINS, of_network
-from parallel.partitioning.owner_file import SUFFIX, read_owners
-from parallel.partitioning.refine import refine
-from parallel.placement.plans import HYPERGRAPH
+from gridgrad.parallel.partitioning import chains, count_search, fine_search, mt_kahypar, naive
+from gridgrad.parallel.partitioning.limits import limits_of
+from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
+from gridgrad.parallel.partitioning.of_network import GRAINS, of_network
+from gridgrad.parallel.partitioning.owner_file import SUFFIX, read_owners
+from gridgrad.parallel.partitioning.refine import refine
+from gridgrad.parallel.placement.plans import HYPERGRAPH
 
 BLOCKS = {"coarse": (8, 16, 32), "fine": (8, 16)}  # of a layer, at least
 MOVES = 200_000  # of `refine`

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parallel.partitioning.limits import limits_of
+from gridgrad.parallel.partitioning.limits import limits_of
 
 
 @dataclass(frozen=True, eq=False)

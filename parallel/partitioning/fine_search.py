@@ -6,9 +6,9 @@ contracted hypergraph, whose vertices are such blocks, is partitioned in about a
 partitions send, so many can be tried, with several numbers of blocks and seeds, and the best is taken.
 """
 
-from parallel.partitioning import mt_kahypar
-from parallel.partitioning.measures import OBJECTIVES, measure
-from parallel.partitioning.refine import refine
+from gridgrad.parallel.partitioning import mt_kahypar
+from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
+from gridgrad.parallel.partitioning.refine import refine
 
 BLOCKS = 8, 12, 16  # of the filters of a layer
 SEEDS = 2  # for each number of blocks

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parallel.partitioning.hypergraph import Hypergraph
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 
 AT_ONCE = 1 << 16  # the numbers that are turned into text at once
 MOST_VERTICES = 1 << 28  # which take 2 GiB of memory

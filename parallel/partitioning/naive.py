@@ -6,7 +6,7 @@ return the part of each vertex: an int64 array (V,). The minibatch is where the 
 
 import numpy as np
 
-from parallel.placement.partition import Partition
+from gridgrad.parallel.placement.partition import Partition
 
 
 def layer_wise(model, ranks, speeds=None):

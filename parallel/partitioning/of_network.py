@@ -24,13 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, SparseLinear
-from nn.activations import Activation
-from nn.pool import Pool2d
-from nn.summary import flops
-from parallel.partitioning.hypergraph import Hypergraph, from_pairs
-from parallel.placement.owners import Owners
-from parallel.placement.partition import indices
+from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, SparseLinear
+from gridgrad.nn.activations import Activation
+from gridgrad.nn.pool import Pool2d
+from gridgrad.nn.summary import flops
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import indices
 
 GRAINS = "coarse", "fine"
 PICO = 10**12  # a given time becomes a weight in whole picoseconds

@@ -3,8 +3,8 @@
 import h5py
 import numpy as np
 
-from nn.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
-from parallel.placement.owners import Owners
+from gridgrad.nn.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
+from gridgrad.parallel.placement.owners import Owners
 
 FORMAT = "gridgrad owners 1"
 SUFFIX = ".h5"  # of the names of such files

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from math import prod
 
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import STAGE
-from parallel.performance.cost import busiest, local_shape
-from parallel.performance.workload import OPTIMIZER_ARRAYS, Workload
-from parallel.placement.place_network import checked, place
-from parallel.placement.plans import words_of
-from parallel.placement.stages import check_cuts
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.cost import busiest, local_shape
+from gridgrad.parallel.performance.workload import OPTIMIZER_ARRAYS, Workload
+from gridgrad.parallel.placement.place_network import checked, place
+from gridgrad.parallel.placement.plans import words_of
+from gridgrad.parallel.placement.stages import check_cuts
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 

@@ -4,11 +4,11 @@ takes on a machine (`parallel/performance/machine.py`)."""
 from collections import defaultdict
 from functools import cached_property
 
-from parallel.grid.grid_description import GridDescription
-from parallel.performance.workload import Workload
-from parallel.placement.marques import MARQUES, MASTER
-from parallel.placement.place_network import place
-from parallel.placement.plans import CHOSEN, weighted
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.performance.workload import Workload
+from gridgrad.parallel.placement.marques import MARQUES, MASTER
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import CHOSEN, weighted
 
 
 class Cost:

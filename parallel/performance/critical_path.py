@@ -30,12 +30,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from itertools import combinations, count
 
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import AXES
-from parallel.performance.cost import Cost, busiest
-from parallel.placement.place_network import checked
-from parallel.placement.plans import CHOSEN, words_of
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.placement.place_network import checked
+from gridgrad.parallel.placement.plans import CHOSEN, words_of
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before it is asked for: 2 MiB with TCP on Linux

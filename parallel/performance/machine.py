@@ -18,7 +18,7 @@ A machine file is JSON. `name` and `source` say which machine it describes and w
 | `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds of a collective in groups of so many ranks, all |
 |                                                | groups at the same time                                           |
 
-`experiments.calibrate` measures the last two. What they lack is computed from the constants: an operation takes the longer of
+`gridgrad calibrate` measures the last two. What they lack is computed from the constants: an operation takes the longer of
 its arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that
 a rank sends (Thakur et al. 2005; Gholami et al. 2018).
 """
@@ -34,9 +34,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nn.json_text import content_of
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GroupDescription
+from gridgrad.nn.json_text import content_of
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GroupDescription
 
 SHIPPED = Path(__file__).parent / "machines"
 ACCESSES = 3  # to memory for each byte that goes from rank to rank within a node: read, write, read again

@@ -17,20 +17,20 @@ also occupies the link of its receiver and that senders wait for long messages, 
 from dataclasses import dataclass
 from math import prod
 
-from nn.sequence import leaves
-from parallel.performance.chunk_cost import OPS, cost_of, fixed_copies
-from parallel.performance.cost import local_shape
-from parallel.performance.critical_path import grids_of_ranks
-from parallel.performance.pipeline_cost import computing, memory_of, play, stage_times
-from parallel.performance.workload import Workload
-from parallel.pipeline import names
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Schedule
-from parallel.pipeline.simulate import Simulation
-from parallel.pipeline.times import TableTimes
-from parallel.placement.hypergraph import between_exchanges
-from parallel.placement.place_network import place
-from parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.performance.chunk_cost import OPS, cost_of, fixed_copies
+from gridgrad.parallel.performance.cost import local_shape
+from gridgrad.parallel.performance.critical_path import grids_of_ranks
+from gridgrad.parallel.performance.pipeline_cost import computing, memory_of, play, stage_times
+from gridgrad.parallel.performance.workload import Workload
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Schedule
+from gridgrad.parallel.pipeline.simulate import Simulation
+from gridgrad.parallel.pipeline.times import TableTimes
+from gridgrad.parallel.placement.hypergraph import between_exchanges
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import chunk_costs, fixed_copies, message_seconds
-from parallel.performance.planned_cuts import planned_cuts
-from parallel.pipeline import names
-from parallel.pipeline.memory import Memory
-from parallel.pipeline.passes import repeat
-from parallel.pipeline.schedule import Schedule
-from parallel.pipeline.simulate import Simulation, simulate
-from parallel.pipeline.times import TableTimes
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.chunk_cost import chunk_costs, fixed_copies, message_seconds
+from gridgrad.parallel.performance.planned_cuts import planned_cuts
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.memory import Memory
+from gridgrad.parallel.pipeline.passes import repeat
+from gridgrad.parallel.pipeline.schedule import Schedule
+from gridgrad.parallel.pipeline.simulate import Simulation, simulate
+from gridgrad.parallel.pipeline.times import TableTimes
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 

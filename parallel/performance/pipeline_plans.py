@@ -9,12 +9,12 @@ until no other can be faster.
 from dataclasses import dataclass
 from math import inf
 
-from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import layer_costs
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.performance.planned_cuts import cuts_of_costs
-from parallel.pipeline import names
-from parallel.placement.plans import weighted_in
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.chunk_cost import layer_costs
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.performance.planned_cuts import cuts_of_costs
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement.plans import weighted_in
 
 SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
 MULTIPLES = 1, 2, 4  # micro-batches for each stage

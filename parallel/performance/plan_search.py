@@ -12,14 +12,14 @@ planner can drop a grid as soon as its first layers show that it cannot be the f
 
 from dataclasses import dataclass
 
-from nn.sequence import leaves
-from nn.summary import rows
-from parallel.grid.collectives import all_reduce_elements
-from parallel.performance.cost import busiest, local_shape
-from parallel.performance.workload import Workload
-from parallel.placement.place_network import splits
-from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, SHARDED, choices, weighted, weighted_in
+from gridgrad.nn.sequence import leaves
+from gridgrad.nn.summary import rows
+from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.performance.cost import busiest, local_shape
+from gridgrad.parallel.performance.workload import Workload
+from gridgrad.parallel.placement.place_network import splits
+from gridgrad.parallel.placement.placer import Placer
+from gridgrad.parallel.placement.plans import CHOSEN, SHARDED, choices, weighted, weighted_in
 
 
 class Problem:

@@ -6,10 +6,10 @@
 from itertools import accumulate
 from math import inf
 
-from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import fixed_copies, layer_costs, message_seconds
-from parallel.pipeline.cuts import shortest
-from parallel.pipeline.simulate import simulate
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.chunk_cost import fixed_copies, layer_costs, message_seconds
+from gridgrad.parallel.pipeline.cuts import shortest
+from gridgrad.parallel.pipeline.simulate import simulate
 
 
 def planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory=inf, shares=None):
@@ -19,7 +19,7 @@ def planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, me
     chunks fit the memory; if they do not fit anywhere, memory does not count.
 
     net, sizes, plan, machine, shares: see `chunk_costs`. batch_size: of the global minibatch. named: the schedule, a result of
-    `parallel.pipeline.names.parse`. micro_batches: into how many parts a minibatch is cut. memory: bytes that a rank may use,
+    `pipeline.names.parse`. micro_batches: into how many parts a minibatch is cut. memory: bytes that a rank may use,
     of which each of its chunks may take the same part.
     """
     samples = -(-batch_size // micro_batches)

@@ -26,17 +26,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from nn import BatchNorm
-from parallel.grid.process_grid import AXES, STAGE
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.critical_path import StepTime, costs_of_ranks, played
-from parallel.performance.pipeline_cost import PipelineTime
-from parallel.performance.pipeline_plans import Pipelines
-from parallel.performance.plan_search import PlanSearch, Problem, segments
-from parallel.performance.workload import OPTIMIZER_ARRAYS
-from parallel.placement.owners import Owners
-from parallel.placement.place_network import checked
-from parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
+from gridgrad.nn import BatchNorm
+from gridgrad.parallel.grid.process_grid import AXES, STAGE
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.critical_path import StepTime, costs_of_ranks, played
+from gridgrad.parallel.performance.pipeline_cost import PipelineTime
+from gridgrad.parallel.performance.pipeline_plans import Pipelines
+from gridgrad.parallel.performance.plan_search import PlanSearch, Problem, segments
+from gridgrad.parallel.performance.workload import OPTIMIZER_ARRAYS
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.place_network import checked
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many

@@ -22,10 +22,10 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from math import lcm, prod
 
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GridDescription, GroupDescription
-from parallel.performance.cost import Cost
-from parallel.performance.machine import Machine
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import Machine
 
 # operations for each parameter
 SGD = 4  # of an update with momentum

@@ -16,13 +16,13 @@ from collections import Counter
 import numpy as np
 from mpi4py import MPI
 
-from nn.observer import Observer
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GroupDescription
-from parallel.performance.cost import local_shape
-from parallel.performance.workload import Workload
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.partition import size
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GroupDescription
+from gridgrad.parallel.performance.cost import local_shape
+from gridgrad.parallel.performance.workload import Workload
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.partition import size
 
 
 class VirtualTime(Observer):

@@ -12,22 +12,33 @@ from math import prod
 
 import numpy as np
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, MaxPool2d, Residual, TiedAutoencoder
-from nn.activations import Activation
-from nn.convolution import algorithm
-from nn.kernels import kernels
-from nn.patches import scattering_cost
-from nn.pool import Pool2d
-from nn.sequence import has_parameters, leaves
-from parallel.grid.collectives import all_reduce_elements
-from parallel.grid.group import MAX_ELEMENTS
-from parallel.grid.process_grid import AXES
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo_conv import HaloConv2d
-from parallel.placement.marques import AddBias, HandedConv2d, Idle
-from parallel.placement.paired_layer import PairedLayer
-from parallel.placement.partition import size
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn import (
+    BatchNorm,
+    Concat,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    Residual,
+    TiedAutoencoder,
+)
+from gridgrad.nn.activations import Activation
+from gridgrad.nn.convolution import algorithm
+from gridgrad.nn.kernels import kernels
+from gridgrad.nn.patches import scattering_cost
+from gridgrad.nn.pool import Pool2d
+from gridgrad.nn.sequence import has_parameters, leaves
+from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.grid.group import MAX_ELEMENTS
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.marques import AddBias, HandedConv2d, Idle
+from gridgrad.parallel.placement.paired_layer import PairedLayer
+from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions

@@ -1,7 +1,7 @@
 """Schedules as the CSV text that PyTorch reads and writes: a row a rank, a cell an instruction."""
 
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Instruction, Schedule
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule
 
 MOST_CHARACTERS = 2**24
 MOST_RANKS = 2**12

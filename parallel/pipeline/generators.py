@@ -3,9 +3,9 @@
 A stage is a rank. All sums of times are for forwards, input's gradients and weights' gradients that take one unit each.
 """
 
-from nn.arguments import whole_number
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Instruction, Schedule
+from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule
 
 
 def sequential(stages, micro_batches):

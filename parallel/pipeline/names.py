@@ -4,12 +4,12 @@ import re
 from dataclasses import dataclass
 from functools import partial
 
-from parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
-from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.passes import complete, first_micro_batches, with_updates
-from parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Schedule, Unsound
+from gridgrad.parallel.pipeline.csv_text import MOST_CHARACTERS, from_csv
+from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from gridgrad.parallel.pipeline.passes import complete, first_micro_batches, with_updates
+from gridgrad.parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Schedule, Unsound
 
 _SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
 _ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from parallel.pipeline.schedule import Instruction, check, update
+from gridgrad.parallel.pipeline.schedule import Instruction, check, update
 
 
 def complete(schedule):

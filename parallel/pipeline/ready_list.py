@@ -14,9 +14,9 @@ from collections import Counter
 from heapq import heappop, heappush
 from itertools import count
 
-from nn.arguments import whole_number
-from parallel.pipeline.schedule import Instruction, Schedule, update
-from parallel.pipeline.times import Ports, UnitTimes
+from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, update
+from gridgrad.parallel.pipeline.times import Ports, UnitTimes
 
 ORDER = {"U": 0, "B": 1, "F": 2}
 

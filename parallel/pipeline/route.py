@@ -6,7 +6,7 @@ A network's layers are cut into chunks 0, 1, .., each of consecutive layers. A r
 from dataclasses import dataclass
 from functools import cached_property
 
-from nn.arguments import whole_number
+from gridgrad.nn.arguments import whole_number
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from parallel.pipeline.drawing import grid
-from parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.drawing import grid
+from gridgrad.parallel.pipeline.route import Route
 
 MESSAGES = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
 _TEXT = re.compile(r"(\d{1,7})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(\d{1,7})|U(\d{1,7})", re.ASCII)

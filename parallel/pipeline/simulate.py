@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from parallel.pipeline.memory import Memory, kept
-from parallel.pipeline.schedule import Instruction, Schedule, check, execution
-from parallel.pipeline.times import Ports, UnitTimes
+from gridgrad.parallel.pipeline.memory import Memory, kept
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, execution
+from gridgrad.parallel.pipeline.times import Ports, UnitTimes
 
 
 class Event(NamedTuple):

@@ -1,10 +1,10 @@
 """The placement of a TiedAutoencoder."""
 
-from nn import TiedAutoencoder
-from parallel.placement.layout import Layout
-from parallel.placement.partition import Partition
-from parallel.placement.placements import Partial, Shard
-from parallel.placement.plans import CHOICES
+from gridgrad.nn import TiedAutoencoder
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.placements import Partial, Shard
+from gridgrad.parallel.placement.plans import CHOICES
 
 
 def place_autoencoder(placer, layer):

@@ -1,9 +1,9 @@
 """A Linear layer that overlaps the all-gather of its input with its matrix products."""
 
-from nn.device import xp
-from nn.gemm import column_sums, matmul
-from nn.layer import Layer
-from parallel.placement.partition import size
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums, matmul
+from gridgrad.nn.layer import Layer
+from gridgrad.parallel.placement.partition import size
 
 
 class GatheredLinear(Layer):

@@ -1,8 +1,8 @@
 """A convolution of images that are sharded by height or width, which computes while its halo arrives."""
 
-from nn.device import xp
-from nn.layer import Layer
-from parallel.placement.partition import positions, size
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer
+from gridgrad.parallel.placement.partition import positions, size
 
 
 class HaloConv2d(Layer):

@@ -20,19 +20,19 @@ loss. (Eserol 2019, chapter 3; the thesis did not execute the fine grain.)
 
 import numpy as np
 
-from nn.device import xp
-from nn.layer import Parameter
-from nn.sequence import leaves
-from nn.sparse_linear import SparseLinear
-from parallel.placement.layout import Layout
-from parallel.placement.marques import AddBias
-from parallel.placement.moves import Move, place_of
-from parallel.placement.owners import Owners
-from parallel.placement.paired_layer import PairedLayer, Pairs, Product, rectangles
-from parallel.placement.partition import Partition, Split, indices, positions, union
-from parallel.placement.placements import C, N, Replicate, Shard, Tile
-from parallel.placement.plans import CHOSEN, HYPERGRAPH
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Parameter
+from gridgrad.nn.sequence import leaves
+from gridgrad.nn.sparse_linear import SparseLinear
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.marques import AddBias
+from gridgrad.parallel.placement.moves import Move, place_of
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.paired_layer import PairedLayer, Pairs, Product, rectangles
+from gridgrad.parallel.placement.partition import Partition, Split, indices, positions, union
+from gridgrad.parallel.placement.placements import C, N, Replicate, Shard, Tile
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 # ----- moves that send nothing
 

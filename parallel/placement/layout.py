@@ -6,8 +6,8 @@ gradient has to be summed: all are answered here for any rank, without communica
 
 from dataclasses import dataclass, field
 
-from parallel.placement.partition import size, within
-from parallel.placement.placements import Invariant, Replicate
+from gridgrad.parallel.placement.partition import size, within
+from gridgrad.parallel.placement.placements import Invariant, Replicate
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ nothing.
 from dataclasses import dataclass
 from math import prod
 
-from nn.conv import Conv2d
-from nn.device import xp
-from nn.gemm import column_sums
-from nn.layer import Layer
-from nn.patches import add_bias
-from parallel.placement.layout import Layout
-from parallel.placement.moves import Move, place_of
-from parallel.placement.partition import EMPTY, Partition, Split, resized, size
-from parallel.placement.placements import C, N, Shard
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.device import xp
+from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.layer import Layer
+from gridgrad.nn.patches import add_bias
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.moves import Move, place_of
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
+from gridgrad.parallel.placement.placements import C, N, Shard
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 MASTER = 0
 MARQUES = "marques"  # the word of a plan

@@ -31,11 +31,11 @@ from math import prod
 
 import numpy as np
 
-from nn.device import to_device, xp
-from nn.window import along
-from parallel.grid.collectives import COLLECTIVES
-from parallel.placement.partition import common, positions, resized, size
-from parallel.placement.placements import Invariant, Partial, Replicate, Shard
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.window import along
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.placement.partition import common, positions, resized, size
+from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard
 
 
 class Step:

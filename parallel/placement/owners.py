@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parallel.placement.partition import Partition
+from gridgrad.parallel.placement.partition import Partition
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from nn.device import to_device, xp
-from nn.layer import Layer, Parameter
-from parallel.placement.moves import place_of
-from parallel.placement.partition import EMPTY, indices, positions
-from parallel.placement.placements import C
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.parallel.placement.moves import place_of
+from gridgrad.parallel.placement.partition import EMPTY, indices, positions
+from gridgrad.parallel.placement.placements import C
 
 MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
 

@@ -6,15 +6,15 @@ from numbers import Real
 
 import numpy as np
 
-from parallel.grid.process_grid import STAGE
-from parallel.placement.hypergraph import checked_pieces
-from parallel.placement.layout import Layout
-from parallel.placement.marques import MARQUES
-from parallel.placement.owners import Owners
-from parallel.placement.partition import Partition, Split
-from parallel.placement.placer import Placer
-from parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
-from parallel.placement.stages import at_stage, cut, put_on_stages
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.placement.hypergraph import checked_pieces
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.marques import MARQUES
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placer import Placer
+from gridgrad.parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
+from gridgrad.parallel.placement.stages import at_stage, cut, put_on_stages
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 

@@ -21,7 +21,7 @@ placement of the activations in Laugier et al. 2018 (Algorithms 2 and 3), where 
 
 from dataclasses import dataclass
 
-from parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.partition import Partition, Split
 
 N, H, W, C = 0, 1, 2, -1  # dimensions of activations: samples, image rows, image columns; the last one is features or channels
 PIXELS = H, W  # the dimensions that only images have

@@ -3,20 +3,20 @@
 from copy import copy
 from functools import lru_cache, partial
 
-from nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
-from nn.activations import Activation
-from nn.pool import Pool2d
-from parallel.grid.process_grid import STAGE
-from parallel.placement.autoencoder import place_autoencoder
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo_conv import HaloConv2d
-from parallel.placement.hypergraph import Keep, bring_to_loss, place_pieces, side_by_side, starts_of_branches
-from parallel.placement.layout import Layout
-from parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
-from parallel.placement.partition import EMPTY, Partition, size
-from parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Replicate, Shard
-from parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
+from gridgrad.nn.activations import Activation
+from gridgrad.nn.pool import Pool2d
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.placement.autoencoder import place_autoencoder
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.hypergraph import Keep, bring_to_loss, place_pieces, side_by_side, starts_of_branches
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
+from gridgrad.parallel.placement.partition import EMPTY, Partition, size
+from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 
 class Placer:
@@ -373,7 +373,7 @@ def _rows_of_group(layout, axis, coordinates, batch_size):
 def needed_part(window, outputs, dim, length):
     """The Partition of the input that the ranks need for their parts of the output, halos included.
 
-    window: an `nn.window.Window`. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
+    window: a `nn.window.Window`. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
     It is cached because the planner asks for the same one again and again, and compares the results.
     """
     return outputs.mapped(length, partial(window.input_part, dim, length=length))

@@ -29,11 +29,11 @@ Along the axis `height`, convolutions always have "height", and Linear layers an
 from dataclasses import dataclass
 from math import prod
 
-from nn.sequence import leaves, shapes
-from parallel.placement.moves import elements_sent
-from parallel.placement.partition import Partition, Split
-from parallel.placement.placements import PIXELS, C, H, Invariant, N, Partial, Replicate, Shard, W
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn.sequence import leaves, shapes
+from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.placements import PIXELS, C, H, Invariant, N, Partial, Replicate, Shard, W
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
 

@@ -1,9 +1,9 @@
 """All communication inside a network: a layer that moves activations from one placement to another along a grid axis."""
 
-from nn.device import xp
-from nn.layer import Layer
-from parallel.placement.moves import Step, move_of
-from parallel.placement.partition import size
+from gridgrad.nn.device import xp
+from gridgrad.nn.layer import Layer
+from gridgrad.parallel.placement.moves import Step, move_of
+from gridgrad.parallel.placement.partition import size
 
 STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
 

@@ -14,10 +14,10 @@ other axes.
 from dataclasses import replace
 from numbers import Integral
 
-from nn.sequence import leaves
-from parallel.grid.process_grid import STAGE
-from parallel.placement.partition import EMPTY, Split
-from parallel.placement.placements import Shard
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.placement.partition import EMPTY, Split
+from gridgrad.parallel.placement.placements import Shard
 
 
 def check_cuts(cuts, layers):

@@ -30,9 +30,9 @@ adjoint of the forward pass, but for the gradient of the first layer's input, wh
 from dataclasses import dataclass
 from math import prod
 
-from parallel.placement.moves import elements_sent
-from parallel.placement.partition import Partition, Split, size
-from parallel.placement.placements import C, H, N, Shard
+from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.partition import Partition, Split, size
+from gridgrad.parallel.placement.placements import C, H, N, Shard
 
 
 def all_gather(elements, ranks):
@@ -48,7 +48,7 @@ def all_reduce(elements, ranks):
 def halo(samples, shape, window, ranks, dim=H):
     """Elements that all ranks together send in one direction for the halo of a convolution or pooling.
 
-    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: an `nn.window.Window`. ranks: over
+    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: a `nn.window.Window`. ranks: over
     which the images are sharded by rows (dim=H) or columns (dim=W). A rank receives each row of other ranks that the windows of
     its outputs cover once. With stride 1 and a k x k kernel these are (k - 1) rows at each of the P - 1 borders (Gholami et al.
     2018, section 2.3: B W C floor(k/2) on each side), provided that every rank has at least that many rows.

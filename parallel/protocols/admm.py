@@ -1,7 +1,7 @@
 """Consensus ADMM: workers minimise their own losses under the constraint that their parameters are equal."""
 
-from nn.device import xp
-from parallel.protocols.local_sgd import LocalSGD
+from gridgrad.nn.device import xp
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
 
 
 def admm(net, workers, make_optimizer, period, rho=None):

@@ -6,9 +6,9 @@ from math import prod
 
 import numpy as np
 
-from nn.device import to_device, xp
-from parallel.grid.transfer import CompletedTransfer
-from parallel.protocols.local_sgd import LocalSGD
+from gridgrad.nn.device import to_device, xp
+from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
 
 TRAVELLING = "sent", "mean"  # the arrays of a Fragment that is under way
 

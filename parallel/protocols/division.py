@@ -2,8 +2,8 @@
 
 from mpi4py import MPI
 
-from parallel.grid.process_grid import LAYER_AXES, STAGE, ProcessGrid
-from parallel.protocols.workers import Workers
+from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE, ProcessGrid
+from gridgrad.parallel.protocols.workers import Workers
 
 INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != "batch"))  # the axes over which a worker is spread
 

@@ -1,9 +1,9 @@
 """Downpour SGD: an asynchronous parameter server that workers do not reach for in every step."""
 
-from nn.optimizers import SGD
-from parallel.protocols import ownership
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shard import ASP
+from gridgrad.nn.optimizers import SGD
+from gridgrad.parallel.protocols import ownership
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shard import ASP
 
 
 class Downpour(ParameterServer):

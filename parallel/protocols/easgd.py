@@ -1,6 +1,6 @@
 """Elastic averaging SGD: workers train apart, tied to a common centre by springs."""
 
-from parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.protocol import Protocol
 
 
 class EASGD(Protocol):

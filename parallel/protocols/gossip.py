@@ -1,7 +1,7 @@
 """Gossip: workers average with one other worker at a time, and no step waits for all of them."""
 
-from nn.device import to_device, xp
-from parallel.protocols.protocol import Protocol
+from gridgrad.nn.device import to_device, xp
+from gridgrad.parallel.protocols.protocol import Protocol
 
 HALF = "half"  # the kind of its messages
 

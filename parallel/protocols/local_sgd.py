@@ -12,7 +12,7 @@ does not depend on n: it is that of training on a part of the samples. Here the 
 
 import numpy as np
 
-from parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.protocol import Protocol
 
 
 class LocalSGD(Protocol):

@@ -4,18 +4,18 @@ import math
 from dataclasses import dataclass, field
 from functools import partial
 
-from parallel.protocols import ownership
-from parallel.protocols.admm import admm
-from parallel.protocols.diloco import diloco
-from parallel.protocols.downpour import Downpour
-from parallel.protocols.easgd import EASGD
-from parallel.protocols.gossip import SGP
-from parallel.protocols.local_sgd import LocalSGD
-from parallel.protocols.parallel_sgd import ParallelSGD
-from parallel.protocols.protocol import Protocol
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shard import ASP, BSP, SSP
-from parallel.protocols.slowmo import SlowMo
+from gridgrad.parallel.protocols import ownership
+from gridgrad.parallel.protocols.admm import admm
+from gridgrad.parallel.protocols.diloco import diloco
+from gridgrad.parallel.protocols.downpour import Downpour
+from gridgrad.parallel.protocols.easgd import EASGD
+from gridgrad.parallel.protocols.gossip import SGP
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
+from gridgrad.parallel.protocols.parallel_sgd import ParallelSGD
+from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shard import ASP, BSP, SSP
+from gridgrad.parallel.protocols.slowmo import SlowMo
 
 SYNC = "sync"
 

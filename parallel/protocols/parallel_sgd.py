@@ -4,10 +4,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from parallel.placement.partition import Partition
-from parallel.protocols.local_sgd import LocalSGD
-from parallel.protocols.protocol import Turn
-from parallel.training.steps import minibatch_indices, steps_per_epoch
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
+from gridgrad.parallel.protocols.protocol import Turn
+from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 
 
 class ParallelSGD(LocalSGD):

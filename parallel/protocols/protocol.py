@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nn.device import xp
-from nn.observer import observed
-from parallel.checkpoint.state import OptimizerState, State, copy_over
-from parallel.placement.partition import Partition, size
-from parallel.training.steps import minibatch_indices
+from gridgrad.nn.device import xp
+from gridgrad.nn.observer import observed
+from gridgrad.parallel.checkpoint.state import OptimizerState, State, copy_over
+from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.training.steps import minibatch_indices
 
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
 LAYER = "protocol"  # the name under which the tally counts what workers send each other

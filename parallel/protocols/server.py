@@ -9,18 +9,18 @@ Where a single server keeps all parameters, and each worker is one rank, the oth
 the MPI library lets them: see `parallel/job/deaths.py`. The shares that it had drawn or pushed are lost or kept accordingly.
 
 One-sided communication would not need the server's attention, but a server with any other optimizer than plain SGD has to
-compute. `experiments.servers` measures both.
+compute. `gridgrad study servers` measures both.
 """
 
 import numpy as np
 
-from nn.device import to_device, xp
-from parallel.checkpoint.state import OptimizerState
-from parallel.job.deaths import Death
-from parallel.placement.partition import size
-from parallel.protocols import ownership
-from parallel.protocols.protocol import LAYER, Protocol
-from parallel.protocols.shard import Shard
+from gridgrad.nn.device import to_device, xp
+from gridgrad.parallel.checkpoint.state import OptimizerState
+from gridgrad.parallel.job.deaths import Death
+from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.protocols import ownership
+from gridgrad.parallel.protocols.protocol import LAYER, Protocol
+from gridgrad.parallel.protocols.shard import Shard
 
 
 class ParameterServer(Protocol):

@@ -12,7 +12,7 @@ see also Eserol 2019, section 2.6.1. The *clock* of a worker is the number of gr
 
 from collections import Counter
 
-from nn.device import xp
+from gridgrad.nn.device import xp
 
 
 class Shard:

@@ -24,7 +24,7 @@ from math import prod
 
 import numpy as np
 
-from nn.random import permutation
+from gridgrad.nn.random import permutation
 
 DRAWS, STRATA = 256, 64
 DRAWN = np.dtype([("label", np.float64), ("index", np.int64), ("worker", np.int64)])  # what is sent of a sample that is drawn

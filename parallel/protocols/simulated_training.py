@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from parallel.grid.process_grid import ProcessGrid
-from parallel.placement.partition import Partition
-from parallel.protocols.shuffle_sgd import shuffle
-from parallel.protocols.simulated_group import SimulatedGroup
-from parallel.training.distribute import distribute
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.parallel.training.distribute import distribute
 
 
 class Trained(NamedTuple):
@@ -45,7 +45,7 @@ def train(
 ):  # fmt: skip
     """Train copies of a serial network with an update protocol in a Simulation, one copy a worker; returns a Training.
 
-    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parallel.protocols.names.parse` returns.
+    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `protocols.names.parse` returns.
     make_optimizer, loss: as for any Trainer. x, y: the training data. batch_size: of a global minibatch, of which each worker
     gets a share. steps: how many global minibatches. seconds: a function of the number of samples in a worker's minibatch that
     says how long it computes, between its forward pass and its update. seed: of the order of the samples.

@@ -22,15 +22,15 @@ from itertools import count
 
 import numpy as np
 
-from nn.arguments import whole_number
-from nn.device import to_host
-from nn.random import uniform_block
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.tally import Tally
-from parallel.grid.transfer import CompletedTransfer, Transfer
-from parallel.protocols.coroutine import Coroutine
-from parallel.protocols.protocol import LAYER
-from parallel.protocols.workers import NUMBERS, Workers, filled
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.device import to_host
+from gridgrad.nn.random import uniform_block
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
+from gridgrad.parallel.protocols.coroutine import Coroutine
+from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
 
 EVERYONE = -1  # in place of the number of a worker: what happens concerns all of them
 DRAWN = 256  # random numbers that are drawn at a time

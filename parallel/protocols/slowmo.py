@@ -1,7 +1,7 @@
 """SlowMo: momentum on top of local SGD, for the steps from one mean of the workers to the next."""
 
-from nn.device import xp
-from parallel.protocols.local_sgd import LocalSGD
+from gridgrad.nn.device import xp
+from gridgrad.parallel.protocols.local_sgd import LocalSGD
 
 
 class SlowMo(LocalSGD):

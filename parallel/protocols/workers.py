@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from nn.device import to_host
-from nn.observer import Observer
-from parallel.grid.checked_group import make_group
-from parallel.job.deaths import dead, is_death
-from parallel.job.waiting import sleep_until
-from parallel.protocols.protocol import LAYER
+from gridgrad.nn.device import to_host
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.checked_group import make_group
+from gridgrad.parallel.job.deaths import dead, is_death
+from gridgrad.parallel.job.waiting import sleep_until
+from gridgrad.parallel.protocols.protocol import LAYER
 
 INTERVAL = 0.0005  # seconds between two looks for messages while layers compute
 LONGEST = 0.001  # seconds that a waiting rank sleeps, at most, when no message has come

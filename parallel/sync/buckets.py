@@ -11,10 +11,10 @@ the memory and the update 1/P of the time. Both buckets send the same number of 
 type.
 """
 
-from nn.device import empty
-from parallel.grid.transfer import CompletedTransfer
-from parallel.placement.partition import Partition, size, within
-from parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
+from gridgrad.nn.device import empty
+from gridgrad.parallel.grid.transfer import CompletedTransfer
+from gridgrad.parallel.placement.partition import Partition, size, within
+from gridgrad.parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
 
 LAYER = "gradients"  # the name under which the tally counts the sums; it counts the all-gathers under "parameters"
 

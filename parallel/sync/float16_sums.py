@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
-from parallel.grid.staging import Staging
-from parallel.grid.transfer import Transfer
-from parallel.placement.partition import Partition, size
+from gridgrad.parallel.grid.staging import Staging
+from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.placement.partition import Partition, size
 
 HEADER = 2  # elements of 2 bytes in front of a block, which hold the block's scale as a float32
 LARGEST = 15  # the scaled numbers are below 2^15; the largest float16 number is nearly 2^16

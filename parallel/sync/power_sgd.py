@@ -24,12 +24,12 @@ from functools import cached_property
 
 import numpy as np
 
-from nn.device import empty, to_device, to_host, xp
-from nn.gemm import matmul
-from nn.observer import Observer
-from nn.random import uniform_block
-from parallel.sync.buckets import LAYER
-from parallel.sync.reduction import BlockingReduction
+from gridgrad.nn.device import empty, to_device, to_host, xp
+from gridgrad.nn.gemm import matmul
+from gridgrad.nn.observer import Observer
+from gridgrad.nn.random import uniform_block
+from gridgrad.parallel.sync.buckets import LAYER
+from gridgrad.parallel.sync.reduction import BlockingReduction
 
 UNCOMPRESSED_STEPS = 10  # the gradients change most in the first steps, and averages that an optimizer keeps begin with them
 NEGLIGIBLE = 1e-280  # a square of a length in float64 below which digits are lost

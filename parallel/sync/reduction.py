@@ -17,11 +17,11 @@ from collections import defaultdict
 from functools import cached_property
 from itertools import groupby
 
-from nn.device import empty, xp
-from nn.observer import Observer
-from parallel.grid.group import MAX_ELEMENTS
-from parallel.placement.partition import Partition, common, size, within
-from parallel.sync.buckets import BUCKETS
+from gridgrad.nn.device import empty, xp
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.group import MAX_ELEMENTS
+from gridgrad.parallel.placement.partition import Partition, common, size, within
+from gridgrad.parallel.sync.buckets import BUCKETS
 
 TEST_INTERVAL = 0.0005  # seconds between two tests of the transfers under way
 

@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from nn.device import empty
-from nn.kernels import kernels
-from parallel.placement.partition import Partition, size, within
-from parallel.sync.reduction import Reduction, slices_overlap
+from gridgrad.nn.device import empty
+from gridgrad.nn.kernels import kernels
+from gridgrad.parallel.placement.partition import Partition, size, within
+from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
 
 FOLDER = Path("/dev/shm")
 PREFIX = "gridgrad_"

@@ -13,8 +13,8 @@ All methods have an argument `way`, "forward" or "backward", and `samples`, thos
 
 from math import prod
 
-from nn.device import xp
-from parallel.placement.partition import size
+from gridgrad.nn.device import xp
+from gridgrad.parallel.placement.partition import size
 
 
 class StageBoundary:

@@ -1,16 +1,16 @@
 """From a serial network to this rank's part of it on a grid, with everything given."""
 
-from nn.arguments import whole_number
-from parallel.grid.process_grid import STAGE
-from parallel.pipeline import names
-from parallel.placement.place_network import place
-from parallel.placement.plans import CHOSEN, HYPERGRAPH
-from parallel.placement.stages import check_cuts
-from parallel.sync.reduction import BlockingReduction
-from parallel.training.division import by_exchanges, by_stages
-from parallel.training.network import ParallelSequential
-from parallel.training.pipelined import PipelinedSequential
-from parallel.training.stage_cuts import balanced_cuts
+from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.stages import check_cuts
+from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.training.division import by_exchanges, by_stages
+from gridgrad.parallel.training.network import ParallelSequential
+from gridgrad.parallel.training.pipelined import PipelinedSequential
+from gridgrad.parallel.training.stage_cuts import balanced_cuts
 
 
 def distribute(

@@ -8,13 +8,13 @@
 
 from dataclasses import dataclass
 
-from parallel.grid.process_grid import STAGE
-from parallel.performance.partition_pipeline import chunk_works, times_of_work
-from parallel.pipeline.route import Route
-from parallel.pipeline.times import Times
-from parallel.placement.hypergraph import between_exchanges
-from parallel.placement.plans import CHOSEN
-from parallel.training.boundaries import ExchangeBoundary, StageBoundary
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.partition_pipeline import chunk_works, times_of_work
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.times import Times
+from gridgrad.parallel.placement.hypergraph import between_exchanges
+from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundary
 
 
 @dataclass(frozen=True)

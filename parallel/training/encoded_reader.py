@@ -1,8 +1,8 @@
 """A reader of encoded samples: they are encoded anew for each minibatch, on the grid, so that no rank stores them all."""
 
-from nn.device import to_device
-from nn.sequence import forward
-from parallel.placement.placer import Placer
+from gridgrad.nn.device import to_device
+from gridgrad.nn.sequence import forward
+from gridgrad.parallel.placement.placer import Placer
 
 
 class EncodedReader:

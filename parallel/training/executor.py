@@ -10,12 +10,12 @@ from contextlib import contextmanager, nullcontext
 from math import prod
 from operator import mul
 
-from nn.context import Context
-from nn.device import to_device, xp
-from nn.minibatch_checks import as_input
-from nn.observer import observed
-from parallel.pipeline.schedule import Instruction
-from parallel.training.passages import Passage
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.minibatch_checks import as_input
+from gridgrad.nn.observer import observed
+from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.training.passages import Passage
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
 AHEAD = 2  # how many receives are announced before their instruction's turn

@@ -19,13 +19,13 @@ from math import prod
 
 import numpy as np
 
-from nn.observer import observed
-from parallel.grid.process_grid import AXES
-from parallel.placement.partition import Partition, positions, size
+from gridgrad.nn.observer import observed
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.placement.partition import Partition, positions, size
 
 
 class EachRankReads:
-    """Every rank reads what it needs. net: a ParallelSequential. part: the samples, a `datasets.Part`."""
+    """Every rank reads what it needs. net: a ParallelSequential. part: the samples, a `gridgrad.datasets.Part`."""
 
     def __init__(self, net, part):
         self.net, self.part = net, part

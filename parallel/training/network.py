@@ -6,15 +6,15 @@ from math import prod
 import numpy as np
 from mpi4py import MPI
 
-from nn.device import empty, to_device, to_host, xp
-from nn.minibatch_checks import checked_minibatch
-from nn.sequence import mark_in_place
-from nn.sequential import Sequential
-from nn.window import put
-from parallel.job.waiting import meet
-from parallel.placement.partition import Partition, size
-from parallel.sync.reduction import BlockingReduction
-from parallel.training.steps import Trainer, accumulated_step
+from gridgrad.nn.device import empty, to_device, to_host, xp
+from gridgrad.nn.minibatch_checks import checked_minibatch
+from gridgrad.nn.sequence import mark_in_place
+from gridgrad.nn.sequential import Sequential
+from gridgrad.nn.window import put
+from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.training.steps import Trainer, accumulated_step
 
 
 class ParallelSequential(Sequential):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nn.context import Context
+from gridgrad.nn.context import Context
 
 
 @dataclass

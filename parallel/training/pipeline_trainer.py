@@ -12,14 +12,14 @@ a step is known only some steps later.
 import math
 from collections import Counter, defaultdict
 
-from nn.device import to_device
-from nn.divergence import DATA, RATE, not_finite
-from nn.minibatch_checks import check_optimizer
-from nn.observer import observed
-from parallel.pipeline.passes import around
-from parallel.pipeline.ready_list import stream
-from parallel.training.passages import Host, MicroBatch
-from parallel.training.steps import Diverged, first_not_finite
+from gridgrad.nn.device import to_device
+from gridgrad.nn.divergence import DATA, RATE, not_finite
+from gridgrad.nn.minibatch_checks import check_optimizer
+from gridgrad.nn.observer import observed
+from gridgrad.parallel.pipeline.passes import around
+from gridgrad.parallel.pipeline.ready_list import stream
+from gridgrad.parallel.training.passages import Host, MicroBatch
+from gridgrad.parallel.training.steps import Diverged, first_not_finite
 
 
 class PipelineTrainer(Host):

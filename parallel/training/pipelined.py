@@ -2,21 +2,21 @@
 
 from functools import cached_property
 
-from nn.chunk import Chunk
-from nn.device import xp
-from parallel.pipeline.simulate import simulate
-from parallel.training.executor import Executor
-from parallel.training.network import ParallelSequential
-from parallel.training.passages import MicroBatch
-from parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
-from parallel.training.transports import BufferPool, MpiTransport
-from parallel.training.weight_versions import WeightVersions
+from gridgrad.nn.chunk import Chunk
+from gridgrad.nn.device import xp
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.training.executor import Executor
+from gridgrad.parallel.training.network import ParallelSequential
+from gridgrad.parallel.training.passages import MicroBatch
+from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
+from gridgrad.parallel.training.transports import BufferPool, MpiTransport
+from gridgrad.parallel.training.weight_versions import WeightVersions
 
 
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential whose layers are cut into chunks, through which micro-batches pass in the order of a schedule.
 
-    division: a Division of the placed network. named: the schedule, a result of `parallel.pipeline.names.parse`.
+    division: a Division of the placed network. named: the schedule, a result of `gridgrad.parallel.pipeline.names.parse`.
     micro_batches: into how many parts `learn` cuts a minibatch. The other arguments are those of ParallelSequential.
     ValueError if the schedule is not for such a division, or not for so many micro-batches; Unsound if ranks can not follow it.
 

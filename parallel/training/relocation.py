@@ -3,10 +3,10 @@
 from dataclasses import replace
 from math import prod
 
-from nn.device import xp
-from parallel.placement.moves import Step, move_of
-from parallel.placement.partition import size
-from parallel.placement.placements import Replicate
+from gridgrad.nn.device import xp
+from gridgrad.parallel.placement.moves import Step, move_of
+from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.placement.placements import Replicate
 
 
 def relocate(net, optimizer, placed):

@@ -6,14 +6,14 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from nn import divergence
-from nn.context import Context
-from nn.device import to_device, to_host, xp
-from nn.losses import SoftmaxCrossEntropy
-from nn.minibatch_checks import check_optimizer
-from nn.observer import observed
-from nn.random import permutation
-from parallel.job.run import UserError
+from gridgrad.nn import divergence
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.losses import SoftmaxCrossEntropy
+from gridgrad.nn.minibatch_checks import check_optimizer
+from gridgrad.nn.observer import observed
+from gridgrad.nn.random import permutation
+from gridgrad.parallel.job.run import UserError
 
 
 class Diverged(UserError, divergence.Diverged):
@@ -128,7 +128,7 @@ def evaluate(net, part, loss_name, reader, batch_size):
     over all samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over
     samples and outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of
     the data set.
-    part: a `datasets.Part`. reader: a reader of `part` for `net`. batch_size: the samples in one global forward pass.
+    part: a `gridgrad.datasets.Part`. reader: a reader of `part` for `net`. batch_size: the samples in one global forward pass.
     Raises Diverged, on all ranks, if an output is not finite.
     """
     classes = loss_name == "cross-entropy"

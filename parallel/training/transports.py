@@ -6,10 +6,10 @@ micro-batch. Sends do not block, and a rank may announce the messages that it wi
 
 from collections import defaultdict, deque
 
-from nn.device import empty
-from nn.observer import Observer
-from parallel.grid.staging import Staging
-from parallel.grid.transfer import Transfer
+from gridgrad.nn.device import empty
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.staging import Staging
+from gridgrad.parallel.grid.transfer import Transfer
 
 WAYS = "forward", "backward"
 TEST_INTERVAL = 0.0005  # seconds between two tests of the messages under way

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from datasets import Part, augment
-from datasets.augment import Augment, parse
+from gridgrad.datasets import Part, augment
+from gridgrad.datasets.augment import Augment, parse
 
 SAMPLES, HEIGHT, WIDTH = 40, 9, 7
 FULL = (slice(0, HEIGHT), slice(0, WIDTH), slice(0, 3))

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-import datasets
-from datasets import cifar10, labelled
+from gridgrad import datasets
+from gridgrad.datasets import cifar10, labelled
 from tests.datasets.test_pickles import published
 
 BINARY, PYTHON = cifar10.FORMS

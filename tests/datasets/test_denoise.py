@@ -2,8 +2,8 @@ import h5py
 import numpy as np
 import pytest
 
-import datasets
-from datasets import denoise
+from gridgrad import datasets
+from gridgrad.datasets import denoise
 from tests.datasets.test_cifar10 import BINARY, made_up, put
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.files import data_directory, download
+from gridgrad.datasets.files import data_directory, download
 
 CONTENT = b"some published bytes"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import datasets
-from datasets import images
+from gridgrad import datasets
+from gridgrad.datasets import images
 
 COLOURS = {"blue": (10, 20, 250), "red": (250, 20, 10), "violet": (200, 10, 200)}
 EVERYTHING = tuple(slice(0, size) for size in (8, 8, 3))

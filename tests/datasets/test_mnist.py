@@ -3,8 +3,8 @@ import gzip
 import numpy as np
 import pytest
 
-import datasets
-from datasets import mnist
+from gridgrad import datasets
+from gridgrad.datasets import mnist
 from tests.datasets.made_up_mnist import idx
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from datasets import Dataset, Part
+from gridgrad.datasets import Dataset, Part
 
 FULL = (slice(0, 6), slice(0, 5), slice(0, 3))
 BLOCKS = [FULL, (slice(2, 5), slice(0, 5), slice(0, 3)), (slice(0, 6), slice(1, 4), slice(1, 2)), (slice(3, 3), *FULL[1:])]

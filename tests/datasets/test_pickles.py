@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from datasets.pickles import Array, parse
+from gridgrad.datasets.pickles import Array, parse
 
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 6)
 

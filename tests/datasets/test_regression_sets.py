@@ -5,8 +5,8 @@ import h5py
 import numpy as np
 import pytest
 
-import datasets
-from datasets import airfoil, ethylene
+from gridgrad import datasets
+from gridgrad.datasets import airfoil, ethylene
 
 
 @pytest.mark.parametrize(("name", "features"), [("airfoil", 4), ("airfoil5", 5)])

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from datasets import rows
-from nn.whole_files import NotWritten
+from gridgrad.datasets import rows
+from gridgrad.nn.whole_files import NotWritten
 from tests.disk import files_end_at
 
 

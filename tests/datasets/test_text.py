@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from datasets.text import read_table
+from gridgrad.datasets.text import read_table
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def file(tmp_path):
 
 
 def test_reads_numbers_after_a_header_in_chunks(file, monkeypatch):
-    monkeypatch.setattr("datasets.text.CHUNK", 3)
+    monkeypatch.setattr("gridgrad.datasets.text.CHUNK", 3)
     path = file("a header\n" + "".join(f"{i} {i / 2}\t{-i}\r\n" for i in range(8)) + "\n")
     table = read_table(path, 3, skip=1)
     assert table.tolist() == [[i, i / 2, -i] for i in range(8)]
@@ -38,7 +38,7 @@ def test_an_empty_file_has_no_rows(file):
     ],
 )
 def test_a_bad_line_is_named(file, line, message, monkeypatch):
-    monkeypatch.setattr("datasets.text.CHUNK", 4)
+    monkeypatch.setattr("gridgrad.datasets.text.CHUNK", 4)
     with pytest.raises(ValueError, match=message):
         read_table(file("1 2 3\n" * 5 + line + "\n" + "1 2 3\n"), 3)
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from datasets import Part, augment
-from datasets.views import Augmented, Subset, hold_out
+from gridgrad.datasets import Part, augment
+from gridgrad.datasets.views import Augmented, Subset, hold_out
 
 
 def part(samples=40, labels=False):

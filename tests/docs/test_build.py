@@ -30,5 +30,5 @@ def test_the_documents_are_built_without_a_warning(tmp_path):
     built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert built.returncode == 0, built.stderr
     pages = {path.name for path in (tmp_path / "docs").rglob("*.html")}
-    assert {"index.html", "tutorial.html", "batch.html", "layer.html", "parallel.placement.html"} <= pages
+    assert {"index.html", "tutorial.html", "batch.html", "layer.html", "gridgrad.parallel.placement.html"} <= pages
     assert "docs/index.html" in (tmp_path / "index.html").read_text()

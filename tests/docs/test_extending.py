@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from parallel.job.launch import mpiexec
+from gridgrad.parallel.job.launch import mpiexec
 from tests.docs.pages import ROOT, blocks, changed, changes, program
 
 pytestmark = pytest.mark.mpi
@@ -21,10 +21,13 @@ MORE = ("layer", 4), ("protocol", 4), ("schedule", 1)
 def folder_of(name, path):
     """The folder at this path, with the program of a page and the code that it extends, with the lines that it changes."""
     page = f"docs/extending/{name}.md"
-    for package in ("nn", "parallel"):
-        shutil.copytree(ROOT / package, path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = path / "gridgrad"
+    package.mkdir()
+    shutil.copy(ROOT / "gridgrad" / "__init__.py", package)
+    for folder in ("nn", "parallel"):
+        shutil.copytree(ROOT / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for changed_file, hunks in changes(page):
-        (path / changed_file).write_text(changed((path / changed_file).read_text(), hunks))
+        (package / changed_file).write_text(changed((package / changed_file).read_text(), hunks))
     (path / "example.py").write_text(program(page))
     return path
 
@@ -48,5 +51,5 @@ def test_an_example_that_does_not_equal_serial_training_fails(tmp_path, monkeypa
     assert wrong != text
     (tmp_path / "example.py").write_text(wrong)
     monkeypatch.chdir(tmp_path)
-    ended = mpiexec(1, ["-m", "mpi4py", "example.py"], 120, ENVIRONMENT | {"PYTHONPATH": str(ROOT)})
+    ended = mpiexec(1, ["-m", "mpi4py", "example.py"], 120, ENVIRONMENT)
     assert ended.status != 0 and "AssertionError" in ended.stdout + ended.stderr

@@ -10,7 +10,7 @@ from docs import api_pages
 from docs.draw_schemes import dense, matrices
 from docs.placed_ranks import on_every_rank
 from docs.shapes import runs, words
-from parallel.placement.partition import indices
+from gridgrad.parallel.placement.partition import indices
 from tests.docs.pages import BLOCK, ROOT, blocks, changed, changes
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + [
@@ -65,7 +65,7 @@ def test_every_folder_of_the_code_is_in_the_reference():
     found = {".".join(folder.parts) for folder in api_pages.folders(ROOT)}
     assert {"nn", "datasets", "parallel", "parallel.placement", "parallel.protocols"} <= found
     page = api_pages.page(ROOT, api_pages.Path("parallel/placement"))
-    assert ".. automodule:: parallel.placement.layout\n" in page and "__init__" not in page
+    assert ".. automodule:: gridgrad.parallel.placement.layout\n" in page and "__init__" not in page
 
 
 def test_pictures_show_the_blocks_of_the_layouts():

@@ -1,9 +1,9 @@
 """`train` that moves work with every proposal of --rebalance, whatever was measured: run by test_resume.py."""
 
-from experiments import train
-from parallel.balance.rebalance import Rebalancer
-from parallel.job.run import run
-from parallel.placement.partition import Partition
+from gridgrad.experiments import train
+from gridgrad.parallel.balance.rebalance import Rebalancer
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.placement.partition import Partition
 
 
 def propose(rebalancer, held, measured):

@@ -5,9 +5,9 @@ ROOM: bytes for which it looks before it trains. BYTES: that a file can have.
 
 import sys
 
-from experiments import train
-from experiments.common import options
-from parallel.job.run import run
+from gridgrad.experiments import train
+from gridgrad.experiments.common import options
+from gridgrad.parallel.job.run import run
 from tests.disk import files_end_at
 
 

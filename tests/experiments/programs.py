@@ -13,10 +13,11 @@ import tempfile
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
 
-from parallel.job.launch import Finished, mpiexec
+from gridgrad.experiments.common import command
+from gridgrad.parallel.job.launch import Finished, mpiexec
 
-SHARED = ["experiments", "experiments.common.report", "experiments.common.train_setup", "experiments.plots.figures"]
-SHARED += ["experiments.common.pipeline_lines", "scipy.optimize"]
+SHARED = [f"gridgrad.experiments.{name}" for name in ("common.report", "common.train_setup", "common.pipeline_lines")]
+SHARED += ["gridgrad.experiments.plots.figures", "scipy.optimize"]
 TIME_LIMIT = 300  # seconds
 
 processes = multiprocessing.get_context("forkserver")
@@ -24,7 +25,7 @@ processes.set_forkserver_preload(SHARED)
 
 
 def program(*arguments):
-    """A program, run alone: `program("experiments.plot", "speedup", path)`. Returns a CompletedProcess."""
+    """A program or a module, run alone: `program("plot", "speedup", path)`. Returns a CompletedProcess."""
     words = [str(word) for word in arguments]
     with tempfile.TemporaryDirectory(prefix="gridgrad-program-") as folder:
         outputs = [Path(folder) / name for name in ("stdout", "stderr")]
@@ -48,15 +49,25 @@ def _run(words, outputs, environment, folder):
         os.dup2(file, number)
         os.close(file)
     sys.argv = words
-    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    if is_ours(words[0]):
+        sys.argv = ["gridgrad", *words]
+        command.main()
+    else:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def job(ranks, *arguments, timeout=120):
-    """A program on so many ranks: `job(4, "experiments.train", "--grid", "model=4")`. Returns a Finished."""
+    """A program on so many ranks: `job(4, "train", "--grid", "model=4")`. Returns a Finished."""
     if ranks == 1:
         alone = program(*arguments)
         return Finished(alone.returncode, alone.stdout, alone.stderr)
-    return mpiexec(ranks, ["-m", *map(str, arguments)], timeout)
+    words = [str(word) for word in arguments]
+    return mpiexec(ranks, ["-m", "gridgrad", *words] if is_ours(words[0]) else ["-m", *words], timeout)
+
+
+def is_ours(name):
+    """Whether this is what may stand behind `gridgrad`, and not a module."""
+    return "." not in name
 
 
 def assert_refused(ranks, name, cases, options=()):

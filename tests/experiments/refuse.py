@@ -10,11 +10,12 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from parallel.job.run import UserError, one_line, run
+from gridgrad.experiments.common.programs import PACKAGE, module_of
+from gridgrad.parallel.job.run import UserError, one_line, run
 
 
 def main():
-    name, path, main_of = sys.argv[1], Path(sys.argv[2]), importlib.import_module(sys.argv[1]).main
+    name, path, main_of = sys.argv[1], Path(sys.argv[2]), importlib.import_module(f"{PACKAGE}.{module_of(sys.argv[1])}").main
     command_lines, messages = json.loads(path.read_text()), []
     for words in command_lines:
         sys.argv = [name, *words]

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from experiments import accuracy
-from experiments.accuracy import CASES, RUN, Case
-from parallel.grid.process_grid import parse_grid
+from gridgrad.experiments.studies import accuracy
+from gridgrad.experiments.studies.accuracy import CASES, RUN, Case
+from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.made_up_mnist import blocks, write_mnist
 
 SMALL = Case("mlp:12,tanh", "--dataset mnist --steps 80 --batch-size 25 --lr 0.2", ("batch=2", "batch=1"), 60.0)

@@ -6,10 +6,10 @@ from math import prod
 import numpy as np
 import pytest
 
-from experiments.autoencoder import largest_width
-from experiments.autoencoder.largest_width import STEP, fits
-from parallel.grid.process_grid import parse_grid
-from parallel.job.run import UserError
+from gridgrad.experiments.studies.autoencoder import largest_width
+from gridgrad.experiments.studies.autoencoder.largest_width import STEP, fits
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.job.run import UserError
 from tests.datasets.made_up_mnist import blocks, write_mnist
 from tests.experiments.programs import job, program
 
@@ -29,7 +29,7 @@ def data(tmp_path_factory):
 def alone(data, tmp_path_factory):
     """The report and the output of a run on one rank."""
     path = tmp_path_factory.mktemp("alone") / "report.json"
-    finished = program("experiments.autoencoder", "--data-dir", data, *SMALL, "--energy", "--report", path)
+    finished = program("study", "autoencoder", "--data-dir", data, *SMALL, "--energy", "--report", path)
     assert finished.returncode == 0, finished.stderr
     return json.loads(path.read_text()), finished.stdout
 
@@ -67,7 +67,7 @@ def test_the_energy_is_measured_or_it_is_said_why_not(alone):
 def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_path):
     expected, path = alone[0], tmp_path / "report.json"
     arguments = ["--data-dir", data, *SMALL, "--grid", grid, *options, "--report", path]
-    finished = job(prod(parse_grid(grid).values()), "experiments.autoencoder", *arguments)
+    finished = job(prod(parse_grid(grid).values()), "study", "autoencoder", *arguments)
     assert finished.status == 0, finished.stderr
     found = json.loads(path.read_text())
     for layer, same in zip(found["layers"], expected["layers"], strict=True):
@@ -81,7 +81,7 @@ def test_every_grid_trains_the_same_networks(grid, options, alone, data, tmp_pat
 
 def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
     path = tmp_path / "report.json"
-    finished = program("experiments.autoencoder", "--data-dir", data, *SMALL, "--pretrain-epochs", 0, "--report", path)
+    finished = program("study", "autoencoder", "--data-dir", data, *SMALL, "--pretrain-epochs", 0, "--report", path)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(path.read_text())
     assert found["layers"] == [] and [row["phase"] for row in found["phases"]] == ["fine-tuning"]
@@ -106,7 +106,7 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
     ],
 )
 def test_bad_input_is_named_in_one_line(arguments, message, data):
-    finished = program("experiments.autoencoder", "--data-dir", data, "--epochs", 1, *arguments)
+    finished = program("study", "autoencoder", "--data-dir", data, "--epochs", 1, *arguments)
     assert finished.returncode == 2 and message in finished.stderr, finished.stderr
     assert finished.stderr.startswith("autoencoder: error: ") and finished.stderr.count("\n") == 1
 
@@ -166,7 +166,7 @@ def test_other_failures_are_shown(code, message, monkeypatch):
 def test_the_largest_width_is_said_with_its_weights(data, tmp_path):
     path = tmp_path / "report.json"
     options = ["--largest-width", 0.15, "--widths", "5,7", "--batch-size", 5, "--report", path]
-    finished = program("experiments.autoencoder", "--data-dir", data, *options)
+    finished = program("study", "autoencoder", "--data-dir", data, *options)
     assert finished.returncode == 0, finished.stderr
     found = json.loads(path.read_text())
     width = found["first_hidden_layer"]

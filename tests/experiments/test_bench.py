@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from experiments import bench
-from experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial, cases, rounds
-from experiments.benchmarks.bench_table import median_of, row, table
-from experiments.benchmarks.cases import Case
-from experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
-from nn import network_names
-from nn.zoo import ZOO
-from parallel.job.run import UserError
+from gridgrad.experiments import bench
+from gridgrad.experiments.benchmarks import bench_conv, bench_pydtnn, bench_ranks, bench_serial, cases, rounds
+from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
+from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
+from gridgrad.nn import network_names
+from gridgrad.nn.zoo import ZOO
+from gridgrad.parallel.job.run import UserError
 
 NEEDS_TORCH = pytest.mark.skipif(
     subprocess.run([sys.executable, "-c", "import torch"], capture_output=True).returncode != 0, reason="needs PyTorch"
@@ -24,7 +24,7 @@ SMALL = Case("small", "lenet5", (28, 28, 1), 10, 4)
 SMALL_CONV = bench_conv.Shape(2, 3, 3, 8, 2, 2, 1)
 
 
-def program(name, *arguments, folder="experiments.benchmarks"):
+def program(name, *arguments, folder="gridgrad.experiments.benchmarks"):
     """A program run as a user would, alone."""
     command = [sys.executable, "-m", f"{folder}.{name}", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -57,7 +57,7 @@ def test_what_has_no_such_name_is_refused(name):
 
 @NEEDS_TORCH
 def test_other_networks_are_refused_in_one_line(monkeypatch):
-    from experiments.benchmarks import torch_peer
+    from gridgrad.experiments.benchmarks import torch_peer
 
     network = torch_peer.network
 
@@ -100,7 +100,7 @@ def test_both_layouts_of_a_convolution_do_what_we_do():
 
 @NEEDS_TORCH
 def test_the_check_is_made_without_dropout():
-    from experiments.benchmarks import torch_peer
+    from gridgrad.experiments.benchmarks import torch_peer
 
     net = network_names.build("mlp:8,relu,dropout=0.25", 4, 2)
     model = torch_peer.network(net)
@@ -189,10 +189,8 @@ def test_a_job_is_ended_when_its_time_is_over():
 @pytest.mark.long
 def test_what_a_program_has_printed_until_it_is_ended_counts(tmp_path, monkeypatch):
     lines = "print('{\"a\": 1}', flush=True)\nprint('{\"b\"', end='', flush=True)\nwhile True: pass\n"
-    package = tmp_path / "experiments" / "benchmarks"
-    package.mkdir(parents=True)
-    (package / "endless.py").write_text(lines)
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "endless.py").write_text(lines)
+    monkeypatch.setattr(bench, "as_module", lambda name: [tmp_path / "endless.py"])
     printed = tmp_path / "printed"
 
     def run(command, env, stdout, timeout):
@@ -233,7 +231,7 @@ def test_what_has_no_pydtnn_is_refused(python):
 @NEEDS_TORCH
 @pytest.mark.long
 def test_bench_writes_what_was_selected(tmp_path):
-    finished = program("bench", "--rounds", 1, "--only", "16-32-32-2", "--out", tmp_path, folder="experiments")
+    finished = program("bench", "--rounds", 1, "--only", "16-32-32-2", "--out", tmp_path, folder="gridgrad.experiments")
     assert finished.returncode == 0, finished.stderr
     results = json.loads((tmp_path / "bench.json").read_text())
     assert list(results["ratios"]) == [
@@ -246,7 +244,7 @@ def test_bench_writes_what_was_selected(tmp_path):
 @NEEDS_TORCH
 @pytest.mark.long
 def test_a_quick_run_leaves_out_what_takes_long_and_says_so(tmp_path):
-    finished = program("bench", "--quick", "--only", "memory of resnet", "--out", tmp_path, folder="experiments")
+    finished = program("bench", "--quick", "--only", "memory of resnet", "--out", tmp_path, folder="gridgrad.experiments")
     assert finished.returncode == 0, finished.stderr
     results = json.loads((tmp_path / "bench.json").read_text())
     assert list(results["memory"]) == ["memory of resnet20, batch 32"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.common.binding import Placed, advice, lines, physical, problems
-from parallel.job.run import in_short
+from gridgrad.experiments.common.binding import Placed, advice, lines, physical, problems
+from gridgrad.parallel.job.run import in_short
 
 
 def node(*cores, threads=1, asked=None):

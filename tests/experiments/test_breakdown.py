@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from experiments import plot, sweep
-from experiments.common.profiled_steps import watched
-from experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
-from experiments.plots.figures import read
-from parallel.observe.span_observer import METHODS
+from gridgrad.experiments import sweep
+from gridgrad.experiments.common.profiled_steps import watched
+from gridgrad.experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
+from gridgrad.experiments.plots.figures import read
+from gridgrad.parallel.observe.span_observer import METHODS
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import assert_refused, job, program
 
 
 def train(ranks, *arguments):
-    return job(ranks, "experiments.train", "--quiet", *arguments)
+    return job(ranks, "train", "--quiet", *arguments)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_can_not_be_watched_is_refused():
         (["--trace", "x.json", "--trace-steps", "0"], "whole number of at least 1"),
         (["--profile"], "--profile needs --report"),
     ]
-    assert_refused(2, "experiments.train", bad, ["--quiet", "--steps", 2])
+    assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
 
 
 class Watcher:
@@ -107,7 +107,7 @@ def test_some_steps_are_watched(steps, stop, seen):
 def swept(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
     arguments = ["--nets", "mlp:8,8,relu", "--ranks", "1,2", "--schemes", "model", "--steps", 8, "--repeats", 2]
-    finished = program("experiments.sweep", *arguments, "--profile", "--out", path)
+    finished = program("sweep", *arguments, "--profile", "--out", path)
     assert finished.returncode == 0, finished.stderr
     assert "4 runs" in finished.stdout  # 2 grids x 2 repeats
     return path
@@ -125,7 +125,7 @@ def written(path, reports):
 
 def test_the_breakdown_is_drawn(swept, tmp_path):
     for kind in ("breakdown", "speedup"):
-        finished = program("experiments.plot", kind, swept, "--out", tmp_path / f"{kind}.png")
+        finished = program("plot", kind, swept, "--out", tmp_path / f"{kind}.png")
         assert finished.returncode == 0, finished.stderr
         assert is_figure(tmp_path / f"{kind}.png")
     [(panel, runs)] = middle_runs(read(swept)).items()
@@ -141,9 +141,9 @@ def test_several_batch_sizes_are_panels_of_a_breakdown(lines, tmp_path):
         report["settings"]["batch_size"] = 200
     path = written(tmp_path / "s.jsonl", lines)
     assert len(middle_runs(read(path, ("global batch size",)))) == 2
-    finished = program("experiments.plot", "breakdown", path)
+    finished = program("plot", "breakdown", path)
     assert finished.returncode == 0 and is_figure(tmp_path / "s.png"), finished.stderr
-    finished = program("experiments.plot", "speedup", path)
+    finished = program("plot", "speedup", path)
     assert finished.returncode == 2 and "runs differ in global batch size" in finished.stderr
 
 
@@ -159,7 +159,7 @@ def test_several_batch_sizes_are_panels_of_a_breakdown(lines, tmp_path):
 )
 def test_reports_that_are_no_breakdown_are_refused(lines, tmp_path, spoil, message):
     spoil(lines[0])
-    finished = program("experiments.plot", "breakdown", written(tmp_path / "s.jsonl", lines))
+    finished = program("plot", "breakdown", written(tmp_path / "s.jsonl", lines))
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
     assert not (tmp_path / "s.png").exists()
 
@@ -186,7 +186,7 @@ def test_convolutions_are_told_apart():
 @pytest.mark.parametrize("line", ["profile = 1", "profile = 'yes'", "profile = [true]"])
 def test_the_setting_is_true_or_false(tmp_path, line):
     (tmp_path / "s.toml").write_text(line + "\n")
-    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
     assert finished.returncode == 2 and "expected true or false" in finished.stderr and finished.stderr.count("\n") == 1
 
 
@@ -194,12 +194,11 @@ def test_the_breakdown_settings_are_good():
     settings = sweep.DEFAULTS | sweep.read_settings("experiments/settings/breakdown.toml")
     sweep.check(settings)
     assert settings["profile"] and len(sweep.runs(settings)) == 6
-    assert set(plot.KINDS) == {"speedup", "breakdown"}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_cost_of_tracing_is_printed(ranks):
-    finished = job(ranks, "experiments.trace_cost", "--net", "mlp:64,relu", "--shape", "32", "--rounds", "3")
+    finished = job(ranks, "study", "trace_cost", "--net", "mlp:64,relu", "--shape", "32", "--rounds", "3")
     assert finished.status == 0, finished.stderr
     found = json.loads(finished.stdout)
     assert set(found) == {"on", "off"} and all(0.2 < ratio < 5 for ratio in found.values())

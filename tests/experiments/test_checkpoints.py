@@ -23,7 +23,7 @@ def test_what_is_whole_and_what_is_wrong(tmp_path):
     (made[1].folder / "rank-0001.h5").write_bytes(b"short")
     (made[2].folder / "manifest.json").write_text("{}")
     (tmp_path / "step-000000040").mkdir()
-    finished = program("experiments.checkpoints", tmp_path)
+    finished = program("checkpoints", tmp_path)
     assert finished.returncode == 0 and finished.stderr == ""
     found = rows(finished)
     names = [f"step-0000000{step}" for step in (10, 20, 30, 40)]
@@ -34,24 +34,22 @@ def test_what_is_whole_and_what_is_wrong(tmp_path):
 
 def test_verifying_reads_all_files(tmp_path):
     made = checkpoint(tmp_path, 10)  # its files are not in HDF5
-    assert rows(program("experiments.checkpoints", tmp_path))[made.folder.name][3] == "whole"
-    finished = program("experiments.checkpoints", tmp_path, "--verify")
+    assert rows(program("checkpoints", tmp_path))[made.folder.name][3] == "whole"
+    finished = program("checkpoints", tmp_path, "--verify")
     assert finished.returncode == 2 and finished.stderr == (
         f"checkpoints: error: 1 of 1 in {tmp_path} are not whole: --resume passes over these\n"
     )
     assert rows(finished)[made.folder.name][3].endswith("rank-0000.h5: not an HDF5 file that can be read")
     path = made.folder / "rank-0000.h5"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert (
-        rows(program("experiments.checkpoints", tmp_path, "--verify"))[made.folder.name][3] == f"{path} is not what was written"
-    )
+    assert rows(program("checkpoints", tmp_path, "--verify"))[made.folder.name][3] == f"{path} is not what was written"
 
 
 def test_other_folders_are_refused_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     for path, words in ((tmp_path, "has no checkpoints: name the folder"), (tmp_path / "no", "No such file or directory"),
                         (tmp_path / "file", "Not a directory")):  # fmt: skip
-        finished = program("experiments.checkpoints", path)
+        finished = program("checkpoints", path)
         assert (finished.returncode, finished.stdout) == (2, "") and words in finished.stderr
         assert finished.stderr.startswith("checkpoints: error: ") and finished.stderr.count("\n") == 1
 
@@ -61,7 +59,7 @@ def test_what_a_checkpoint_costs_is_printed(ranks, tmp_path):
     """Nothing is left of it, and what the folder had is still there."""
     mine = checkpoint(tmp_path, 10)
     words = ["--net", "mlp:640,relu", "--shape", "32", "--block", "0.01", "--rounds", "2", "--dir", tmp_path]
-    finished = job(ranks, "experiments.checkpoint_cost", *words)
+    finished = job(ranks, "study", "checkpoint_cost", *words)
     assert finished.status == 0, finished.stderr
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found["P"] == ranks and found["standing_still_seconds"] > 0

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from experiments.common.trainings import WAYS, reached
-from experiments.common.vgg_style import GAIN, build, with_he_weights
-from experiments.convergence import cells, document
+from gridgrad.experiments.common.trainings import WAYS, reached
+from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
+from gridgrad.experiments.studies.convergence import cells, document
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -18,7 +18,7 @@ SMALL = "--dataset", "mnist", "--net", "vgg-style:4,4", "--batch-size", "5", "--
 def trained(folder, *arguments, ranks="2"):
     """(how the program ended, the results in its file)."""
     out = folder / "new" / "found.json"
-    finished = program("experiments.launch", ranks, "experiments.convergence", *SMALL, "--data-dir", folder, "--out", out,
+    finished = program("launch", ranks, "study", "convergence", *SMALL, "--data-dir", folder, "--out", out,
                        "--figure", folder / "found.png", *arguments)  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     return finished, json.loads(out.read_text())
@@ -111,6 +111,6 @@ def test_the_weights_of_the_vgg_like_network_are_larger():
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(small, arguments, words):  # noqa: F811
-    finished = program("experiments.convergence", *SMALL, "--data-dir", small, "--out", small / "found.json", *arguments)
+    finished = program("study", "convergence", *SMALL, "--data-dir", small, "--out", small / "found.json", *arguments)
     assert finished.returncode == 2 and words in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from experiments import crossover
-from parallel.performance.planner import every_grid
+from gridgrad.experiments.studies import crossover
+from gridgrad.parallel.performance.planner import every_grid
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import assert_refused, job, program
 
@@ -13,13 +13,13 @@ SMALL = ["--net", "mlp:16,16,relu", "--features", "8", "--rounds", "2", "--steps
 
 
 def figure(*words):
-    return program("experiments.crossover_figure", *words)
+    return program("plot", "crossover", *words)
 
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):
     path = tmp_path_factory.mktemp("crossover") / "c.json"
-    finished = job(2, "experiments.crossover", *SMALL, "--batch-sizes", "7,3", "--reduction", "plain", "--out", path)
+    finished = job(2, "study", "crossover", *SMALL, "--batch-sizes", "7,3", "--reduction", "plain", "--out", path)
     assert finished.status == 0, finished.stderr
     assert finished.stdout.count("pure batch is faster than batch=1,model=2") == 1
     return path
@@ -76,7 +76,7 @@ def test_bad_options_are_refused(tmp_path):
         (["--batch-sizes", "4,0"], "whole number of at least 1"),
         (["--out", "/proc/no/c.json"], "can not write"),
     ]
-    assert_refused(2, "experiments.crossover", bad, ["--out", tmp_path / "c.json"])
+    assert_refused(2, "crossover", bad, ["--out", tmp_path / "c.json"])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,20 +5,20 @@ import json
 import numpy as np
 import pytest
 
-from experiments.papers import eserol2019
-from experiments.papers import eserol2019_claims as claims
-from experiments.papers import eserol2019_search as searches
-from experiments.papers import eserol2019_servers as servers
-from experiments.papers import eserol2019_tables as rows
-from experiments.papers import eserol2019_times as times
-from experiments.papers import eserol2019_vgg16 as vgg16
-from experiments.papers.eserol2019_costs import costs_of, horizontal, star
-from experiments.papers.eserol2019_search import Case
-from experiments.plots import eserol2019 as figures
-from nn import network_names
-from parallel.job.run import UserError
-from parallel.partitioning import naive
-from parallel.partitioning.measures import star as best_star
+from gridgrad.experiments.papers import eserol2019
+from gridgrad.experiments.papers import eserol2019_claims as claims
+from gridgrad.experiments.papers import eserol2019_search as searches
+from gridgrad.experiments.papers import eserol2019_servers as servers
+from gridgrad.experiments.papers import eserol2019_tables as rows
+from gridgrad.experiments.papers import eserol2019_times as times
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019_costs import costs_of, horizontal, star
+from gridgrad.experiments.papers.eserol2019_search import Case
+from gridgrad.experiments.plots import eserol2019 as figures
+from gridgrad.nn import network_names
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.measures import star as best_star
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -195,9 +195,7 @@ def test_the_picture(kept, tables, tmp_path):
 
 @pytest.mark.long
 def test_without_a_search_there_is_what_needs_none(tmp_path):
-    finished = program(
-        "experiments.reproduce", "eserol2019", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
-    )
+    finished = program("reproduce", "eserol2019", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
     assert finished.returncode == 0 and "Nothing searched for yet" in finished.stdout, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())
     assert tables["coarse"] == tables["fine"] == {} and len(tables["5.4"]) == 7

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from parallel.performance import machine
+from gridgrad.parallel.performance import machine
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import assert_refused, job, program
 
 
 def explain(*arguments):
-    return program("experiments.explain", *arguments)
+    return program("explain", *arguments)
 
 
 def test_the_plan_is_printed_with_its_costs_and_the_runner_ups():
@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
 
 
 def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
-    finished = job(2, "experiments.calibrate", "--quick", "--out", tmp_path / "m.json")
+    finished = job(2, "calibrate", "--quick", "--out", tmp_path / "m.json")
     assert finished.status == 0, finished.stderr
     assert "GFLOP/s" in finished.stdout and machine.read(str(tmp_path / "m.json")).node["ranks"] == 2
     explained = explain("--net", "lenet5", "--machine", tmp_path / "m.json", "--ranks", 2)
@@ -69,7 +69,7 @@ def test_calibrate_writes_a_machine_file_that_explain_reads(tmp_path):
     ],
 )
 def test_the_grid_may_be_chosen_by_the_planner(tmp_path, ranks, grid):
-    train = "experiments.train", "--quiet", "--net", "mlp:40,30,relu", "--steps", 8, "--dtype", "float64", "--batch-size", 50
+    train = "train", "--quiet", "--net", "mlp:40,30,relu", "--steps", 8, "--dtype", "float64", "--batch-size", 50
     losses = []
     for ranks_of_run, options in ((ranks, grid), (1, [])):
         finished = job(ranks_of_run, *train, *options, "--report", tmp_path / "r.json")
@@ -80,13 +80,13 @@ def test_the_grid_may_be_chosen_by_the_planner(tmp_path, ranks, grid):
 
 @pytest.mark.long
 def test_memory_that_is_too_little_for_any_plan_ends_the_job_with_one_line():
-    finished = job(2, "experiments.train", "--grid", "auto", "--memory", "0.0001", "--quiet")
+    finished = job(2, "train", "--grid", "auto", "--memory", "0.0001", "--quiet")
     assert finished.status == 2 and "no plan for 2 ranks fits" in finished.stderr
     assert sum("no plan" in line for line in finished.stderr.splitlines()) == 1
 
 
 def test_a_simulation_trains_the_same_network_in_predicted_seconds(tmp_path):
-    train = "experiments.train", "--net", "mlp:40,30,relu", "--steps", 8, "--grid", "batch=2", "--reduction", "plain"
+    train = "train", "--net", "mlp:40,30,relu", "--steps", 8, "--grid", "batch=2", "--reduction", "plain"
     reports = []
     for more in ((), ("--simulate", "cori-haswell"), ("--simulate", "cori-haswell", "--slow", "1=4")):
         finished = job(2, *train, *more, "--report", tmp_path / "r.json", "--trace", tmp_path / "t.json")
@@ -109,7 +109,7 @@ def test_what_can_not_be_simulated_is_refused():
         (("--simulate", "cori-haswell", "--slow", "0=nan"), "is not RANK=FACTOR"),
         (("--simulate", "cori-haswell", "--reduction", "shared"), "can not be simulated"),
     ]
-    assert_refused(2, "experiments.train", bad, ["--quiet", "--steps", 2])
+    assert_refused(2, "train", bad, ["--quiet", "--steps", 2])
 
 
 # ----- pipelines
@@ -163,7 +163,7 @@ def test_what_fits_no_pipeline_is_said_in_one_line(arguments, words, tmp_path):
 @pytest.mark.long
 def test_a_traced_pipeline_is_drawn_below_the_predicted_one(tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--batch-size", 64, "--grid", "stage=2", "--micro-batches", 4
-    trained = job(2, "experiments.train", *net, "--steps", 9, "--trace", tmp_path / "t.json", "--quiet")
+    trained = job(2, "train", *net, "--steps", 9, "--trace", tmp_path / "t.json", "--quiet")
     assert trained.status == 0, trained.stderr
     explained = explain(*net, "--shape", "4", "--outputs", 1, "--draw", tmp_path / "s.png", "--trace", tmp_path / "t.json")
     assert explained.returncode == 0, explained.stderr

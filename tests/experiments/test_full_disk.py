@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from experiments import sweep
-from experiments.common import sweep_files
-from experiments.common.options import ROOM
-from experiments.plots.figures import plt, save
-from nn.whole_files import NotWritten
-from parallel.checkpoint.manifest import FOLDER, found_in
+from gridgrad.experiments import sweep
+from gridgrad.experiments.common import sweep_files
+from gridgrad.experiments.common.options import ROOM
+from gridgrad.experiments.plots.figures import plt, save
+from gridgrad.nn.whole_files import NotWritten
+from gridgrad.parallel.checkpoint.manifest import FOLDER, found_in
 from tests.disk import files_end_at
 from tests.experiments.programs import job
 
@@ -75,7 +75,7 @@ def disk(tmp_path):
 
 
 def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
-    words = ["experiments.train", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
+    words = ["train", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
     words += ["--checkpoint", disk / "runs", "--checkpoint-steps", 10, "--resume", disk / "runs"]
     words += ["--report", tmp_path / "report.json"]
     full = job(2, *words)
@@ -97,7 +97,7 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
 
 @pytest.mark.long
 def test_a_disk_that_can_not_be_written_is_said_at_once_and_what_it_has_can_be_read(disk, tmp_path):
-    words = ["experiments.train", "--net", "mlp:8,relu", "--quiet", "--steps"]
+    words = ["train", "--net", "mlp:8,relu", "--quiet", "--steps"]
     first = job(2, *words, 4, "--checkpoint", disk / "runs")
     assert first.status == 0, first.stderr
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)

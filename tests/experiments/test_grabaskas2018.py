@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-import datasets
-from experiments.papers import grabaskas2018, grabaskas2018_runs
-from experiments.papers.grabaskas2018_runs import Line, Run, lines, published, runs, single
-from nn import network_names
-from parallel.performance.machine import read
+from gridgrad import datasets
+from gridgrad.experiments.papers import grabaskas2018, grabaskas2018_runs
+from gridgrad.experiments.papers.grabaskas2018_runs import Line, Run, lines, published, runs, single
+from gridgrad.nn import network_names
+from gridgrad.parallel.performance.machine import read
 from tests.experiments.programs import job, program
 
 
@@ -69,7 +69,7 @@ def test_tables_from_a_measurement(tmp_path, monkeypatch):
     text = grabaskas2018.as_markdown(tables)
     assert all(f"## {name}" in text for name in ("Table 4.13", "Table 4.19", "Table 4.23", "Appendix D"))
     (tmp_path / "tables.json").write_text(json.dumps(tables))
-    finished = program("experiments.reproduce", "grabaskas2018", "--tables-only", "--out", tmp_path)
+    finished = program("reproduce", "grabaskas2018", "--tables-only", "--out", tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "a machine" in (tmp_path / "tables.md").read_text()
     assert json.loads((tmp_path / "tables.json").read_text())["runs"] == found
@@ -86,9 +86,7 @@ def test_a_prediction_is_of_the_network_and_the_single_node():
 
 
 def test_tables_without_a_measurement(tmp_path):
-    finished = program(
-        "experiments.reproduce", "grabaskas2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path
-    )
+    finished = program("reproduce", "grabaskas2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "Nothing measured yet" in finished.stdout and not (tmp_path / "tables.md").exists()
     assert json.loads((tmp_path / "t.json").read_text())["4.14"][0]["s, published"] == 174.365
@@ -116,5 +114,5 @@ def test_what_does_not_fit_is_refused():
         ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
         ["--dataset", "airfoil", "--net", "mlp2"],
     ):
-        finished = job(1, "experiments.papers.grabaskas2018_job", *options)
+        finished = job(1, "gridgrad.experiments.papers.grabaskas2018_job", *options)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

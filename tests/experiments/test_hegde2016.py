@@ -7,11 +7,11 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from experiments.common import fits, timing
-from experiments.papers import hegde2016
-from experiments.papers import hegde2016_costs as costs
-from experiments.plots import hegde2016 as figures
-from parallel.job.run import UserError
+from gridgrad.experiments.common import fits, timing
+from gridgrad.experiments.papers import hegde2016
+from gridgrad.experiments.papers import hegde2016_costs as costs
+from gridgrad.experiments.plots import hegde2016 as figures
+from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -169,7 +169,7 @@ def test_a_small_measurement(small, tmp_path):
 
 def test_tables_and_figures_from_an_earlier_run(tmp_path):
     (tmp_path / "tables.json").write_text(json.dumps(hegde2016.tables(made_up(FACTORS))))
-    finished = program("experiments.reproduce", "hegde2016", "--tables-only", "--out", tmp_path)
+    finished = program("reproduce", "hegde2016", "--tables-only", "--out", tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "tables.md").exists() and all(is_figure(tmp_path / f"figure{number}.png") for number in (1, 2, 3, 4))
 
@@ -181,9 +181,7 @@ def test_threads_that_were_not_asked_for_are_refused(small, monkeypatch):
 
 
 def test_without_a_measurement_there_is_what_was_published(tmp_path):
-    finished = program(
-        "experiments.reproduce", "hegde2016", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
-    )
+    finished = program("reproduce", "hegde2016", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
     assert finished.returncode == 0 and "Nothing measured yet" in finished.stdout, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())
     assert [row["ms_an_image"] for row in tables["convolution_slopes"]] == [6.45, 0.16]

@@ -14,11 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import hosts
-from experiments.emulation import shaper
-from parallel.job.launch import MARK, processes
+from gridgrad.experiments.emulation import hosts, shaper
+from gridgrad.parallel.job.launch import MARK, processes
 from tests.clock import Clock
-from tests.experiments.programs import program
 
 PYTHON = [sys.executable, "-m", "mpi4py", "-c"]
 HELLO = """
@@ -41,7 +39,7 @@ LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
 
 def command(*words):
-    return [sys.executable, "-m", "experiments.hosts", *map(str, words)]
+    return [sys.executable, "-m", "gridgrad", "launch", *map(str, words)]
 
 
 def run(*words):
@@ -51,7 +49,7 @@ def run(*words):
 @pytest.fixture(scope="module")
 def playing():
     """Skips where no host can be played."""
-    finished = run("run", "--hosts", 1, "-n", 1, "true")
+    finished = run("--hosts", 1, "-n", 1, "true")
     if finished.returncode == 2:
         pytest.skip(finished.stderr.strip())
     assert finished.returncode == 0, finished.stderr
@@ -78,7 +76,7 @@ def system():
 
 def test_hosts_have_names_and_a_network_between_them(mark):
     """1 MB all-reduced by two ranks moves 1 MB each way, which takes 84 ms at 100 Mbit/s or more; a barrier takes a delay."""
-    finished = run("run", "--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
+    finished = run("--hosts", 2, "--rate", 100, "--delay", 5000, "-n", 2, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
     names, _, least, most, big, small, link = json.loads(finished.stdout)
     assert names == ["host0", "host1"]
@@ -88,46 +86,27 @@ def test_hosts_have_names_and_a_network_between_them(mark):
 
 
 def test_ranks_come_in_blocks_and_stay_on_their_cores(mark):
-    finished = run("run", "--hosts", 2, "--rate", 0, "--delay", 0, "--pin", "-n", 3, *PYTHON, HELLO)
+    finished = run("--hosts", 2, "--rate", 0, "--delay", 0, "--pin", "-n", 3, *PYTHON, HELLO)
     assert finished.returncode == 0, finished.stderr
     names, pinned, *_ = json.loads(finished.stdout)
     assert (names, pinned) == (["host0", "host0", "host1"], [1, 1, 1])
 
 
 def test_a_program_that_fails_gives_its_status(mark):
-    assert run("run", "--hosts", 2, "-n", 2, *PYTHON, FAILS).returncode == 7
+    assert run("--hosts", 2, "-n", 2, *PYTHON, FAILS).returncode == 7
 
 
 @pytest.mark.long
 def test_two_runs_at_once_and_an_end_from_outside_leave_nothing(mark):
     """By the signals of Ctrl-C and of a scheduler, and by force."""
     for numbers in ((signal.SIGTERM, signal.SIGINT), (signal.SIGKILL,)):
-        jobs = [
-            subprocess.Popen(command("run", "--hosts", 2, "-n", 2, *PYTHON, WAITS), stdout=subprocess.PIPE) for _ in numbers
-        ]
+        jobs = [subprocess.Popen(command("--hosts", 2, "-n", 2, *PYTHON, WAITS), stdout=subprocess.PIPE) for _ in numbers]
         for job, number in zip(jobs, numbers, strict=True):
             assert sorted(job.stdout.read(6)) == sorted(b"up\n" * 2)  # the ranks speak at once
             job.send_signal(number)
         for job, number in zip(jobs, numbers, strict=True):
             assert job.wait(LIMIT) == (-number if number == signal.SIGKILL else 128 + number)
             job.stdout.close()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["-n", "0", "true"], "whole number of at least 1"),
-        (["true"], "required: -n"),
-        (["-n", "2"], "required: program"),
-        (["-n", "2", "--hosts", "254", "true"], "at most 253"),
-        (["-n", "2", "--rate", "-1", "true"], "a number at least 0"),
-        (["-n", "2", "--delay", "soon", "true"], "a number at least 0"),
-    ],
-)
-def test_bad_arguments_are_refused(words, message):
-    finished = program("experiments.hosts", "run", *words)
-    assert finished.returncode == 2 and finished.stderr.count("\n") == 1
-    assert finished.stderr.startswith("hosts: error: ") and message in finished.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,13 +120,13 @@ def test_bad_arguments_are_refused(words, message):
 def test_what_is_missing_is_said(monkeypatch, target, value, message):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr(f"experiments.hosts.{target}", value)
+    monkeypatch.setattr(f"gridgrad.experiments.emulation.hosts.{target}", value)
     with pytest.raises(OSError, match=message):
         hosts.check("true")
 
 
 def test_a_missing_program_is_said(playing):
-    finished = run("run", "-n", "1", "no-such-program")
+    finished = run("--hosts", 1, "-n", 1, "no-such-program")
     assert finished.returncode == 2 and "there is no program 'no-such-program'" in finished.stderr
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments import kernels as program
-from experiments.benchmarks.cases import Case
-from nn.device import is_cpu
-from nn.kernels import PLAIN, use
-from nn.measure_kernels import Product, ProductOverRows
-from nn.shipped_kernels import SHIPPED
+from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.studies import kernels as program
+from gridgrad.nn.device import is_cpu
+from gridgrad.nn.kernels import PLAIN, use
+from gridgrad.nn.measure_kernels import Product, ProductOverRows
+from gridgrad.nn.shipped_kernels import SHIPPED
 
 RECORDS = json.loads((Path(__file__).parents[2] / "results" / "kernels.json").read_text())
 KINDS = {"Product": Product, "ProductOverRows": ProductOverRows}
@@ -30,7 +30,7 @@ def test_what_a_shipped_table_chooses_was_hardly_slower_than_the_plain_call():
     assert len(RECORDS["products"]) > 60
     for row in RECORDS["products"]:
         chosen, seconds = program.choice(product_of(row), table), row["seconds"]
-        assert chosen in seconds, f"{row} lacks {chosen}: measure again with experiments.kernels --out results/kernels.json"
+        assert chosen in seconds, f"{row} lacks {chosen}: measure again with gridgrad study kernels --out results/kernels.json"
         assert seconds[chosen] <= 1.1 * seconds["plain"], f"{chosen}: {row}"
 
 
@@ -51,7 +51,7 @@ def test_the_products_of_a_network():
 def test_the_program_writes_what_it_prints(tmp_path):
     path = tmp_path / "kernels.json"
     ended = subprocess.run(
-        [sys.executable, "-m", "experiments.kernels", "--quick", "--rounds", "1", "--out", str(path)],
+        [sys.executable, "-m", "gridgrad", "study", "kernels", "--quick", "--rounds", "1", "--out", str(path)],
         env=os.environ | {"GRIDGRAD_KERNELS": "plain"}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr

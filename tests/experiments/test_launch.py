@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common import programs
-from parallel.job.launch import MARK, find_mpiexec
+from gridgrad.experiments.common import programs
+from gridgrad.parallel.job.launch import MARK, find_mpiexec
+from tests.experiments.programs import program
 from tests.killer import segments_of
 
 WAIT = """
@@ -26,12 +27,13 @@ open(f"ready-{comm.rank}", "w").close()
 time.sleep(120)
 """
 
+ADVICE = "give the name of one, such as train, a file such as mine.py, or a module"
 LIMIT = 300  # seconds after which something hangs, however busy the machine is
 
 
 def start(arguments, cwd):
     env = {name: value for name, value in os.environ.items() if name != MARK} | {"PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-m", "experiments.launch", *arguments]
+    command = [sys.executable, "-m", "gridgrad", "launch", *arguments]
     return subprocess.Popen(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -67,18 +69,52 @@ def test_a_signal_ends_the_job_and_leaves_no_segment(number, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["experiments.nope", *(pytest.param(name, marks=pytest.mark.long) for name in ("nope.nope", "experiments.papers", "..x"))],
+    ["nope", *(pytest.param(name, marks=pytest.mark.long) for name in ("nope.nope", "experiments.papers", "..x"))],
 )
 def test_a_program_that_is_not_there_is_refused_in_one_line(name, tmp_path):
     process = start(["2", name], tmp_path)
     _, stderr = process.communicate(timeout=LIMIT)
     assert process.returncode == 2
-    assert stderr == f"launch: error: there is no program {name}: give the name of one, such as train, or of a module\n"
+    assert stderr == f"launch: error: there is no program {name.removeprefix('experiments.')}: {ADVICE}\n"
 
 
-def test_modules_and_packages_that_run_are_found():
-    assert programs.module_of("train") == programs.module_of("experiments.train") == "experiments.train"
-    assert programs.module_of("usability") == "experiments.usability" and programs.module_of("json.tool") == "json.tool"
+def test_programs_files_and_modules_that_run_are_found(tmp_path):
+    ours = ["-m", "gridgrad", "train"]
+    assert (
+        programs.words_of("train") == programs.words_of("experiments.train") == programs.words_of("gridgrad.experiments.train")
+    )
+    assert programs.words_of("train") == programs.as_module("train") == ours
+    assert programs.words_of("json.tool") == ["-m", "json.tool"]
+    (tmp_path / "mine.py").write_text("")
+    assert programs.words_of(str(tmp_path / "mine.py")) == ["-m", "mpi4py", str(tmp_path / "mine.py")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("hosts", "launch --hosts 4"), ("pruned", "study pruned"), ("experiments.trace_cost", "study trace-cost")]
+)
+def test_a_program_that_was_called_otherwise_is_told_its_name(old, new):
+    with pytest.raises(ValueError, match=f"is now `gridgrad {new}`"):
+        programs.words_of(old)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "the number of ranks must be a whole number of at least 1, not '': begin with it"),
+        (["train"], "not 'train': begin with it, such as: gridgrad launch 4 train"),
+        (["0", "train"], "at least 1, not '0'"),
+        (["2"], "name the program that the 2 ranks run"),
+        (["-n", "2"], "name the program that the 2 ranks run"),
+        (["--rate", "100", "2", "train"], "--rate is of the network between emulated hosts: add --hosts"),
+        (["--hosts", "254", "2", "train"], "at most 253"),
+        (["--hosts", "2", "--rate", "-1", "2", "train"], "a number at least 0"),
+        (["--hosts", "2", "--delay", "soon", "2", "train"], "a number at least 0"),
+    ],
+)
+def test_bad_command_lines_are_refused(words, message):
+    finished = program("launch", *words)
+    assert finished.returncode == 2 and finished.stdout == "" and finished.stderr.count("\n") == 1
+    assert finished.stderr.startswith("launch: error: ") and message in finished.stderr
 
 
 @pytest.mark.parametrize("status", [0, 7])

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.common import layer_times
-from experiments.common.layer_times import Row, measure, measured_table, rows, table
-from nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
-from nn.observer import Observer
-from nn.sequence import with_branches
+from gridgrad.experiments.common import layer_times
+from gridgrad.experiments.common.layer_times import Row, measure, measured_table, rows, table
+from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn.observer import Observer
+from gridgrad.nn.sequence import with_branches
 from tests.experiments.programs import program
 
 
@@ -155,5 +155,5 @@ def test_the_text_names_the_machine_and_the_steps(monkeypatch):
 
 
 def test_steps_without_a_measurement_are_refused():
-    finished = program("experiments.summary", "--net", "mlp:8,relu", "--steps", 3)
+    finished = program("summary", "--net", "mlp:8,relu", "--steps", 3)
     assert finished.returncode == 2 and "--steps needs --measure" in finished.stderr and finished.stderr.count("\n") == 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.common import limits
+from gridgrad.experiments.common import limits
 
 
 def test_the_fastest_of_several_calls_counts(monkeypatch):

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from experiments.papers import marques2016, marques2016_scaling
-from experiments.papers.marques2016_claims import claims
-from experiments.papers.marques2016_runs import MASTERLESS, PARTS, WITH_MASTER, Run, measure, parts, ratios, runs
-from experiments.papers.marques2016_scaling import EQUATIONS, PRINTED, RATE, SUMMED, derived, like_measured, sent
-from parallel.job.run import UserError
+from gridgrad.experiments.papers import marques2016, marques2016_scaling
+from gridgrad.experiments.papers.marques2016_claims import claims
+from gridgrad.experiments.papers.marques2016_runs import MASTERLESS, PARTS, WITH_MASTER, Run, measure, parts, ratios, runs
+from gridgrad.experiments.papers.marques2016_scaling import EQUATIONS, PRINTED, RATE, SUMMED, derived, like_measured, sent
+from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import job, program
 
@@ -106,9 +106,7 @@ def test_a_round_that_failed_shifts_no_ratio():
 @pytest.mark.long
 def test_tables_and_figures_from_an_earlier_run(tmp_path):
     (tmp_path / "tables.json").write_text(json.dumps(measured()))
-    finished = program(
-        "experiments.reproduce", "marques2016", "--tables-only", "--out", tmp_path, "--json", tmp_path / "t.json"
-    )
+    finished = program("reproduce", "marques2016", "--tables-only", "--out", tmp_path, "--json", tmp_path / "t.json")
     assert finished.returncode == 0, finished.stderr
     assert json.loads((tmp_path / "tables.json").read_text())["runs"] == json.loads(json.dumps(measured()["runs"]))
     assert all(is_figure(tmp_path / name) for name in marques2016.FIGURES.values())
@@ -116,14 +114,14 @@ def test_tables_and_figures_from_an_earlier_run(tmp_path):
 
 
 def test_tables_without_a_measurement(tmp_path):
-    finished = program("experiments.reproduce", "marques2016", "--tables-only", "--out", tmp_path)
+    finished = program("reproduce", "marques2016", "--tables-only", "--out", tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert "Nothing measured yet" in finished.stdout and not (tmp_path / "tables.md").exists()
 
 
 @pytest.mark.long
 def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.papers.marques2016_runs.slots", lambda: 2)
+    monkeypatch.setattr("gridgrad.experiments.papers.marques2016_runs.slots", lambda: 2)
     file = tmp_path / "runs.jsonl"
     found = measure(file, [1, 2, 4], 1, ("50:500",), (4,), seconds=0.0)
     assert list(found["runs"]) == [run.key for run in runs("50:500", 4, [1, 2])]
@@ -146,5 +144,5 @@ def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
 
 
 def test_what_does_not_fit_is_refused():
-    finished = job(1, "experiments.papers.marques2016_job", "--net", "marques-1-2")
+    finished = job(1, "gridgrad.experiments.papers.marques2016_job", "--net", "marques-1-2")
     assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

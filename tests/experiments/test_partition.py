@@ -7,22 +7,22 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.common.published_networks import published
-from experiments.partition import main
-from parallel.job.run import UserError
-from parallel.observe.span_observer import METHODS
-from parallel.partitioning import mt_kahypar
-from parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
-from parallel.partitioning.measures import measure
-from parallel.partitioning.of_network import of_network
-from parallel.partitioning.owner_file import read_owners
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.partition import main
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.observe.span_observer import METHODS
+from gridgrad.parallel.partitioning import mt_kahypar
+from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
+from gridgrad.parallel.partitioning.measures import measure
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.owner_file import read_owners
 from tests.experiments.programs import program
 
 needs_library = pytest.mark.skipif(importlib.util.find_spec("mtkahypar") is None, reason="needs mtkahypar")
 
 
 def partition(*arguments):
-    return program("experiments.partition", *arguments)
+    return program("partition", *arguments)
 
 
 @needs_library
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_said_in_one_line(arguments, words):
 @pytest.mark.parametrize("ranks", ["2", pytest.param("2,3", marks=pytest.mark.long)])
 def test_the_table_of_published_networks(tmp_path, ranks):
     out = tmp_path / "partitions.md"
-    finished = program("experiments.partition_table", "--nets", "lenet5", "--ranks", ranks, "--out", out)
+    finished = program("study", "partition_table", "--nets", "lenet5", "--ranks", ranks, "--out", out)
     assert finished.returncode == 0, finished.stderr
     rows = [line.split(" | ") for line in out.read_text().splitlines() if line.startswith("| lenet5")]
     assert [row[1:3] for row in rows] == [[grain, count] for grain in ("coarse", "fine") for count in ranks.split(",")]
@@ -121,7 +121,7 @@ def test_the_table_of_published_networks(tmp_path, ranks):
 def test_a_profile_gives_the_weights(tmp_path):
     profile = tmp_path / "profile.json"
     arguments = "--net", "mlp:16,12,relu", "--steps", "8", "--profile", "--report", profile
-    assert program("experiments.train", *arguments).returncode == 0
+    assert program("train", *arguments).returncode == 0
     net = "--net", "mlp:16,12,relu", "--shape", "4", "--outputs", "1", "--ranks", "2", "--method", "horizontal"
     measured, counted = partition(*net, "--profile", profile), partition(*net)
     assert measured.returncode == counted.returncode == 0, measured.stderr

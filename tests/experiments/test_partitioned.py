@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from experiments.partitioned import VGG_STYLE, VggStyle, plans
-from parallel.performance.machine import read
+from gridgrad.experiments.studies.partitioned import VGG_STYLE, VggStyle, plans
+from gridgrad.parallel.performance.machine import read
 from tests.experiments.programs import program
 
 SMALL = "--machine", "ethernet-1g", "--shape", "16,16,3", "--outputs", "4", "--batch-size", "5", "--rounds", "1"
@@ -15,7 +15,7 @@ SMALL = "--machine", "ethernet-1g", "--shape", "16,16,3", "--outputs", "4", "--b
 def test_plans_are_predicted_timed_and_written(tmp_path, runs):
     out = tmp_path / "found.json"
     for _ in range(runs):  # the second result of a problem replaces the first
-        finished = program("experiments.launch", "2", "experiments.partitioned", *SMALL, "--out", out)
+        finished = program("launch", "2", "study", "partitioned", *SMALL, "--out", out)
         assert finished.returncode == 0, finished.stderr
     (result,) = json.loads(out.read_text())
     rows = {row["plan"]: row for row in result["rows"]}
@@ -36,5 +36,5 @@ def test_bad_input_is_one_line(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text("{}")
     for arguments, words in (((*SMALL, "--out", bad), "no results of partitioned"), (("--machine", "nowhere"), "machine")):
-        finished = program("experiments.partitioned", *arguments)
+        finished = program("study", "partitioned", *arguments)
         assert finished.returncode == 2 and words in finished.stderr and finished.stderr.count("\n") == 1, finished.stderr

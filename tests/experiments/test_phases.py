@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.autoencoder.phases import Phases
-from experiments.common.energy import EnergyMeter
-from parallel import ProcessGrid
+from gridgrad.experiments.common.energy import EnergyMeter
+from gridgrad.experiments.studies.autoencoder.phases import Phases
+from gridgrad.parallel import ProcessGrid
 from tests.experiments.test_energy import write
 from tests.mpi import mpi
 

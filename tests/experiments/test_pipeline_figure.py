@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from experiments.plots.pipeline import Run, draw_pipelines, measured, predicted
-from nn import network_names
-from parallel.performance.machine import read
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.pipeline.schedule import Instruction
-from parallel.pipeline.simulate import Event
+from gridgrad.experiments.plots.pipeline import Run, draw_pipelines, measured, predicted
+from gridgrad.nn import network_names
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.pipeline.simulate import Event
 from tests.experiments.figures import is_figure
 
 

@@ -14,7 +14,7 @@ WAYS = "sequential", "gpipe", "1f1b", "zb-h1", "interleaved:2", "zbv", "async:2"
 def test_two_ways_are_timed_and_simulated(tmp_path):
     out = tmp_path / "found.json"
     options = *SMALL, "--rounds", "1", "--schedules", "1f1b", "--no-hypergraph", "--out", out
-    finished = program("experiments.launch", "2", "experiments.pipelined", *options)
+    finished = program("launch", "2", "study", "pipelined", *options)
     assert finished.returncode == 0, finished.stderr
     (result,) = json.loads(out.read_text())
     rows = {row["way"]: row for row in result["rows"]}
@@ -29,7 +29,7 @@ def test_ways_are_timed_and_simulated(tmp_path):
     out = tmp_path / "found.json"
     options = *SMALL, "--rounds", "1", "--machine", "ethernet-1g", "--out", out
     for more in (("--schedules", "gpipe", "--no-hypergraph"), ()):  # the second result of a problem replaces the first
-        finished = program("experiments.launch", "2", "experiments.pipelined", *options, *more)
+        finished = program("launch", "2", "study", "pipelined", *options, *more)
         assert finished.returncode == 0, finished.stderr
     (result,) = json.loads(out.read_text())
     rows = {row["way"]: row for row in result["rows"]}
@@ -54,5 +54,5 @@ def test_bad_input_is_one_line(tmp_path):
         ((*SMALL, "--schedules", "2f2b", "--out", tmp_path / "out.json"), "there is no pipeline schedule '2f2b'"),
         (("--machine", "nowhere"), "machine"),
     ):
-        finished = program("experiments.pipelined", *arguments)
+        finished = program("study", "pipelined", *arguments)
         assert finished.returncode == 2 and words in finished.stderr and finished.stderr.count("\n") == 1, finished.stderr

@@ -5,22 +5,22 @@ from math import log2
 
 import pytest
 
-from experiments import laugier2018_predicted, thresholds
-from experiments.common import predicted_reports
-from experiments.common.published_networks import published
-from experiments.plots import figures
-from experiments.plots import predicted as plot_predicted
-from parallel.grid.process_grid import parse_grid
-from parallel.performance import machine
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.planner import Planner
+from gridgrad.experiments.common import predicted_reports
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.plots import figures
+from gridgrad.experiments.plots import predicted as plot_predicted
+from gridgrad.experiments.studies import laugier2018_predicted, thresholds
+from gridgrad.parallel.grid.process_grid import parse_grid
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.planner import Planner
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
 CORI = machine.read("cori-haswell")
 SETTINGS = {"nets": ["mlp:64,64,relu"], "ranks": [1, 4, 64], "schemes": list(predicted_reports.ALL_SCHEMES), "batch_size": 32,
             "dtype": "float32", "plan": "fewest-bytes"}  # fmt: skip
-SWEEP = ["experiments.sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
+SWEEP = ["sweep", "--nets", "mlp:16,16,relu", "--shape", "4", "--outputs", "1", "--predict", "1,2,4,4096"]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_images_are_split_by_height_and_memory_is_watched():
 
 def test_the_shape_is_that_of_the_data_set_that_is_named(tmp_path):
     out = tmp_path / "s.jsonl"
-    finished = program("experiments.sweep", "--dataset", "airfoil", "--predict", "1,2", "--schemes", "batch", "--out", out)
+    finished = program("sweep", "--dataset", "airfoil", "--predict", "1,2", "--schemes", "batch", "--out", out)
     assert finished.returncode == 0, finished.stderr
     assert [(line["shape"], line["outputs"], line["P"]) for line in lines(out)] == [([4], 1, 1), ([4], 1, 2)]
 
@@ -91,7 +91,7 @@ def test_the_shape_is_that_of_the_data_set_that_is_named(tmp_path):
     ],
 )
 def test_bad_predictions_are_refused(arguments, message, tmp_path):
-    finished = program("experiments.sweep", "--out", tmp_path / "s.jsonl", *arguments)
+    finished = program("sweep", "--out", tmp_path / "s.jsonl", *arguments)
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def measured(path, **changes):
 def test_figures_of_predictions_alone_and_with_what_was_measured(swept, tmp_path):
     for reports in ([], [measured(tmp_path / "m.jsonl")]):
         out = tmp_path / f"{len(reports)}.png"
-        finished = program("experiments.plot", "speedup", *reports, "--predicted", *swept, "--out", out)
+        finished = program("plot", "speedup", *reports, "--predicted", *swept, "--out", out)
         assert finished.returncode == 0, finished.stderr
         assert is_figure(out)
 
@@ -138,7 +138,7 @@ def test_runs_that_do_not_compare_with_predictions_are_refused(swept, tmp_path, 
     with pytest.raises(ValueError, match=message):
         plot_predicted.compared(figures.read(run), plot_predicted.read_predicted(swept))
     if "batch_size" in changes:
-        finished = program("experiments.plot", "speedup", run, "--predicted", swept[0])
+        finished = program("plot", "speedup", run, "--predicted", swept[0])
         assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
         assert not (tmp_path / "m.png").exists()
 
@@ -157,7 +157,7 @@ def test_predictions_that_do_not_compare_are_refused(swept, tmp_path):
         with pytest.raises(ValueError, match=message):
             plot_predicted.read_predicted([path])
     for arguments in (["speedup"], ["breakdown", "--predicted", swept[0]]):
-        finished = program("experiments.plot", *arguments)
+        finished = program("plot", *arguments)
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1
 
 
@@ -176,14 +176,14 @@ def test_a_thresholds_winner_is_the_cheapest_of_all_and_what_the_planner_takes(w
 
 def test_the_map_of_thresholds(tmp_path):
     arguments = ["--ranks", 8, "--widths", "32,512,2048", "--batch-sizes", "8,256,65536", "--out", tmp_path / "t.png"]
-    finished = program("experiments.thresholds", *arguments)
+    finished = program("study", "thresholds", *arguments)
     assert finished.returncode == 0, finished.stderr
     assert is_figure(tmp_path / "t.png")
     result = json.loads((tmp_path / "t.json").read_text())
     winners = {(p["width"], p["batch_size"]): p["winner"] for p in result["points"]}
     assert result["predicted"] and winners[32, 8] == "serial" and winners[2048, 8] == "model" and winners[32, 65536] == "batch"
     for bad in (["--machine", "none"], ["--out", tmp_path / "t.json"]):
-        finished = program("experiments.thresholds", *bad)
+        finished = program("study", "thresholds", *bad)
         assert finished.returncode == 2 and finished.stderr.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""sweep, plot, check, scatter, reproduce, bench and predictions_table, small."""
+"""sweep, plot, check, scatter, reproduce, bench and tables of predictions, small."""
 
 import json
 import os
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import plot, sweep
-from experiments.benchmarks import bench_ranks, bench_serial
-from experiments.benchmarks.bench_table import row, table
-from experiments.benchmarks.cases import Case
-from experiments.benchmarks.rounds import in_minutes
-from experiments.check import problems
-from experiments.common import sweep_files
-from experiments.common.binding import Placed
-from parallel.job.launch import mpiexec
+from gridgrad.experiments import plot, sweep
+from gridgrad.experiments.benchmarks import bench_ranks, bench_serial
+from gridgrad.experiments.benchmarks.bench_table import row, table
+from gridgrad.experiments.benchmarks.cases import Case
+from gridgrad.experiments.benchmarks.rounds import in_minutes
+from gridgrad.experiments.check import problems
+from gridgrad.experiments.common import sweep_files
+from gridgrad.experiments.common.binding import Placed
+from gridgrad.parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -26,7 +26,7 @@ from tests.experiments.programs import program
 def swept(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweep") / "s.jsonl"
     options = "--nets", "mlp:8,8,relu;mlp:16,relu", "--ranks", "1,2", "--steps", 8, "--repeats", 1
-    finished = program("experiments.sweep", *options, "--out", path)
+    finished = program("sweep", *options, "--out", path)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == "" and "6 runs" in finished.stdout  # 2 nets x 3 grids; no progress bar
     return path
@@ -41,7 +41,7 @@ def test_a_sweep_writes_a_report_a_run(swept):
 
 
 def test_the_figure_is_drawn(swept, tmp_path):
-    finished = program("experiments.plot", "speedup", swept, "--out", tmp_path / "figure.png")
+    finished = program("plot", "speedup", swept, "--out", tmp_path / "figure.png")
     assert finished.returncode == 0, finished.stderr
     assert is_figure(tmp_path / "figure.png")
 
@@ -86,7 +86,7 @@ def test_runs_that_do_not_compare_are_refused(swept, tmp_path, place, value, mes
         inner = inner[key]
     inner[place[-1]] = value
     (tmp_path / "mixed.jsonl").write_text("\n".join([json.dumps(report), *lines[1:]]))
-    finished = program("experiments.plot", "speedup", tmp_path / "mixed.jsonl")
+    finished = program("plot", "speedup", tmp_path / "mixed.jsonl")
     assert finished.returncode == 2
     assert f"runs differ in {message}" in finished.stderr and finished.stderr.count("\n") == 1
     assert not (tmp_path / "mixed.png").exists()
@@ -95,7 +95,7 @@ def test_runs_that_do_not_compare_are_refused(swept, tmp_path, place, value, mes
 @pytest.mark.parametrize("content", ["", "hello\n", "{}\n", '{"grid": "batch=1"}\n'])
 def test_what_is_no_sweep_is_refused(tmp_path, content):
     (tmp_path / "x.jsonl").write_text(content)
-    finished = program("experiments.plot", "speedup", tmp_path / "x.jsonl")
+    finished = program("plot", "speedup", tmp_path / "x.jsonl")
     assert finished.returncode == 2 and finished.stderr.startswith("plot: error: ") and finished.stderr.count("\n") == 1
 
 
@@ -119,7 +119,7 @@ def test_a_network_without_its_serial_run_is_refused(swept):
 )
 def test_bad_sweeps_are_refused(arguments, message, tmp_path):
     out = [] if "--out" in arguments else ["--out", tmp_path / "s.jsonl"]
-    finished = program("experiments.sweep", "--ranks", "1", "--steps", 2, *out, *arguments)
+    finished = program("sweep", "--ranks", "1", "--steps", 2, *out, *arguments)
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -142,7 +142,7 @@ def test_bad_sweeps_are_refused(arguments, message, tmp_path):
 )
 def test_settings_files_are_checked(tmp_path, line, message):
     (tmp_path / "s.toml").write_text(line + "\n")
-    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
     assert not (tmp_path / "s.jsonl").exists()
 
@@ -150,13 +150,13 @@ def test_settings_files_are_checked(tmp_path, line, message):
 @pytest.mark.parametrize("content", [b"ranks = [1, 2", b"dataset = '\xff'", b"\x89PNG"])
 def test_a_settings_file_that_is_no_toml_is_named(tmp_path, content):
     (tmp_path / "s.toml").write_bytes(content)
-    finished = program("experiments.sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
+    finished = program("sweep", tmp_path / "s.toml", "--out", tmp_path / "s.jsonl")
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1
     assert f"{tmp_path / 's.toml'} is no TOML file" in finished.stderr
 
 
 def test_an_error_of_a_program_in_a_folder_begins_with_its_name():
-    finished = program("experiments.usability", "--json", "x.txt")
+    finished = program("study", "usability", "--json", "x.txt")
     assert finished.returncode == 2 and finished.stderr.startswith("usability: error: --json x.txt")
 
 
@@ -208,7 +208,7 @@ def test_parts_of_a_sweep_are_gathered(swept, tmp_path):
     assert files[1].name == "s-2-of-3.jsonl"
     for i, file in enumerate(files):
         file.write_text("".join(lines[i::3]))
-    finished = program("experiments.sweep", "--gather", *files, files[0], "--out", tmp_path / "s.jsonl")
+    finished = program("sweep", "--gather", *files, files[0], "--out", tmp_path / "s.jsonl")
     assert finished.stdout == f"6 runs written to {tmp_path / 's.jsonl'}\n", finished.stderr
     assert sorted((tmp_path / "s.jsonl").read_text().splitlines(keepends=True)) == sorted(lines)
     words = sweep.gather(files[:2], tmp_path / "two.jsonl")
@@ -257,26 +257,26 @@ def test_files_that_can_not_be_gathered_are_refused(swept, tmp_path):
         ("empty", "holds no report"), ("other", "disagree about mlp:8,8,relu on"), ("garbage", "line 2, is no report"),
         ("none", "there is no file"),
     ):  # fmt: skip
-        finished = program("experiments.sweep", "--gather", swept, tmp_path / f"{name}.jsonl", "--out", tmp_path / "out.jsonl")
+        finished = program("sweep", "--gather", swept, tmp_path / f"{name}.jsonl", "--out", tmp_path / "out.jsonl")
         assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1
-    finished = program("experiments.sweep", "--ranks", 1, "--out", tmp_path / "garbage.jsonl")
+    finished = program("sweep", "--ranks", 1, "--out", tmp_path / "garbage.jsonl")
     assert finished.returncode == 2 and "give another --out, or delete it" in finished.stderr
     assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_programs_that_are_no_jobs_say_so_once():
     for name in ("sweep", "plot"):
-        finished = mpiexec(2, ["-m", f"experiments.{name}"], 60)
+        finished = mpiexec(2, ["-m", "gridgrad", name], 60)
         assert finished.status == 2
         assert finished.stderr.count(f"{name}: error: this is not a parallel program: run it without mpiexec") == 1
 
 
 def test_launch_starts_a_job():
-    finished = program("experiments.launch", 2, "experiments.check", "--ranks", 2)
+    finished = program("launch", 2, "check", "--ranks", 2)
     assert finished.returncode == 0 and finished.stdout.endswith("ok\n"), finished.stderr
-    refused = program("experiments.launch", 0, "experiments.check")
+    refused = program("launch", 0, "check")
     assert refused.returncode == 2 and refused.stdout == ""
-    assert refused.stderr.startswith("launch: error: argument ranks: must be a whole number of at least 1, not '0'")
+    assert refused.stderr.startswith("launch: error: the number of ranks must be a whole number of at least 1, not '0'")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_grids_of_schemes(scheme, ranks, grid):
 
 
 def test_check_says_what_it_finds():
-    finished = mpiexec(2, ["-m", "experiments.check", "--ranks", "2"], 60)
+    finished = mpiexec(2, ["-m", "gridgrad", "check", "--ranks", "2"], 60)
     assert finished.status == 0, finished.stderr
     for words in (
         "MPI library",
@@ -311,8 +311,8 @@ def test_check_says_what_it_finds():
 
 
 def test_check_runs_alone_and_names_a_missing_rank():
-    assert program("experiments.check").stdout.endswith("ok\n")
-    finished = mpiexec(2, ["-m", "experiments.check", "--ranks", "3"], 60)
+    assert program("check").stdout.endswith("ok\n")
+    finished = mpiexec(2, ["-m", "gridgrad", "check", "--ranks", "3"], 60)
     assert finished.status == 2 and "check: error: 3 ranks were asked for but 2 started" in finished.stderr
 
 
@@ -328,7 +328,7 @@ def test_check_names_singletons_and_too_many_threads():
     env = {"OMP_NUM_THREADS": str(2 * (os.cpu_count() or 1))}
     for family in ("PRTE_MCA_hwloc_default", "OMPI_MCA_hwloc_base"):  # bound to one core, BLAS would start one thread
         env[f"{family}_binding_policy"] = "none"
-    finished = mpiexec(2, ["-m", "experiments.check"], 60, env=env)
+    finished = mpiexec(2, ["-m", "gridgrad", "check"], 60, env=env)
     assert finished.status == 2 and "BLAS threads" in finished.stderr
 
 
@@ -336,9 +336,9 @@ def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
     """Before or after MPI is entered."""
     ranks = "os.environ.get('PMI_RANK'), os.environ.get('OMPI_COMM_WORLD_RANK')"
     (tmp_path / "tqdm.py").write_text(f"import os\nif '1' in ({ranks}): 1 / 0\ntqdm = print\n")
-    finished = mpiexec(2, ["-m", "experiments.train"], timeout=30, env={"PYTHONPATH": str(tmp_path)})
+    finished = mpiexec(2, ["-m", "gridgrad", "train"], timeout=30, env={"PYTHONPATH": str(tmp_path)})
     assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
-    code = "import experiments; from mpi4py import MPI; MPI.Init(); w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.Barrier()"
+    code = "import gridgrad.experiments; from mpi4py import MPI; MPI.Init(); w = MPI.COMM_WORLD; 1 / (w.rank != 1); w.Barrier()"
     finished = mpiexec(2, ["-c", code], timeout=30)
     assert finished.status not in (0, None) and "ZeroDivisionError" in finished.stderr
 
@@ -346,7 +346,18 @@ def test_an_import_that_fails_on_one_rank_ends_the_job(tmp_path):
 def test_the_scatters_are_timed(tmp_path):
     finished = mpiexec(
         4,
-        ["-m", "experiments.scatter", "--grid", "batch=2,model=2", "--repeats", "2", "--report", str(tmp_path / "s.json")],
+        [
+            "-m",
+            "gridgrad",
+            "study",
+            "scatter",
+            "--grid",
+            "batch=2,model=2",
+            "--repeats",
+            "2",
+            "--report",
+            str(tmp_path / "s.json"),
+        ],
         60,
     )
     assert finished.status == 0, finished.stderr
@@ -358,9 +369,7 @@ def test_the_scatters_are_timed(tmp_path):
 
 
 def test_the_papers_tables_follow_from_formulas(tmp_path):
-    finished = program(
-        "experiments.reproduce", "laugier2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o"
-    )
+    finished = program("reproduce", "laugier2018", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
     assert finished.returncode == 0, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())
     row = next(r for r in tables["volumes"] if r["grid"] == "batch=1,model=4")
@@ -368,7 +377,7 @@ def test_the_papers_tables_follow_from_formulas(tmp_path):
     assert row["printed_MB"] == pytest.approx(3 * 4 / 3 * 4 * 100 * (16 + 3 * 1024 + 2) / 1e6)
     assert row["ours_MB"] <= 2 / 3 * row["corrected_MB"]
     assert [r["scatter_faster_below_MB"] for r in tables["crossover"]][0] == pytest.approx(2.8)
-    refused = program("experiments.reproduce", "nobody1999")
+    refused = program("reproduce", "nobody1999")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
     assert refused.stderr.startswith("reproduce: error: argument paper: invalid choice: 'nobody1999'")
 
@@ -396,6 +405,6 @@ def test_the_table_of_the_peer_comparison():
 
 def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):
     reports = sorted(Path("results/predictions").glob("*.json"))
-    finished = program("experiments.predictions_table", *reports, "--out", tmp_path / "predictions.md")
+    finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "predictions.md").read_text() == Path("results/predictions.md").read_text()

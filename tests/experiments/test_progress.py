@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments.benchmarks import rounds
-from experiments.benchmarks.rounds import Clock, in_minutes, ratios, rounds_until
-from experiments.common import progress
+from gridgrad.experiments.benchmarks import rounds
+from gridgrad.experiments.benchmarks.rounds import Clock, in_minutes, ratios, rounds_until
+from gridgrad.experiments.common import progress
 from tests import clock
 
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from experiments.common.protocol_counts import CountedReduction, counted
-from nn import Linear, Sequential, Tanh
-from parallel import ProcessGrid, distribute
-from parallel.grid.collectives import COLLECTIVES, all_reduce_elements
-from parallel.performance import machine
-from parallel.performance.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
-from parallel.placement.partition import size
-from parallel.protocols.diloco import fragments_of
-from parallel.protocols.ownership import greedy, single
-from parallel.protocols.protocol import Counted
-from parallel.protocols.workers import NUMBERS
-from parallel.sync.power_sgd import UNCOMPRESSED_STEPS, PowerSGDReduction
+from gridgrad.experiments.common.protocol_counts import CountedReduction, counted
+from gridgrad.nn import Linear, Sequential, Tanh
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
+from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.protocols.diloco import fragments_of
+from gridgrad.parallel.protocols.ownership import greedy, single
+from gridgrad.parallel.protocols.protocol import Counted
+from gridgrad.parallel.protocols.workers import NUMBERS
+from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, PowerSGDReduction
 from tests.mpi import mpi
 
 STEPS, PERIOD, EPOCH = 12, 4, 3

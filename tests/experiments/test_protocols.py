@@ -6,18 +6,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import datasets
-from experiments.common.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
-from experiments.common.synchronous_workers import AllReduced, maker
-from experiments.protocols import PROTOCOLS, options, prepared, simulate
-from nn import LOSSES, SGD
-from nn.network_names import build
-from parallel import ProcessGrid, parallelize
-from parallel.job.run import UserError
-from parallel.protocols.simulated_training import Trained, train
-from parallel.protocols.simulated_workers import Simulation
-from parallel.sync.power_sgd import UNCOMPRESSED_STEPS
-from parallel.training import minibatch_indices
+from gridgrad import datasets
+from gridgrad.experiments.common.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
+from gridgrad.experiments.common.synchronous_workers import AllReduced, maker
+from gridgrad.experiments.studies.protocols import PROTOCOLS, options, prepared, simulate
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.network_names import build
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.protocols.simulated_training import Trained, train
+from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
+from gridgrad.parallel.training import minibatch_indices
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
@@ -30,7 +30,7 @@ SECONDS = "--seconds", "0.01,0.00001"
 def found(folder, *arguments):
     """The results in the program's file."""
     out = folder / "new" / "found.json"
-    finished = program("experiments.protocols", *SMALL, "--data-dir", folder, "--out", out, *arguments)
+    finished = program("study", "protocols", *SMALL, "--data-dir", folder, "--out", out, *arguments)
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""
     return json.loads(out.read_text())

@@ -6,9 +6,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from experiments.common.neuron_partitions import measures, partitions
-from nn import Sequential, SparseLinear, network_names
-from parallel.partitioning.of_network import of_network
+from gridgrad.experiments.common.neuron_partitions import measures, partitions
+from gridgrad.nn import Sequential, SparseLinear, network_names
+from gridgrad.parallel.partitioning.of_network import of_network
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import job, program
 
@@ -19,7 +19,7 @@ SMALL = "--dataset", "airfoil", "--net", "mlp:16,16,relu", "--steps", 30, "--fur
 @needs_library
 def test_the_pruned_network_trains_on_ranks_as_alone(tmp_path):
     path, losses = tmp_path / "new" / "pruned.h5", []
-    finished = program("experiments.pruned", *SMALL, "--out", path)
+    finished = program("study", "pruned", *SMALL, "--out", path)
     assert finished.returncode == 0, finished.stderr
     text = path.with_suffix(".md").read_text()
     assert text in finished.stdout and "4 - 16 - 16 - 1 neurons,\n50% of whose weights are zero" in text
@@ -28,7 +28,7 @@ def test_the_pruned_network_trains_on_ranks_as_alone(tmp_path):
     assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]
     for ranks, plan in ((1, ()), (3, ("--grid", "model=3", "--plan", "hypergraph"))):
         report = tmp_path / f"{ranks}.json"
-        trained = job(ranks, "experiments.train", "--net", f"pruned:{path}", *plan, "--steps", 6, "--dtype", "float64",
+        trained = job(ranks, "train", "--net", f"pruned:{path}", *plan, "--steps", 6, "--dtype", "float64",
                       "--report", report)  # fmt: skip
         assert trained.status == 0, trained.stderr
         losses.append(json.loads(report.read_text())["loss"])
@@ -64,13 +64,11 @@ def test_groups_that_know_nothing_of_each_other_are_found():
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(tmp_path, arguments, words):
-    finished = program("experiments.pruned", *SMALL, "--out", tmp_path / "pruned.h5", *arguments)
+    finished = program("study", "pruned", *SMALL, "--out", tmp_path / "pruned.h5", *arguments)
     assert finished.returncode == 2 and words in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1, finished.stderr
 
 
 def test_only_perceptrons_are_pruned(small):  # noqa: F811
-    finished = program(
-        "experiments.pruned", "--dataset", "mnist", "--data-dir", small, "--net", "lenet5", "--out", small / "p.h5"
-    )
+    finished = program("study", "pruned", "--dataset", "mnist", "--data-dir", small, "--net", "lenet5", "--out", small / "p.h5")
     assert finished.returncode == 2 and "lenet5 is none: use mlp:WIDTH" in finished.stderr

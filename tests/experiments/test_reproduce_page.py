@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from experiments import reproduce
-from experiments.papers import laugier2018, page, page_html, page_markdown, page_words
-from experiments.papers.all_papers import PAPERS
-from experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, Item, Row, deviation, merged, rows_of
-from experiments.papers.parts import SHORT, Clock, Found, Part, in_turns, run_resumable
-from parallel.job.run import UserError
+from gridgrad.experiments import reproduce
+from gridgrad.experiments.papers import laugier2018, page, page_html, page_markdown, page_words
+from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, Item, Row, deviation, merged, rows_of
+from gridgrad.experiments.papers.parts import SHORT, Clock, Found, Part, in_turns, run_resumable
+from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from experiments.papers.parts import Part, run_resumable
+from gridgrad.experiments.papers.parts import Part, run_resumable
 
 def part(name, seconds):
     def run():
@@ -93,7 +93,7 @@ def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
 
 def test_numbers_of_now_take_the_place_of_those_that_are_kept():
     row = lambda label, measured: Row(label, 2.0, measured, 3.0)  # noqa: E731
-    item = lambda *rows, **more: Item("T", "t", "s", rows, command="experiments.reproduce p", **more)  # noqa: E731
+    item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
     before, now = item(row("a", 1.0), row("b", 1.0), row("c", None)), item(row("a", 4.0), row("b", None), row("d", 5.0))
     (both,) = merged([now], [before], everything=False)
     assert [(one.label, one.measured, one.kept) for one in both.rows] == [
@@ -104,7 +104,7 @@ def test_numbers_of_now_take_the_place_of_those_that_are_kept():
     assert [one.kept for one in alone.rows] == [True, True, False]
     sums = item(row("a", 1.0), whole=True), item(row("a", 4.0), whole=True)
     assert [merged([sums[1]], [sums[0]], everything)[0].rows[0].measured for everything in (False, True)] == [1.0, 4.0]
-    other = Item("T", "t", "s", (row("a", 4.0),), command="experiments.roofline")
+    other = Item("T", "t", "s", (row("a", 4.0),), command="study roofline")
     assert merged([other], [other], True)[0].rows[0].kept  # no part of this run measures it
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from parallel.checkpoint.manifest import found_in
-from parallel.job.run import CHECKPOINTED
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.job.run import CHECKPOINTED
 from tests.experiments.programs import job
 from tests.killer import processes_with
 
@@ -47,7 +47,7 @@ def wait_for_checkpoint(folder, process, after=0):
 @pytest.mark.parametrize(
     ("words", "number"),
     [
-        (["launch", "2", "experiments.train", "--grid", "batch=2"], signal.SIGTERM),
+        (["launch", "2", "train", "--grid", "batch=2"], signal.SIGTERM),
         pytest.param(["supervise", "--ranks", "2", "--", "train"], signal.SIGTERM, marks=pytest.mark.long),
         pytest.param(["supervise", "--ranks", "2", "--", "train"], signal.SIGUSR1, marks=pytest.mark.long),
     ],
@@ -55,7 +55,7 @@ def wait_for_checkpoint(folder, process, after=0):
 )
 def test_at_a_signal_the_ranks_make_a_checkpoint(words, number, tmp_path):
     checkpoints = ["--checkpoint", str(tmp_path), "--checkpoint-steps", "20"]
-    process = start(f"experiments.{words[0]}", *words[1:], *SHORT, *ENDLESS, *checkpoints)
+    process = start("gridgrad", *words, *SHORT, *ENDLESS, *checkpoints)
     wait_for_checkpoint(tmp_path, process)
     process.send_signal(number)
     _, printed = process.communicate(timeout=120)
@@ -75,7 +75,7 @@ def test_a_training_that_loses_a_node_goes_on_with_the_others(tmp_path):
     launcher = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(ssh), "PRTE_MCA_plm_ssh_agent": str(ssh)}
     words = ["--nodes", str(tmp_path / "nodes"), "--ask", f"{ssh} {{node}} true", "--wait", "0.1"]
     length = ["--report", str(tmp_path / "a"), "--steps", "1500", "--checkpoint", str(checkpoints), "--checkpoint-steps", "20"]
-    process = start("experiments.supervise", *words, "--", "train", *SHORT, *length, **launcher)
+    process = start("supervise", *words, "--", "train", *SHORT, *length, **launcher)
     wait_for_checkpoint(checkpoints, process)
     (tmp_path / "right").touch()
     for pid in processes_with(f"{NODE}=right"):
@@ -84,7 +84,7 @@ def test_a_training_that_loses_a_node_goes_on_with_the_others(tmp_path):
     assert process.returncode == 0, printed
     assert "without right, which does not answer" in printed and "1 ranks, batch=1 on left" in printed
     assert not processes_with(f"{NODE}=left") and not processes_with(f"{NODE}=right")
-    alone = job(1, "experiments.train", *SHORT, "--steps", 1500, "--report", tmp_path / "b")
+    alone = job(1, "train", *SHORT, "--steps", 1500, "--report", tmp_path / "b")
     assert alone.status == 0, alone.stderr
     disturbed, expected = (json.loads((tmp_path / name).read_text()) for name in "ab")
     assert disturbed["P"] == 1 and disturbed["resumed"] >= 20

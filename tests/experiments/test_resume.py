@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.common.checkpoints import COMPLETE
+from gridgrad.experiments.common.checkpoints import COMPLETE
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
 
@@ -19,7 +19,7 @@ class Runs:
     def __init__(self, folder, *settings):
         self.folder, self.settings = folder, settings or SETTINGS
 
-    def train(self, ranks, *arguments, resume=None, checkpoint=None, status=0, program="experiments.train"):
+    def train(self, ranks, *arguments, resume=None, checkpoint=None, status=0, program="train"):
         """The report of a run, with what it printed. resume, checkpoint: names of folders of checkpoints."""
         folders = [word for name, folder in (("--resume", resume), ("--checkpoint", checkpoint)) if folder
                    for word in (name, self.folder / folder)]  # fmt: skip
@@ -99,7 +99,7 @@ def test_protocols(tmp_path, protocol):
     assert_same_run(again, whole, 0)
     if protocol == "local:4":
         assert_same_run(runs.train(4, "--grid", "batch=2,model=2", *options, resume="all"), whole)
-        refused = job(3, "experiments.train", *SETTINGS, "--grid", "batch=3", *options, "--resume", tmp_path / "all")
+        refused = job(3, "train", *SETTINGS, "--grid", "batch=3", *options, "--resume", tmp_path / "all")
         assert refused.status == 2 and "has 2 workers, and this run 3: name a grid with batch=2" in refused.stderr
 
 
@@ -141,7 +141,7 @@ def test_low_rank_sums(tmp_path):
     assert_same_run(runs.train(2, "--grid", "batch=2", *options, resume="all"), whole, 0)
     other = runs.train(3, "--grid", "batch=3", *options, resume="all")
     assert np.allclose(other["loss"], whole["loss"], rtol=0.2)
-    refused = job(2, "experiments.train", *SETTINGS, "--reduction", "plain", "--steps", 20, "--resume", tmp_path / "all")
+    refused = job(2, "train", *SETTINGS, "--reduction", "plain", "--steps", 20, "--resume", tmp_path / "all")
     assert (
         refused.status == 2
         and "was written with sums of gradients by --reduction, which were powersgd:1, not exact" in refused.stderr
@@ -152,7 +152,7 @@ def test_what_can_not_be_continued_is_refused(tmp_path):
     Runs(tmp_path).train(1, "--steps", 4, checkpoint="all")
     (tmp_path / "empty").mkdir()
     resume = ["--resume", tmp_path / "all", "--steps", 4]
-    assert_refused(1, "experiments.train", [
+    assert_refused(1, "train", [
         (["--resume", tmp_path / "empty", "--steps", 4], "has no whole checkpoint: name the folder that --checkpoint wrote to"),
         (["--resume", tmp_path / "none", "--steps", 4], "has no whole checkpoint"),
         ([*resume, "--seed", 3], "was written with --seed 0, not 3: give the same, or another folder"),
@@ -165,11 +165,11 @@ def test_what_can_not_be_continued_is_refused(tmp_path):
     ], SETTINGS)  # fmt: skip
     kept = sorted((tmp_path / "all").rglob("*"))
     said = f"{tmp_path / 'all'} has checkpoints of an earlier run: add --resume {tmp_path / 'all'} to go on from them, or"
-    assert_refused(1, "experiments.train", [  # it would delete them
+    assert_refused(1, "train", [  # it would delete them
         (["--checkpoint", tmp_path / "all", *resume], said) for resume in ([], ["--resume", tmp_path / "none"])
     ], SETTINGS)  # fmt: skip
     assert sorted((tmp_path / "all").rglob("*")) == kept
-    assert_refused(2, "experiments.train", [
+    assert_refused(2, "train", [
         (["--grid", "batch=2", "--protocol", protocol, "--steps", 4, "--checkpoint", tmp_path / "new"],
          "there are no checkpoints of asynchronous parameter servers")
         for protocol in ("server:asp", "server:ssp:2", "downpour:2:2")

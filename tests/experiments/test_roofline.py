@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from experiments import roofline
-from experiments.common import limits
-from experiments.plots.roofline import draw, roof
-from nn import device, kernels
+from gridgrad.experiments.common import limits
+from gridgrad.experiments.plots.roofline import draw, roof
+from gridgrad.experiments.studies import roofline
+from gridgrad.nn import device, kernels
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -111,7 +111,7 @@ def test_the_program_writes_what_it_has_measured(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.long
 def test_the_program_writes_figure_and_numbers(tmp_path):
-    finished = program("experiments.roofline", *SMALL, "--out", tmp_path / "r.png")
+    finished = program("study", "roofline", *SMALL, "--out", tmp_path / "r.png")
     assert finished.returncode == 0, finished.stderr
     result = json.loads((tmp_path / "r.json").read_text())
     assert is_figure(tmp_path / "r.png") and result["versions"]["threads"] == 1
@@ -128,5 +128,5 @@ def test_the_program_writes_figure_and_numbers(tmp_path):
     ],
 )
 def test_bad_options_are_refused(words, message):
-    finished = program("experiments.roofline", *words)
+    finished = program("study", "roofline", *words)
     assert finished.returncode == 2 and message in finished.stderr and finished.stderr.count("\n") == 1

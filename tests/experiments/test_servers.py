@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from experiments import servers
-from experiments.common import server_limit
-from experiments.common.one_sided import OneSidedServer
-from nn import SGD
+from gridgrad.experiments.common import server_limit
+from gridgrad.experiments.common.one_sided import OneSidedServer
+from gridgrad.experiments.studies import servers
+from gridgrad.nn import SGD
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 from tests.mpi import mpi
@@ -23,7 +23,7 @@ SMALL = (
 @pytest.mark.long
 def test_all_parts_are_measured_and_written(tmp_path):
     out, figure = tmp_path / "found.json", tmp_path / "found.png"
-    finished = program("experiments.launch", "3", "experiments.servers", *SMALL, "--out", out, "--figure", figure)
+    finished = program("launch", "3", "study", "servers", *SMALL, "--out", out, "--figure", figure)
     assert finished.returncode == 0, finished.stderr
     results = {result["part"]: result for result in json.loads(out.read_text())}
     assert list(results) == ["steps", "access", "limit"] and all(result["ranks"] == 3 for result in results.values())
@@ -82,5 +82,5 @@ def test_bad_input(tmp_path):
         servers.parts_of("steps,all")
     with pytest.raises(ValueError, match="--batch-size 1 leaves some of 2 ranks without samples"):
         servers.measure("steps", servers.options().parse_args(["--batch-size", "1"]), SimpleNamespace(size=2))
-    finished = program("experiments.servers", "--out", tmp_path / "found.json")
+    finished = program("study", "servers", "--out", tmp_path / "found.json")
     assert finished.returncode == 2 and "start at least 2 ranks" in finished.stderr and finished.stderr.count("\n") == 1

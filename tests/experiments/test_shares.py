@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from experiments.common.options import shares_of
+from gridgrad.experiments.common.options import shares_of
 from tests.experiments.programs import assert_refused, job, program
 
-TRAIN = "experiments.train"
+TRAIN = "train"
 OPTIONS = ["--quiet", "--dtype", "float64", "--steps", "6", "--batch-size", "13", "--reduction", "plain"]
 
 
@@ -105,7 +105,7 @@ def test_shares_of_an_unknown_axis_or_one_that_is_named_twice_are_refused():
 
 
 def explained(*arguments):
-    return program("experiments.explain", "--net", "mlp:512,512,relu", "--ranks", 4, *arguments)
+    return program("explain", "--net", "mlp:512,512,relu", "--ranks", 4, *arguments)
 
 
 def test_explain_shows_the_shares_of_unequal_ranks_by_each_rule():

@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from experiments import slurm
-from experiments.common.job_scripts import script
-from parallel.job.run import UserError
+from gridgrad.experiments import slurm
+from gridgrad.experiments.common.job_scripts import script
+from gridgrad.parallel.job.run import UserError
 
 TRAIN = "train", "--dataset", "airfoil", "--checkpoint", "c"
 SWEEP = "sweep", "--ranks", "1,2"
@@ -117,7 +117,7 @@ def test_arguments_reach_the_program_as_they_are(tmp_path, monkeypatch):
     text = written("--system", "mpirun", "--library", "mpich", program=("train", *AWKWARD))
     found = subprocess.run(["bash", "-c", text], capture_output=True, text=True)
     assert json.loads(found.stdout) == ["-n", "1", "-ppn", "1", "-bind-to", "core:1", sys.executable, "-m",
-                                        "experiments.train", *AWKWARD]  # fmt: skip
+                                        "gridgrad", "train", *AWKWARD]  # fmt: skip
 
 
 def run_with(tmp_path, monkeypatch, text, program, **variables):
@@ -182,7 +182,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
     train = "train", "--checkpoint", str(tmp_path / "c"), "--grid", "model=2"
     text = written("--kind", "requeue", "--system", "mpirun", "--restarts", 1, "--ranks-per-node", 2, program=train)
     words = shlex.split(text.split("program=(")[1].split("\n)")[0])
-    assert words[3:-2] == ["--ranks", "2", "--grid", "model=2", "--retries", "1", "--", "train"]
+    assert words[3:-2] == ["supervise", "--ranks", "2", "--grid", "model=2", "--retries", "1", "--", "train"]
     here = '"$HERE/starts"'
     complete = 'mkdir -p "$HERE/c"; touch "$HERE/c/complete"'  # as train does at its end, which counts with a status of 0
     program = f'[ "$1" = --version ] && exit\nends=({ends})\n{complete}\necho >> {here}\n'

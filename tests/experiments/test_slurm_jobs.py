@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments.common import sweep_files
-from parallel.job.launch import remove_orphaned_segments
+from gridgrad.experiments.common import sweep_files
+from gridgrad.parallel.job.launch import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program
 from tests.killer import half_written_in, whole_in
@@ -53,7 +53,7 @@ def write(node, name, *options, words):
     """Write a job script of two ranks, and return its path."""
     path = node.folder / f"{name}.sh"
     asked = "--name", name, "--ranks-per-node", 2, "--out", path, *options
-    written = program("experiments.slurm", *asked, "--", *words)
+    written = program("slurm", *asked, "--", *words)
     assert written.returncode == 0, written.stderr
     return path
 
@@ -147,7 +147,7 @@ def test_an_array_does_its_parts_once(node):
         for part in (1, 2):
             assert re.fullmatch(said.format(part), (node.folder / f"array-{job}_{part}.log").read_text())
     files = [sweep_files.part_name(out, (part, 2)) for part in (1, 2)]
-    gathered = program("experiments.sweep", "--gather", *files, "--out", out)
+    gathered = program("sweep", "--gather", *files, "--out", out)
     assert gathered.stdout == f"4 runs written to {out}\n", gathered.stderr
 
 

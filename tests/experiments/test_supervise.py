@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import supervise
-from experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step
-from parallel.checkpoint.manifest import Manifest, new_folder
-from parallel.checkpoint.shard_file import sha256
-from parallel.job import nodes
-from parallel.job.nodes import answering, launcher_options, nodes_in, nodes_of_allocation
-from parallel.job.run import CHECKPOINTED, UserError
+from gridgrad.experiments import supervise
+from gridgrad.experiments.supervise import HALTED, checkpoint_of, fitting, grids_of, newest_step
+from gridgrad.parallel.checkpoint.manifest import Manifest, new_folder
+from gridgrad.parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.job import nodes
+from gridgrad.parallel.job.nodes import answering, launcher_options, nodes_in, nodes_of_allocation
+from gridgrad.parallel.job.run import CHECKPOINTED, UserError
 from tests.experiments.programs import program
 
 # Plays the launcher. How a start ends is in a file start-N, as lines of the shell; one without a file completes the training.
@@ -63,7 +63,7 @@ def checkpoints(folder, *steps):
 def supervised(folder, *options, train=("--steps", "9")):
     """(status, the lines of what is started, what is printed)."""
     words = ["--wait", "0", *options, "--", "train", *train, "--checkpoint", folder / "ck"]
-    finished = program("experiments.supervise", *words)
+    finished = program("supervise", *words)
     started = folder / "started"
     return finished.returncode, started.read_text().splitlines() if started.exists() else [], finished.stderr
 
@@ -73,7 +73,7 @@ def test_it_starts_again_until_the_training_is_complete(played):
     plays(played, "exit 9", "mv ready-3 ck/; exit 137", "kill -9 $$")
     status, started, printed = supervised(played, "--ranks", "2")
     assert status == 0 and len(started) == 4
-    common = f"-m experiments.train --steps 9 --checkpoint {played}/ck --resume {played}/ck --grid batch=2"
+    common = f"-m gridgrad train --steps 9 --checkpoint {played}/ck --resume {played}/ck --grid batch=2"
     assert all(line.startswith("-n 2 ") and line.endswith(common) for line in started)
     assert "there is no checkpoint yet" in printed and "step 3 is the last in a checkpoint" in printed
 
@@ -123,7 +123,7 @@ def test_nodes_that_do_not_answer_are_left_out_and_the_grid_becomes_smaller(play
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_is_passed_on_and_ends_it(played, number):
     plays(played, f"trap 'echo got >> got; exit 1' {signal.Signals(number).name[3:]}; touch runs; while :; do sleep 0.05; done")
-    command = [sys.executable, "-m", "experiments.supervise", "--ranks", "1", "--", "train", "--checkpoint", str(played / "ck")]
+    command = [sys.executable, "-m", "gridgrad", "supervise", "--ranks", "1", "--", "train", "--checkpoint", str(played / "ck")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + LIMIT
     while not (played / "runs").exists() and time.monotonic() < deadline:
@@ -137,7 +137,7 @@ def test_a_signal_is_passed_on_and_ends_it(played, number):
 
 def test_a_signal_ends_it_between_two_starts(played):
     plays(played, "exit 1")
-    command = [sys.executable, "-m", "experiments.supervise", "--ranks", "1", "--wait", "50", "--", "train", "--checkpoint"]
+    command = [sys.executable, "-m", "gridgrad", "supervise", "--ranks", "1", "--wait", "50", "--", "train", "--checkpoint"]
     process = subprocess.Popen([*command, str(played / "ck")], stderr=subprocess.PIPE, text=True)
     while "start again in 50 s" not in (line := process.stderr.readline()):
         assert line
@@ -239,7 +239,7 @@ def test_a_node_that_says_nothing_is_not_waited_for_long(monkeypatch, tmp_path):
 
 def test_launchers_are_told_the_nodes_in_their_own_words(monkeypatch):
     nodes = {"a": 4, "b": 0, "c": 4, "d": 4}
-    monkeypatch.setattr("parallel.job.nodes.is_open_mpi", lambda launcher: launcher == "mpirun")
+    monkeypatch.setattr("gridgrad.parallel.job.nodes.is_open_mpi", lambda launcher: launcher == "mpirun")
     assert launcher_options("/usr/bin/mpiexec", nodes, 6) == ["-hosts", "a:4,c:2"]
     assert launcher_options("mpirun", nodes, 6) == ["--host", "a:4,c:2"]
     assert launcher_options("/bin/srun", nodes, 9) == ["--nodes=3", "--nodelist=a,c,d", "--distribution=block"]

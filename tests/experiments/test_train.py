@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-import datasets
-from datasets import mnist
-from experiments import overlap
-from experiments.train import options as options_of_train
-from parallel.grid.process_grid import parse_grid
+from gridgrad import datasets
+from gridgrad.datasets import mnist
+from gridgrad.experiments.studies import overlap
+from gridgrad.experiments.train import options as options_of_train
+from gridgrad.parallel.grid.process_grid import parse_grid
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import assert_refused, job
 
@@ -21,7 +21,7 @@ SETTINGS = ["--net", "mlp:11,31,relu,dropout=0.1", "--batch-size", "97", "--epoc
 
 
 def train(ranks, *arguments, timeout=120):
-    return job(ranks, "experiments.train", *arguments, timeout=timeout)
+    return job(ranks, "train", *arguments, timeout=timeout)
 
 
 ALL_GRIDS = "batch=2,model=1", "batch=1,model=3", "batch=2,model=2"
@@ -112,11 +112,11 @@ def test_every_reduction_trains_the_same(tmp_path):
 def test_overlap_is_measured(tmp_path):
     tiny = ["--net", "mlp:64,relu", "--shape", 16, "--batch-size", 8, "--rounds", 2, "--out", tmp_path / "overlap.json"]
     for _ in range(2):  # the second time in the place of the first
-        finished = job(2, "experiments.overlap", *tiny, "--reduction", "overlap:1")
+        finished = job(2, "study", "overlap", *tiny, "--reduction", "overlap:1")
         assert finished.status == 0 and "hidden" in finished.stdout, finished.stderr
     [found] = json.loads((tmp_path / "overlap.json").read_text())
     assert found["reduction"] == "overlap:1" and len(found["rounds"]) == 2 and 0 <= found["median"]["hidden"] <= 1
-    finished = job(1, "experiments.overlap")
+    finished = job(1, "study", "overlap")
     assert finished.status == 2 and finished.stderr == "overlap: error: there is nothing to hide on 1 rank: start at least 2\n"
 
 
@@ -375,7 +375,7 @@ def with_defaults(arguments):
 
 
 def test_bad_input_is_refused_alike_on_every_rank():
-    assert_refused(3, "experiments.train", [(with_defaults(arguments), message) for arguments, message in BAD])
+    assert_refused(3, "train", [(with_defaults(arguments), message) for arguments, message in BAD])
 
 
 def test_divergence_names_step_and_layer():
@@ -406,7 +406,7 @@ def test_a_damaged_data_file_ends_every_rank(small, damage):  # noqa: F811
 def test_help_is_complete_and_printed_once():
     finished = train(2, "--help")
     assert finished.status == 0
-    assert finished.stdout.count("usage: train") == 1
+    assert finished.stdout.count("usage: gridgrad train") == 1
     for option in (
         "--dataset",
         "--net",
@@ -432,7 +432,7 @@ def test_help_is_complete_and_printed_once():
 
 def test_runs_serially_without_mpiexec(tmp_path):
     finished = subprocess.run(
-        [sys.executable, "-m", "experiments.train", "--steps", "7", "--report", tmp_path / "r.json"],
+        [sys.executable, "-m", "gridgrad", "train", "--steps", "7", "--report", tmp_path / "r.json"],
         capture_output=True,
         text=True,
     )

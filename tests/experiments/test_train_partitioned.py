@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from experiments.common.published_networks import published
-from parallel.partitioning.choose import partition
-from parallel.partitioning.owner_file import write_owners
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.owner_file import write_owners
 from tests.experiments.programs import assert_refused, program
 
 NET = "mlp:17,13,relu"
-TRAIN = "experiments.train", "--net", NET, "--steps", "6", "--batch-size", "9", "--dtype", "float64"
+TRAIN = "train", "--net", NET, "--steps", "6", "--batch-size", "9", "--dtype", "float64"
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def owners(tmp_path_factory):
 
 
 def report(path, ranks, *arguments):
-    finished = program("experiments.launch", ranks, *TRAIN, *arguments, "--report", path)
+    finished = program("launch", ranks, *TRAIN, *arguments, "--report", path)
     assert finished.returncode == 0, finished.stderr
     return json.loads(path.read_text())
 
@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_one_line(owners):
 
 
 def test_explain_prints_what_each_rank_does(owners):
-    explain = "experiments.explain", "--net", NET, "--shape", "4", "--outputs", "1", "--ranks", "3"
+    explain = "explain", "--net", NET, "--shape", "4", "--outputs", "1", "--ranks", "3"
     finished = program(*explain, "--grid", "model=3", "--plan", owners)
     assert finished.returncode == 0 and "ms waiting" in finished.stdout and "plan hypergraph" in finished.stdout
     for arguments, words in ((("--plan", owners), "add --grid"), (("--grid", "batch=3", "--plan", owners), "several ranks")):

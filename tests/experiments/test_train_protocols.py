@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from parallel import parse_grid
+from gridgrad.parallel import parse_grid
 from tests.experiments.programs import job
 
 SETTINGS = ["--net", "mlp:11,7,tanh", "--batch-size", "97", "--dtype", "float64"]
@@ -16,7 +16,7 @@ EPOCHS = ["--epochs", "2"]
 def report_of(tmp_path, ranks, *arguments):
     path = tmp_path / "report.json"
     length = [] if "--steps" in arguments else EPOCHS
-    finished = job(ranks, "experiments.train", *SETTINGS, *length, *arguments, "--report", path)
+    finished = job(ranks, "train", *SETTINGS, *length, *arguments, "--report", path)
     assert finished.status == 0, finished.stderr
     return json.loads(path.read_text()), finished.stdout
 
@@ -73,8 +73,6 @@ def test_a_worker_may_have_no_samples_at_all(tmp_path, ranks, protocol, steps):
 
 @pytest.mark.parametrize("protocol", [pytest.param("server:asp", marks=pytest.mark.long), "local:4"])
 def test_a_worker_that_diverges_ends_the_job_in_words(protocol):
-    finished = job(
-        2, "experiments.train", *SETTINGS, *EPOCHS, "--lr", "1e30", "--grid", "batch=2", "--protocol", protocol, "--quiet"
-    )
+    finished = job(2, "train", *SETTINGS, *EPOCHS, "--lr", "1e30", "--grid", "batch=2", "--protocol", protocol, "--quiet")
     assert finished.status == 2, finished.stderr
     assert "error: step " in finished.stderr and "Traceback" not in finished.stderr

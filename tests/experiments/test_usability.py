@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from experiments.usability.__main__ import BY_HAND, CALL, GRIDS, one_call, results, source
-from experiments.usability.halstead import KEYWORDS, Halstead, added, measure, statements
-from parallel.training.network import ParallelSequential
+from gridgrad.experiments.studies.usability.__main__ import BY_HAND, CALL, GRIDS, one_call, results, source
+from gridgrad.experiments.studies.usability.halstead import KEYWORDS, Halstead, added, measure, statements
+from gridgrad.parallel.training.network import ParallelSequential
 from tests.mpi import mpi
 
 
@@ -58,7 +58,7 @@ def test_the_one_call_is_one_line_and_its_import():
     for grid in (None, *GRIDS.values()):
         lines = [" ".join(tokens) for _, tokens in added(one_call(grid), source("serial"))]
         call = CALL if grid is None else CALL.replace("(net)", f'(net, "{grid}")')
-        assert [line.replace(" ", "") for line in lines] == ["fromparallelimportparallelize", call.replace(" ", "")]
+        assert [line.replace(" ", "") for line in lines] == ["fromgridgrad.parallelimportparallelize", call.replace(" ", "")]
 
 
 LUA = {"local", "for", "do", "if", "then", "elseif", "else", "end", "function", "return", "self"}
@@ -162,7 +162,7 @@ def test_the_one_call_takes_at_least_95_percent_less_effort_than_by_hand():
 
 
 def test_the_command_writes_what_is_kept(tmp_path):
-    arguments = [sys.executable, "-m", "experiments.usability", "--json", tmp_path / "usability.json"]
+    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--json", tmp_path / "usability.json"]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
     kept = Path("results/usability.md").read_text()
@@ -174,6 +174,6 @@ def test_the_command_writes_what_is_kept(tmp_path):
 
 def test_a_file_that_can_not_be_written_ends_with_one_line(tmp_path):
     (tmp_path / "a.json").mkdir()
-    arguments = [sys.executable, "-m", "experiments.usability", "--json", tmp_path / "a.json"]
+    arguments = [sys.executable, "-m", "gridgrad", "study", "usability", "--json", tmp_path / "a.json"]
     finished = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
     assert finished.returncode == 2 and finished.stderr.count("\n") == 1 and "no ordinary file" in finished.stderr

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.common.options import user_input
-from parallel.job.run import UserError, one_line
+from gridgrad.experiments.common.options import user_input
+from gridgrad.parallel.job.run import UserError, one_line
 
 LONGEST = 1500  # characters of a clear line: some list what is accepted
 

@@ -18,16 +18,16 @@ import numpy as np
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from experiments.common.checkpoints import Progress
-from nn import SGD, network_names, schedules
-from parallel.auto.parallelize import parallelize
-from parallel.checkpoint.manifest import NAME, digest
-from parallel.checkpoint.restore import checkpoint_to_resume
-from parallel.checkpoint.shard_file import TABLE, file_of, sha256
-from parallel.checkpoint.state import NetworkState
-from parallel.grid.process_grid import ProcessGrid
-from parallel.protocols.division import one_worker
-from parallel.protocols.protocol import Protocol
+from gridgrad.experiments.common.checkpoints import Progress
+from gridgrad.nn import SGD, network_names, schedules
+from gridgrad.parallel.auto.parallelize import parallelize
+from gridgrad.parallel.checkpoint.manifest import NAME, digest
+from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume
+from gridgrad.parallel.checkpoint.shard_file import TABLE, file_of, sha256
+from gridgrad.parallel.checkpoint.state import NetworkState
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.protocols.division import one_worker
+from gridgrad.parallel.protocols.protocol import Protocol
 from tests.fuzz.damage import damaged
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.damage_json import damaged_json
@@ -43,7 +43,7 @@ TRAIN = f"--dataset airfoil --net {NET} --batch-size 60 --steps 2 --checkpoint-s
 def checkpoints():
     """{path in the folder: content} of the checkpoints after steps 1 and 2 of a training."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "experiments.train", *TRAIN.split(), folder]
+        command = [sys.executable, "-m", "gridgrad", "train", *TRAIN.split(), folder]
         subprocess.run(command, check=True, cwd=Path(__file__).parents[2], timeout=300)
         files = (path for path in sorted(Path(folder).rglob("*")) if path.is_file())
         return {str(path.relative_to(folder)): path.read_bytes() for path in files}

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-import datasets
-from datasets import airfoil, ethylene
-from datasets.augment import Augment
+from gridgrad import datasets
+from gridgrad.datasets import airfoil, ethylene
+from gridgrad.datasets.augment import Augment
 from tests.datasets.test_pickles import published
 from tests.fuzz.damage import damaged, damaged_text
 from tests.fuzz.target import Target

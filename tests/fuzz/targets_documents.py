@@ -6,18 +6,20 @@ from contextlib import contextmanager, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
 
-from experiments import crossover_figure, partition, plot, predictions_table, protocols, reproduce, servers, sweep
-from experiments.common import sweep_files
-from experiments.common.kept_results import earlier_results, write_results
-from experiments.papers import grabaskas2018, marques2016_runs
-from experiments.plots import pipeline, predicted
-from experiments.plots.figures import read as read_reports
-from experiments.plots.protocols import draw as draw_protocols
-from nn import kernels, network_names
-from nn.kernel_table import to_json
-from parallel.auto import fastest_reduction, this_machine
-from parallel.performance import machine
-from parallel.performance.cost import Cost, busiest
+from gridgrad.experiments import partition, plot, reproduce, sweep
+from gridgrad.experiments.common import sweep_files
+from gridgrad.experiments.common.kept_results import earlier_results, write_results
+from gridgrad.experiments.papers import grabaskas2018, marques2016_runs
+from gridgrad.experiments.plots import crossover as crossover_figure
+from gridgrad.experiments.plots import pipeline, predicted
+from gridgrad.experiments.plots import predictions as predictions_table
+from gridgrad.experiments.plots.protocols import draw as draw_protocols
+from gridgrad.experiments.studies import protocols, servers
+from gridgrad.nn import kernels, network_names
+from gridgrad.nn.kernel_table import to_json
+from gridgrad.parallel.auto import fastest_reduction, this_machine
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.cost import Cost, busiest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.damage_json import damaged_json
 from tests.fuzz.target import Target
@@ -58,8 +60,8 @@ def figure(kind):
     """A reader of reports that draws the figure of this kind."""
 
     def read(path):
-        draw, may_differ = plot.KINDS[kind]
-        draw(read_reports(path, may_differ), path.with_suffix(".png"))
+        args = plot.options().parse_args([kind, str(path)])
+        args.draw(args)
 
     return read
 
@@ -75,7 +77,7 @@ def crossover(path):
 
 def of_predictions(path):
     rows = predictions_table.read(path)
-    list(predictions_table.totals([rows])), list(predictions_table.points(rows))
+    list(predictions.totals([rows])), list(predictions.points(rows))
 
 
 def kept(entries, program, problem, document, figure=None):

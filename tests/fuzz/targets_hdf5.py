@@ -8,13 +8,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-import datasets
-from datasets import denoise, ethylene, labelled, rows
-from nn import network_names, pruned_file
-from nn.pruning import prune
-from parallel.partitioning import naive
-from parallel.partitioning.of_network import of_network
-from parallel.partitioning.owner_file import read_owners, write_owners
+from gridgrad import datasets
+from gridgrad.datasets import denoise, ethylene, labelled, rows
+from gridgrad.nn import network_names, pruned_file
+from gridgrad.nn.pruning import prune
+from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.owner_file import read_owners, write_owners
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target
 from tests.fuzz.targets_data_sets import IMAGES, used

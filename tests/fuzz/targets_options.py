@@ -7,25 +7,25 @@ import math
 import numpy as np
 from mpi4py import MPI
 
-from datasets import augment
-from datasets.part import Part
-from experiments.common.options import number_list, position_list, shares_of, whole_list
-from experiments.common.published_networks import published
-from experiments.common.train_setup import slowdowns
-from nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential, network_names, schedules
-from nn.divergence import Diverged
-from nn.losses import SoftmaxCrossEntropy
-from parallel.grid.process_grid import check_places, parse_grid
-from parallel.partitioning.choose import is_partition, owners_of_plan
-from parallel.partitioning.owner_file import SUFFIX
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.machine import read
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.pipeline import names as pipelines
-from parallel.placement.plans import CHOSEN
-from parallel.protocols import names as protocols
-from parallel.protocols.simulated_training import train
-from parallel.protocols.simulated_workers import Simulation
+from gridgrad.datasets import augment
+from gridgrad.datasets.part import Part
+from gridgrad.experiments.common.options import number_list, position_list, shares_of, whole_list
+from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.train_setup import slowdowns
+from gridgrad.nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential, network_names, schedules
+from gridgrad.nn.divergence import Diverged
+from gridgrad.nn.losses import SoftmaxCrossEntropy
+from gridgrad.parallel.grid.process_grid import check_places, parse_grid
+from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
+from gridgrad.parallel.partitioning.owner_file import SUFFIX
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.pipeline import names as pipelines
+from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.protocols import names as protocols
+from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.fuzz.damage import damaged_argument
 from tests.fuzz.target import Target, of_text
 

@@ -4,13 +4,13 @@ import tempfile
 from functools import cache, partial
 from pathlib import Path
 
-from nn import network_names
-from parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph
-from parallel.partitioning.of_network import of_network
-from parallel.performance.machine import read
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.pipeline import names
-from parallel.pipeline.csv_text import to_csv
+from gridgrad.nn import network_names
+from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.csv_text import to_csv
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
+FOLDERS = "nn", "parallel", "datasets", "experiments"  # that are packages of gridgrad
 MECHANICAL = "mechanical"  # the kind of faults that `mechanical.py` makes; the others are called after their files
 
 
@@ -32,7 +33,8 @@ class Fault:
     @property
     def module(self):
         """The dotted name of the module that it changes."""
-        return self.file.removesuffix(".py").replace("/", ".")
+        name = self.file.removesuffix(".py").replace("/", ".")
+        return f"gridgrad.{name}" if name.startswith(tuple(f"{folder}." for folder in FOLDERS)) else name
 
     def applied(self, text):
         """The text of the file with the fault. ValueError if it does not fit the text, or the result is no Python."""

@@ -106,11 +106,11 @@ class Ladder:
     def _about(self, fault, folder):
         """The test files that are about the module that a fault changes."""
         mirror = [path for path in self.tests if path.startswith(f"tests/{folder}/")]
-        name = PurePosixPath(fault.file).stem
+        name, top = PurePosixPath(fault.file).stem, folder.split("/")[0]
         found = [path for path in mirror if PurePosixPath(path).stem == f"test_{name}" or fault.module in self._imported(path)]
         for node in ast.parse((self.root / fault.file).read_text()).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                package = fault.module.partition(".")[0]  # which collects names for users
+                package = fault.module[: fault.module.index(top) + len(top)]  # which collects names for users
                 users = [path for path in mirror if f"{package}.{node.name}" in self._imported(path)]
                 found += users if len(users) <= FEW else []
         return list(dict.fromkeys(found))

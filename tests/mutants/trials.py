@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from parallel.job.launch import end_with_parent, remove_orphaned_segments
+from gridgrad.parallel.job.launch import end_with_parent, remove_orphaned_segments
 from tests.jobs import NoJob
 from tests.killer import processes_with
+from tests.mutants.faults import FOLDERS
 
 MARK = "GRIDGRAD_MUTANTS"  # the environment variable with the mark of one run of tests
 TIMES, MORE = 3, 30.0  # a run of tests may take so many times what it took without a fault, and so many seconds more
@@ -68,6 +69,9 @@ class Copy:
         for name in files:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, self.folder / name, follow_symlinks=False)
+        if (self.folder / "gridgrad").is_dir():  # so that Python finds the modules of the copy, not those that are installed
+            for name in FOLDERS:
+                (self.folder / "gridgrad" / name).symlink_to(self.folder / name)
 
     @contextmanager
     def planted(self, fault):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from nn import Linear, Sequential, blas, gemm
-from nn.device import is_cpu
-from nn.kernels import PLAIN, use
-from nn.processor import Blas
-from nn.processor import blas as blas_in_use
+from gridgrad.nn import Linear, Sequential, blas, gemm
+from gridgrad.nn.device import is_cpu
+from gridgrad.nn.kernels import PLAIN, use
+from gridgrad.nn.processor import Blas
+from gridgrad.nn.processor import blas as blas_in_use
 
 PATHS = [pool["filepath"] for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
 
@@ -86,7 +86,7 @@ def test_names_are_found_and_paths_left_alone(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["/nowhere/libblas.so", "nothing", "m"])
 def test_a_program_refuses_what_is_no_library_with_status_2(name):
-    command = [sys.executable, "-m", "experiments.train", "--dataset", "airfoil", "--net", "mlp:4,tanh", "--steps", "1"]
+    command = [sys.executable, "-m", "gridgrad", "train", "--dataset", "airfoil", "--net", "mlp:4,tanh", "--steps", "1"]
     ended = subprocess.run(command, env=os.environ | {"GRIDGRAD_BLAS": name}, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1 and f"GRIDGRAD_BLAS: {name} can not be used as a BLAS library" in ended.stderr

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     MSE,
     SGD,
     Adadelta,
@@ -26,7 +26,7 @@ from nn import (
     SoftmaxCrossEntropy,
     minibatch_checks,
 )
-from nn.device import is_cpu, to_device, to_host
+from gridgrad.nn.device import is_cpu, to_device, to_host
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, one_output
 
 # ----- one object in two places

@@ -5,9 +5,22 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from nn import BatchNorm, Concat, Context, Conv2d, Dropout, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Tanh
-from nn.chunk import Chunk
-from nn.device import to_device, to_host
+from gridgrad.nn import (
+    BatchNorm,
+    Concat,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+)
+from gridgrad.nn.chunk import Chunk
+from gridgrad.nn.device import to_device, to_host
 
 SHAPE = 8, 6, 2
 

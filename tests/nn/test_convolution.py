@@ -7,14 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import winograd
-from nn.cook_toom import POINTS, transforms
-from nn.device import is_cpu
-from nn.kernels import kernels, use
-from nn.patches import Patches, RowPatches
-from nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from nn.window import Window
-from nn.winograd import TILES, Winograd
+from gridgrad.nn import winograd
+from gridgrad.nn.cook_toom import POINTS, transforms
+from gridgrad.nn.device import is_cpu
+from gridgrad.nn.kernels import kernels, use
+from gridgrad.nn.patches import Patches, RowPatches
+from gridgrad.nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
+from gridgrad.nn.window import Window
+from gridgrad.nn.winograd import TILES, Winograd
 
 pytestmark = pytest.mark.skipif(not is_cpu(), reason="a GPU always unrolls")
 
@@ -99,8 +99,8 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
         monkeypatch.setattr(winograd, "GRADIENTS_AT_ONCE", 100)
         monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
-        monkeypatch.setattr("nn.row_winograd.FEWEST_TILES", 1)
-        monkeypatch.setattr("nn.patches.FEWEST_WINDOWS", 1)
+        monkeypatch.setattr("gridgrad.nn.row_winograd.FEWEST_TILES", 1)
+        monkeypatch.setattr("gridgrad.nn.patches.FEWEST_WINDOWS", 1)
 
 
 @pytest.mark.parametrize(("kernel", "name", "make"), **named(STRIDE_1))

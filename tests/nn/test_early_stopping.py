@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from nn import EarlyStopping
+from gridgrad.nn import EarlyStopping
 
 
 def watch(values, *arguments):

@@ -3,11 +3,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from nn import gemm
-from nn.device import to_device, to_host, xp
-from nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
-from nn.kernels import PLAIN, PRESET, use
-from nn.shipped_kernels import SHIPPED
+from gridgrad.nn import gemm
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from gridgrad.nn.kernels import PLAIN, PRESET, use
+from gridgrad.nn.shipped_kernels import SHIPPED
 
 SHAPES = [
     (128, 784, 512),

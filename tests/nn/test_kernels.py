@@ -10,15 +10,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from nn import Linear, Sequential, gemm, kernels, measure_kernels
-from nn.convolution import algorithm
-from nn.device import is_cpu
-from nn.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
-from nn.measure_kernels import Convolution, Product, ProductOverRows
-from nn.processor import Blas, Processor, parsed
-from nn.row_winograd import RowWinograd
-from nn.shipped_kernels import SHIPPED, generation, shipped
-from nn.winograd import Winograd
+from gridgrad.nn import Linear, Sequential, gemm, kernels, measure_kernels
+from gridgrad.nn.convolution import algorithm
+from gridgrad.nn.device import is_cpu
+from gridgrad.nn.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
+from gridgrad.nn.measure_kernels import Convolution, Product, ProductOverRows
+from gridgrad.nn.processor import Blas, Processor, parsed
+from gridgrad.nn.row_winograd import RowWinograd
+from gridgrad.nn.shipped_kernels import SHIPPED, generation, shipped
+from gridgrad.nn.winograd import Winograd
 
 AVX512 = {"avx2", "avx512f"}
 OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
@@ -93,11 +93,13 @@ def test_the_variable_names_a_table(tmp_path, monkeypatch):
         kernels.known()
 
 
-@pytest.mark.parametrize("program", ["experiments.plot", "experiments.train"])
+@pytest.mark.parametrize("program", ["plot", "train"])
 def test_a_program_refuses_a_bad_table_with_status_2(program, tmp_path):
     (tmp_path / "table.json").write_text("{")
     environment = os.environ | {"GRIDGRAD_KERNELS": str(tmp_path / "table.json")}
-    ended = subprocess.run([sys.executable, "-m", program], env=environment, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gridgrad", program], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 2
     assert len(ended.stderr.splitlines()) == 1 and "is no table of kernels: it is not JSON" in ended.stderr
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nn import MSE, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
-from nn.device import to_device, to_host, xp
-from nn.layer import Layer
+from gridgrad.nn import MSE, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.layer import Layer
 
 LAYERS = [
     lambda: [Linear(7, 5)],

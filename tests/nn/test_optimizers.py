@@ -4,10 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
-from nn.device import to_device, to_host, xp
-from nn.kernels import kernels, use
-from nn.optimizers import Optimizer
+from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.nn.kernels import kernels, use
+from gridgrad.nn.optimizers import Optimizer
 
 
 def reference(steps, lr, momentum, nesterov, l2, l1):

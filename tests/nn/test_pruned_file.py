@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from nn import Linear, ReLU, SparseLinear, network_names, pruned_file
-from nn.pruning import prune
+from gridgrad.nn import Linear, ReLU, SparseLinear, network_names, pruned_file
+from gridgrad.nn.pruning import prune
 
 
 @pytest.fixture

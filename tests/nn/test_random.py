@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nn.random import permutation, random_block, uniform_block
+from gridgrad.nn.random import permutation, random_block, uniform_block
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
@@ -17,7 +17,7 @@ def test_a_block_is_what_one_process_would_have_drawn(dtype, width):
 
 def test_chunks_do_not_show(monkeypatch):
     whole = uniform_block(0, "w", 11, slice(0, 100), slice(0, 11), 1.0)
-    monkeypatch.setattr("nn.random.CHUNK_BYTES", 200)
+    monkeypatch.setattr("gridgrad.nn.random.CHUNK_BYTES", 200)
     assert np.array_equal(uniform_block(0, "w", 11, slice(0, 100), slice(0, 11), 1.0), whole)
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from nn import Context, Linear, Parameter, ReLU, Sequential
-from nn.device import is_cpu, to_host, xp
-from nn.window import take
+from gridgrad.nn import Context, Linear, Parameter, ReLU, Sequential
+from gridgrad.nn.device import is_cpu, to_host, xp
+from gridgrad.nn.window import take
 
 
 def net(seed=0, dtype=np.float32):

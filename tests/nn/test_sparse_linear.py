@@ -3,9 +3,22 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Adam, Context, Conv2d, Dropout, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy, SparseLinear, Tanh
-from nn.device import to_device, to_host
-from nn.pruning import prune, with_patterns
+from gridgrad.nn import (
+    SGD,
+    Adam,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    ReLU,
+    Sequential,
+    SoftmaxCrossEntropy,
+    SparseLinear,
+    Tanh,
+)
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.pruning import prune, with_patterns
 from tests.nn.test_layers import difference
 
 

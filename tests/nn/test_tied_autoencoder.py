@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nn import Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
-from nn.device import to_device, to_host, xp
+from gridgrad.nn import Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
+from gridgrad.nn.device import to_device, to_host, xp
 from tests.nn.test_layers import assert_gradients_equal_finite_differences
 
 LAYERS = [

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_names, summary
-from nn.device import is_cpu, to_device, to_host
+from gridgrad.nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_names, summary
+from gridgrad.nn.device import is_cpu, to_device, to_host
 
 COUNTS = [
     ("mlp2", 1024, 10, 2_119_690), ("mlp3", 1024, 10, 4_207_626), ("mnist-cnn", (28, 28, 1), 10, 169_506),
@@ -64,7 +64,7 @@ def test_five_steps_equal_pytorch(name):
     """Forward, all gradients and five steps, through state_dict; in float64, and dropout as in evaluation."""
     context = Context()
     torch = pytest.importorskip("torch")
-    from experiments.benchmarks import torch_peer
+    from gridgrad.experiments.benchmarks import torch_peer
 
     net = network_names.build(name, SMALL[name], 5, seed=4, dtype=np.float64)
     for layer in net.leaves():
@@ -99,7 +99,7 @@ def test_steps_in_float32_equal_pytorch(name):
     """Where other algorithms compute than in float64."""
     context = Context()
     torch = pytest.importorskip("torch")
-    from experiments.benchmarks import torch_peer
+    from gridgrad.experiments.benchmarks import torch_peer
 
     net = network_names.build(name.replace("cifar-cnn", "cifar-cnn,dropout=0"), (32, 32, 3), 5, seed=4)
     model = torch_peer.network(net)
@@ -134,9 +134,9 @@ def test_networks_that_do_not_fit_say_so():
 def test_rounding_errors_of_training_are_no_larger_than_pytorchs():
     """How far the losses of ten float32 steps are from those of float64, in the mean over networks and seeds."""
     pytest.importorskip("torch")
-    from experiments.benchmarks import torch_peer
-    from experiments.benchmarks.bench_serial import our_step
-    from experiments.common.made_up_data import minibatch
+    from gridgrad.experiments.benchmarks import torch_peer
+    from gridgrad.experiments.benchmarks.bench_serial import our_step
+    from gridgrad.experiments.common.made_up_data import minibatch
 
     def losses(name, seed, dtype, by_pytorch):
         net = network_names.build(name, SMALL[name], 10, seed=seed, dtype=dtype)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from parallel.protocols import names
+from gridgrad.parallel.protocols import names
 from tests.orders.checkpoints import Checkpoints
 from tests.orders.explore import BruteForce, explore
 from tests.orders.pipelines import Pipelines

@@ -15,12 +15,12 @@ from unittest import mock
 
 import numpy as np
 
-from nn import Linear, Sequential
-from parallel import ProcessGrid, distribute
-from parallel.checkpoint import manifest, saver, shard_file
-from parallel.checkpoint.saver import Saver
-from parallel.checkpoint.state import NetworkState
-from parallel.job.run import EndedEarly
+from gridgrad.nn import Linear, Sequential
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.checkpoint import manifest, saver, shard_file
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.state import NetworkState
+from gridgrad.parallel.job.run import EndedEarly
 from tests.orders.machine import DIE, Pause, Violation
 from tests.orders.mpi import Until, World
 

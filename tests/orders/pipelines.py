@@ -10,11 +10,11 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from nn import LOSSES
-from parallel import ProcessGrid
-from parallel.pipeline.names import parse
-from parallel.placement.owners import Owners
-from parallel.training.distribute import distribute
+from gridgrad.nn import LOSSES
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.pipeline.names import parse
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.training.distribute import distribute
 from tests.orders.machine import Violation
 from tests.orders.mpi import World
 from tests.parallel.pipelines import minibatches, mlp, momentum, serial_net

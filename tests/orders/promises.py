@@ -5,9 +5,9 @@ Each function gets a case of `protocols.py` that has been executed, and raises V
 
 import numpy as np
 
-from parallel.protocols.downpour import Downpour
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shard import BSP, SSP
+from gridgrad.parallel.protocols.downpour import Downpour
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shard import BSP, SSP
 from tests.orders.machine import Violation
 
 BASE = 4  # of the number that says which gradients were applied

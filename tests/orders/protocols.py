@@ -13,16 +13,16 @@ from unittest import mock
 import numpy as np
 from mpi4py import MPI
 
-from nn import SGD, Linear, Sequential
-from parallel import ProcessGrid, distribute
-from parallel.grid.tally import Tally
-from parallel.job import deaths
-from parallel.placement.partition import Partition
-from parallel.protocols import names, workers
-from parallel.protocols.downpour import Downpour
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shuffle_sgd import shuffle
-from parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.nn import SGD, Linear, Sequential
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.job import deaths
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols import names, workers
+from gridgrad.parallel.protocols.downpour import Downpour
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
 from tests.orders import promises
 from tests.orders.machine import HANDLE, Violation
 from tests.orders.mpi import Failed, World

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from parallel.protocols import names
-from parallel.protocols.gossip import SGP
-from parallel.protocols.server import ParameterServer
-from parallel.protocols.shard import SSP
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.gossip import SGP
+from gridgrad.parallel.protocols.server import ParameterServer
+from gridgrad.parallel.protocols.shard import SSP
 from tests.orders.cases import Row, case_of, numbers, rows
 from tests.orders.explore import explore
 from tests.orders.machine import Violation

@@ -5,12 +5,12 @@ from math import prod
 
 import numpy as np
 
-from nn import LOSSES, Context
-from nn.device import to_device
-from parallel import parallelize
-from parallel.grid.devices import ranks_on_cpus
-from parallel.placement.partition import Partition, size
-from parallel.training.steps import accumulated_step
+from gridgrad.nn import LOSSES, Context
+from gridgrad.nn.device import to_device
+from gridgrad.parallel import parallelize
+from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.training.steps import accumulated_step
 
 RANKS = 1, 2, 3, 4, 5, 6, 7, 8
 SMALL = 1e-3  # of the largest number of a state: rounding of float32, 1e-7 of that, is then 1e-4 of the least scale

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     SGD,
     BatchNorm,
@@ -22,11 +22,11 @@ from nn import (
     Sequential,
     Tanh,
 )
-from parallel import parallelize
-from parallel.pipeline.csv_text import to_csv
-from parallel.pipeline.passes import complete
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Instruction, Schedule
+from gridgrad.parallel import parallelize
+from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule
 from tests.parallel.equality import block, micro_batches_of
 
 SYNCHRONOUS = "sequential", "gpipe", "1f1b", "interleaved:2", "interleaved:3", "zb-h1", "zbv"

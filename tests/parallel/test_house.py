@@ -40,7 +40,7 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these start the programs, or call them in turn
     "experiments.bench": ("benchmarks.bench_conv", "benchmarks.bench_sums"),
-    "experiments.papers.laugier2018": ("laugier2018_predicted", "plot", "sweep"),
+    "experiments.papers.laugier2018": ("plot", "studies.laugier2018_predicted", "sweep"),
     # this measures the step that another benchmark times
     "experiments.benchmarks.peak_memory": ("benchmarks.bench_serial", "benchmarks.torch_peer"),
     # in these PyTorch runs in the same process; in a job of several ranks it is a program of its own
@@ -48,13 +48,13 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     "experiments.benchmarks.bench_limits": ("benchmarks.torch_peer",),
     "experiments.benchmarks.bench_serial": ("benchmarks.torch_peer",),
     # these evaluate what another program measures or predicts
-    "experiments.predictions_table": ("predictions",),
-    "experiments.thresholds": ("laugier2018_predicted",),
+    "experiments.plots.predictions": ("studies.predictions",),
+    "experiments.studies.thresholds": ("studies.laugier2018_predicted",),
 }
 
 
 def module_of(path):
-    """The dotted name of the module in a file."""
+    """The dotted name of the module in a file, within gridgrad."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -67,13 +67,14 @@ def imports(module, tree):
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
+            assert not [alias for alias in node.names if alias.name in PACKAGES], f"{module}: it is gridgrad that has this name"
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module} has a relative import in line {node.lineno}: name the whole module"
             for alias in node.names:  # either a module in a package or a name in a module
                 inside = f"{node.module}.{alias.name}"
-                found.add(inside if inside in MODULES else node.module)
-    return {name for name in found if name.split(".")[0] in PACKAGES}
+                found.add(inside if inside.removeprefix("gridgrad.") in MODULES else node.module)
+    return {name.removeprefix("gridgrad.") for name in found if name.startswith("gridgrad.")}
 
 
 IMPORTS = {module: imports(module, tree) for module, tree in TREES.items()}
@@ -104,7 +105,8 @@ def test_the_files_and_their_imports_are_found():
 
 
 def test_what_is_forbidden_is_seen():
-    tree = ast.parse("import nn.conv\ndef f():\n    from parallel.grid import group\n    from numpy import ones\n")
+    source = "import gridgrad.nn.conv\ndef f():\n    from gridgrad.parallel.grid import group\n    from numpy import ones\n"
+    tree = ast.parse(source)
     assert imports("some.module", tree) == {"nn.conv", "parallel.grid.group"}
     with pytest.raises(AssertionError, match="relative import in line 1"):
         imports("some.module", ast.parse("from . import conv"))

@@ -7,14 +7,14 @@ from math import prod
 
 import numpy as np
 
-from nn import OPTIMIZERS, Sequential
-from nn.schedules import parse as parse_schedule
-from nn.sequence import with_branches
-from parallel.grid.process_grid import STAGE
-from parallel.pipeline import names
-from parallel.placement.owners import Owners
-from parallel.placement.partition import Partition
-from parallel.placement.plans import weighted
+from gridgrad.nn import OPTIMIZERS, Sequential
+from gridgrad.nn.schedules import parse as parse_schedule
+from gridgrad.nn.sequence import with_branches
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.plans import weighted
 from tests.random_networks.layers import build, random_layers
 
 SIZES = 1, 2, 3, 4, 5, 7, 11  # of inputs and images

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from nn import LOSSES, BatchNorm
-from nn.device import to_device
-from parallel import ProcessGrid, parallelize
+from gridgrad.nn import LOSSES, BatchNorm
+from gridgrad.nn.device import to_device
+from gridgrad.parallel import ProcessGrid, parallelize
 from tests.parallel import equality
 from tests.parallel.equality import error, on_first
 from tests.parallel.pipelines import parts_of

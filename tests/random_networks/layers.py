@@ -7,7 +7,7 @@ network, also one from which something has been taken away.
 
 import numpy as np
 
-from nn import (
+from gridgrad.nn import (
     AvgPool2d,
     BatchNorm,
     Concat,
@@ -25,8 +25,8 @@ from nn import (
     Tanh,
     TiedAutoencoder,
 )
-from nn.sequence import leaves, output_shape
-from nn.zoo import inception, residual_block
+from gridgrad.nn.sequence import leaves, output_shape
+from gridgrad.nn.zoo import inception, residual_block
 
 BRANCHING = "Residual", "Concat"
 OF_THE_ZOO = {"Inception", "ResidualBlock"}  # branches of given layers, of images; see `wider.py`

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from nn import LOSSES, SGD, Context
-from nn.device import to_device, to_host
-from parallel.training.steps import minibatch_indices
+from gridgrad.nn import LOSSES, SGD, Context
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel.training.steps import minibatch_indices
 from tests.parallel.equality import error
 from tests.parallel.protocols.training import spread, train
 from tests.random_networks.layers import BRANCHING

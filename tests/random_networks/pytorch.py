@@ -6,12 +6,12 @@ from math import prod
 import numpy as np
 import torch
 
-from experiments.benchmarks import torch_peer
-from nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
-from nn.device import to_device, to_host
-from nn.schedules import parse
-from nn.sequence import shapes
-from parallel.placement.partition import size
+from gridgrad.experiments.benchmarks import torch_peer
+from gridgrad.nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.schedules import parse
+from gridgrad.nn.sequence import shapes
+from gridgrad.parallel.placement.partition import size
 from tests.parallel.equality import error, micro_batches_of
 from tests.random_networks.case import BEFORE, RATES, STEPS, TINY
 from tests.random_networks.checks import NUDGE, TOLERANCE, within_rounding

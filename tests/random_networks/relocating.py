@@ -3,10 +3,10 @@
 import random
 from dataclasses import replace
 
-from nn import LOSSES
-from parallel.placement.place_network import place
-from parallel.training.relocation import relocate
-from parallel.training.steps import accumulated_step
+from gridgrad.nn import LOSSES
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.training.relocation import relocate
+from gridgrad.parallel.training.steps import accumulated_step
 from tests.parallel.equality import on_first
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.case import random_shares

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from nn import LOSSES
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import Saver
-from parallel.checkpoint.state import NetworkState, OptimizerState
+from gridgrad.nn import LOSSES
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import on_cpus, on_first
 from tests.parallel.pipelines import parts_of

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nn import LOSSES, Context
-from nn.device import to_device, to_host
+from gridgrad.nn import LOSSES, Context
+from gridgrad.nn.device import to_device, to_host
 from tests.memory import fresh_memory
 
 STEPS = 1e-6, 1e-5, 1e-7  # of differences: where a kink lies within one, another one decides

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from nn import Linear, ReLU, Sequential
-from parallel import ProcessGrid, parallelize
-from parallel.auto import fastest_reduction, reductions
+from gridgrad.nn import Linear, ReLU, Sequential
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.auto import fastest_reduction, reductions
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 

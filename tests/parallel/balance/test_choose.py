@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
-from parallel import ProcessGrid, parallelize
-from parallel.balance import choose, layer_seconds
-from parallel.balance.choose import measured_shares, predicted_shares
-from parallel.performance import machine
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.balance import choose, layer_seconds
+from gridgrad.parallel.balance.choose import measured_shares, predicted_shares
+from gridgrad.parallel.performance import machine
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 

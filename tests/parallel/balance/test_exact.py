@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from parallel.balance.exact import fastest_shares
+from gridgrad.parallel.balance.exact import fastest_shares
 
 
 def by_trying_all(seconds):

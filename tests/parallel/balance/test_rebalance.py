@@ -5,12 +5,12 @@ Time is virtual (`parallel/performance/simulation.py`): it passes as the cost mo
 
 import numpy as np
 
-from nn import LOSSES, SGD
-from parallel import ProcessGrid, parallelize
-from parallel.balance.choose import predicted_shares
-from parallel.balance.rebalance import GAIN, LayerTimes, Rebalancer
-from parallel.performance.simulation import VirtualTime
-from parallel.training.steps import train_step
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.balance.choose import predicted_shares
+from gridgrad.parallel.balance.rebalance import GAIN, LayerTimes, Rebalancer
+from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.balance.test_choose import MACHINE, images
 from tests.parallel.equality import assert_same, block, on_cpus, serial

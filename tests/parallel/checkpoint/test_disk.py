@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from nn import SGD, Linear, Sequential, Tanh
-from parallel import ProcessGrid
-from parallel.checkpoint.manifest import NAME, found_in
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import Saver
-from parallel.job.run import UserError, on_root
+from gridgrad.nn import SGD, Linear, Sequential, Tanh
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.checkpoint.manifest import NAME, found_in
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.job.run import UserError, on_root
 from tests.disk import files_end_at
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import Training, folder, minibatches

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from parallel.checkpoint import manifest
-from parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove, time_to_save
-from parallel.checkpoint.shard_file import sha256
+from gridgrad.parallel.checkpoint import manifest
+from gridgrad.parallel.checkpoint.manifest import NAME, Manifest, digest, found_in, new_folder, prune, remove, time_to_save
+from gridgrad.parallel.checkpoint.shard_file import sha256
 from tests.clock import Clock
 
 

@@ -5,9 +5,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from nn.window import put, take
-from parallel.checkpoint.pieces import Piece, assemble, boxes, even_share, share, without
-from parallel.placement.partition import Partition, size
+from gridgrad.nn.window import put, take
+from gridgrad.parallel.checkpoint.pieces import Piece, assemble, boxes, even_share, share, without
+from gridgrad.parallel.placement.partition import Partition, size
 
 CASES = 60
 

@@ -4,12 +4,12 @@ from functools import partial
 
 import numpy as np
 
-from nn import SGD, Linear, Sequential, Tanh
-from nn.device import to_host
-from nn.window import put
-from parallel import ProcessGrid
-from parallel.checkpoint.state import states_of
-from parallel.sync import power_sgd
+from gridgrad.nn import SGD, Linear, Sequential, Tanh
+from gridgrad.nn.device import to_host
+from gridgrad.nn.window import put
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.checkpoint.state import states_of
+from gridgrad.parallel.sync import power_sgd
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import Training, folder, minibatches
 from tests.parallel.equality import grids

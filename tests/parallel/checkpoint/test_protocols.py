@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from nn import LOSSES, OPTIMIZERS, SGD
-from nn.device import to_host
-from parallel import ProcessGrid, distribute
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import Saver
-from parallel.checkpoint.state import NetworkState
-from parallel.protocols import names
-from parallel.protocols.division import one_worker
-from parallel.sync.reduction import BlockingReduction
+from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
+from gridgrad.nn.device import to_host
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.state import NetworkState
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.division import one_worker
+from gridgrad.parallel.sync.reduction import BlockingReduction
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
 from tests.parallel.equality import assert_same

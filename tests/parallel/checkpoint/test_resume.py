@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from nn import OPTIMIZERS
+from gridgrad.nn import OPTIMIZERS
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import GRIDS, Training, folder, images, minibatches, part_of
 from tests.parallel.equality import assert_same, on_cpus, on_first, serial

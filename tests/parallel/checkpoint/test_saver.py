@@ -9,21 +9,21 @@ import h5py
 import numpy as np
 import pytest
 
-from nn import SGD, Linear, Sequential, Sigmoid, SparseLinear, Tanh, TiedAutoencoder
-from nn.device import to_host
-from nn.window import put, take
-from parallel import ProcessGrid, distribute
-from parallel.checkpoint import saver as saver_module
-from parallel.checkpoint.manifest import found_in
-from parallel.checkpoint.pieces import pieces_of, written_slices
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import Agreement, Saver
-from parallel.checkpoint.shard_file import Shard, write_shard
-from parallel.job.run import UserError
-from parallel.placement.partition import size
-from parallel.protocols.protocol import Counted
-from parallel.sync.reduction import BlockingReduction, OverlappedReduction
-from parallel.sync.shared_memory import SharedMemoryReduction
+from gridgrad.nn import SGD, Linear, Sequential, Sigmoid, SparseLinear, Tanh, TiedAutoencoder
+from gridgrad.nn.device import to_host
+from gridgrad.nn.window import put, take
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.checkpoint import saver as saver_module
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.pieces import pieces_of, written_slices
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import Agreement, Saver
+from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
+from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.protocols.protocol import Counted
+from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import GRIDS, Training, folder, images, minibatches, part_of
 from tests.parallel.equality import assert_same, grids, on_cpus, on_first, serial

@@ -7,12 +7,12 @@ import threading
 import numpy as np
 import pytest
 
-from nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
-from parallel import ProcessGrid, parallelize, resumable_steps
-from parallel.checkpoint import saver
-from parallel.checkpoint.manifest import found_in
-from parallel.checkpoint.shard_file import Shard, write_shard
-from parallel.job.launch import mpiexec
+from gridgrad.nn import SGD, BatchNorm, Linear, Sequential, SoftmaxCrossEntropy, Tanh
+from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
+from gridgrad.parallel.checkpoint import saver
+from gridgrad.parallel.checkpoint.manifest import found_in
+from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
+from gridgrad.parallel.job.launch import mpiexec
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder, minibatches
 
@@ -103,7 +103,7 @@ SCRIPT = """
 import signal
 import sys
 from mpi4py import MPI
-from parallel import ProcessGrid
+from gridgrad.parallel import ProcessGrid
 from tests.parallel.checkpoint.test_script import Script
 
 comm = MPI.COMM_WORLD

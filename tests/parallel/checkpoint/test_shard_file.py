@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from parallel.checkpoint.pieces import Piece
-from parallel.checkpoint.shard_file import Shard, file_of, pieces_in, sha256, table_of, write_shard
+from gridgrad.parallel.checkpoint.pieces import Piece
+from gridgrad.parallel.checkpoint.shard_file import Shard, file_of, pieces_in, sha256, table_of, write_shard
 
 PIECES = {
     "network/parameters": [

@@ -8,14 +8,14 @@ from math import prod
 import numpy as np
 from mpi4py import MPI
 
-from nn import LOSSES, BatchNorm, Conv2d, Dropout, Flatten, Linear, Sequential, Tanh
-from nn.device import to_host
-from parallel import ProcessGrid, parallelize
-from parallel.checkpoint.restore import newest
-from parallel.checkpoint.saver import Saver
-from parallel.checkpoint.state import NetworkState, OptimizerState
-from parallel.job.waiting import meet
-from parallel.training.steps import accumulated_step
+from gridgrad.nn import LOSSES, BatchNorm, Conv2d, Dropout, Flatten, Linear, Sequential, Tanh
+from gridgrad.nn.device import to_host
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.checkpoint.restore import newest
+from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.state import NetworkState, OptimizerState
+from gridgrad.parallel.job.waiting import meet
+from gridgrad.parallel.training.steps import accumulated_step
 from tests.parallel.equality import block, micro_batches_of
 
 SHAPE = 6, 4, 2

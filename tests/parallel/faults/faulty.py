@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import numpy as np
 from mpi4py import MPI
 
-from experiments import train
-from nn.linear import Linear
-from parallel.faults import watchdog
-from parallel.job.run import run
-from parallel.sync.buckets import AllReduceBucket
+from gridgrad.experiments import train
+from gridgrad.nn.linear import Linear
+from gridgrad.parallel.faults import watchdog
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.sync.buckets import AllReduceBucket
 
 VICTIM, STEP = 1, 3
 

@@ -9,16 +9,16 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
-from nn.adaptive import Adam
-from parallel import ProcessGrid, parallelize
-from parallel.faults import whereabouts
-from parallel.faults.finite import FiniteCheck
-from parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
-from parallel.faults.watchdog import SLOT, State, in_words, process_state
-from parallel.faults.whereabouts import mpi_call, place
-from parallel.job import run
-from parallel.training.steps import Diverged
+from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from gridgrad.nn.adaptive import Adam
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.faults import whereabouts
+from gridgrad.parallel.faults.finite import FiniteCheck
+from gridgrad.parallel.faults.replicas import ReplicaCheck, checksum, odd_ones
+from gridgrad.parallel.faults.watchdog import SLOT, State, in_words, process_state
+from gridgrad.parallel.faults.whereabouts import mpi_call, place
+from gridgrad.parallel.job import run
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 

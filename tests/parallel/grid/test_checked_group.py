@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from parallel.grid.checked_group import Call, CheckedGroup, compare_collectives, contradiction, make_group
-from parallel.grid.group import Group
-from parallel.grid.process_grid import ProcessGrid
-from parallel.grid.tally import Tally
-from parallel.job import run
+from gridgrad.parallel.grid.checked_group import Call, CheckedGroup, compare_collectives, contradiction, make_group
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.job import run
 from tests.mpi import mpi
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.grid.process_grid import ProcessGrid
 from tests.mpi import mpi
 
 

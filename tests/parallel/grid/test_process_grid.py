@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from parallel.grid.process_grid import ProcessGrid, parse_grid
+from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from tests.mpi import mpi
 
 

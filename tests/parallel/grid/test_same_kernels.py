@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, Sequential, gemm, kernels
-from nn.kernel_table import to_json
-from nn.shipped_kernels import SHIPPED
-from parallel import ProcessGrid, parallelize
-from parallel.grid import same_kernels
-from parallel.grid.devices import use_device
+from gridgrad.nn import Conv2d, Flatten, Linear, Sequential, gemm, kernels
+from gridgrad.nn.kernel_table import to_json
+from gridgrad.nn.shipped_kernels import SHIPPED
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid import same_kernels
+from gridgrad.parallel.grid.devices import use_device
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
 

@@ -9,8 +9,8 @@ import time
 from mpi4py import MPI
 
 import parallel.job.run
-from nn.whole_files import NotWritten
-from parallel.job.run import UserError, on_root, run
+from gridgrad.nn.whole_files import NotWritten
+from gridgrad.parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD
 

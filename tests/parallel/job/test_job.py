@@ -15,9 +15,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from nn.whole_files import NotWritten
-from parallel.job import launch
-from parallel.job.launch import (
+from gridgrad.nn.whole_files import NotWritten
+from gridgrad.parallel.job import launch
+from gridgrad.parallel.job.launch import (
     FALSE_START,
     MARK,
     STARTS,
@@ -32,7 +32,7 @@ from parallel.job.launch import (
     remove_session,
     slots,
 )
-from parallel.job.run import (
+from gridgrad.parallel.job.run import (
     UserError,
     check_launcher,
     check_size,
@@ -75,13 +75,13 @@ def open_mpi_sessions():
     }
 
 
-def processes_running(module="tests.parallel.job.failing"):
-    """The ids of the processes whose command runs a module: its ranks and their mpiexec.
+def processes_running(*words):
+    """The ids of the processes whose command runs a module with these words: its ranks and their mpiexec.
 
     They are read from /proc, where a process that has ended has no command any more. The lines of ps would be cut at the
     width that the variable COLUMNS gives.
     """
-    found = []
+    found, module = [], "\0".join(words or ["tests.parallel.job.failing"])
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if f"\0-m\0{module}\0".encode() in path.read_bytes():
@@ -237,12 +237,12 @@ def test_ending_the_launching_program_ends_its_job(number, tmp_path):
     out = tmp_path / "s.jsonl"
     arguments = ["--nets", "mlp:8,relu", "--ranks", "2", "--steps", str(10**7), "--out", out]
     started = time.time()
-    sweep = subprocess.Popen([sys.executable, "-m", "experiments.sweep", *arguments], stderr=subprocess.PIPE)
-    assert comes_true(lambda: sum(map(bool, map(segments_of, processes_running("experiments.train")))) == 2)  # they are in MPI
+    sweep = subprocess.Popen([sys.executable, "-m", "gridgrad", "sweep", *arguments], stderr=subprocess.PIPE)
+    assert comes_true(lambda: sum(map(bool, map(segments_of, processes_running("gridgrad", "train")))) == 2)  # they are in MPI
     launcher = subprocess.run(["ps", "-o", "pid=", "--ppid", str(sweep.pid)], capture_output=True, text=True).stdout.split()
     sweep.send_signal(number)
     sweep.communicate(timeout=LIMIT)
-    assert comes_true(lambda: not processes_running("experiments.train"))
+    assert comes_true(lambda: not processes_running("gridgrad", "train"))
     assert not out.exists()
     if number == signal.SIGKILL:  # then it could not clean up
         remove_orphaned_segments(started)
@@ -332,7 +332,7 @@ def test_the_rank_of_the_launcher_counts_only_if_there_is_one():
 
 def test_the_wrong_launcher_stops_every_program():
     finished = subprocess.run(
-        [sys.executable, "-m", "experiments.train", "--steps", "1"],
+        [sys.executable, "-m", "gridgrad", "train", "--steps", "1"],
         env=os.environ | {"PMI_SIZE" if is_open_mpi(find_mpiexec()[0]) else "OMPI_COMM_WORLD_SIZE": "4"},
         capture_output=True, text=True,
     )  # fmt: skip

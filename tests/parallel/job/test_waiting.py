@@ -5,16 +5,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nn import SGD, Linear, Sequential
-from parallel import ProcessGrid, parallelize
-from parallel.auto import parallelize as choosing
-from parallel.auto.parallelize import of_first
-from parallel.balance.rebalance import Rebalancer
-from parallel.checkpoint.manifest import Manifest
-from parallel.job import under_way, waiting
-from parallel.job.run import on_root
-from parallel.job.waiting import broadcast, meet, sleep_until
-from parallel.placement.owners import Owners
+from gridgrad.nn import SGD, Linear, Sequential
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.auto import parallelize as choosing
+from gridgrad.parallel.auto.parallelize import of_first
+from gridgrad.parallel.balance.rebalance import Rebalancer
+from gridgrad.parallel.checkpoint.manifest import Manifest
+from gridgrad.parallel.job import under_way, waiting
+from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
+from gridgrad.parallel.placement.owners import Owners
 from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.balance.test_rebalance import INTERVAL

@@ -17,7 +17,7 @@ def told(label):
 
 
 def grid():
-    from parallel import ProcessGrid
+    from gridgrad.parallel import ProcessGrid
 
     return ProcessGrid(comm, batch=comm.size)
 
@@ -29,8 +29,8 @@ def exception():
 
 
 def in_parallelize():
-    from nn import Linear, Sequential
-    from parallel import parallelize
+    from gridgrad.nn import Linear, Sequential
+    from gridgrad.parallel import parallelize
 
     parallelize([Linear(3, 2)] if comm.rank == comm.size - 1 else Sequential([Linear(3, 2)]), f"batch={comm.size}")
 

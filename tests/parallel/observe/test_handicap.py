@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Linear, Residual, Sequential, SoftmaxCrossEntropy
-from nn.layer import Layer
-from parallel.observe.handicap import Handicap
-from parallel.observe.span_observer import SpanObserver
+from gridgrad.nn import SGD, Linear, Residual, Sequential, SoftmaxCrossEntropy
+from gridgrad.nn.layer import Layer
+from gridgrad.parallel.observe.handicap import Handicap
+from gridgrad.parallel.observe.span_observer import SpanObserver
 
 
 class Clock:

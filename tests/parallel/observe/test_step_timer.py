@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nn import Linear, Sequential
-from parallel import ProcessGrid, parallelize
-from parallel.observe.step_timer import StepTimer
+from gridgrad.nn import Linear, Sequential
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.observe.step_timer import StepTimer
 from tests.mpi import mpi
 
 

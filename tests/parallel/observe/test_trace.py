@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     SGD,
     BatchNorm,
@@ -22,16 +22,16 @@ from nn import (
     Sequential,
     SoftmaxCrossEntropy,
 )
-from nn.device import to_device, xp
-from nn.sequence import with_branches
-from parallel import ProcessGrid, parallelize, train_step
-from parallel.grid import clock as clocks
-from parallel.observe.profile import Profile
-from parallel.observe.span_observer import METHODS
-from parallel.observe.timeline import Event, last_needed, waiting
-from parallel.observe.trace import Trace
-from parallel.pipeline import names
-from parallel.pipeline.passes import complete
+from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.sequence import with_branches
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.grid import clock as clocks
+from gridgrad.parallel.observe.profile import Profile
+from gridgrad.parallel.observe.span_observer import METHODS
+from gridgrad.parallel.observe.timeline import Event, last_needed, waiting
+from gridgrad.parallel.observe.trace import Trace
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.passes import complete
 from tests.clock import Clock
 from tests.mpi import mpi
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, LocalResponseNorm, MaxPool2d, ReLU, Residual, Sequential, SparseLinear
-from parallel.partitioning.chains import chain_of, owners
-from parallel.partitioning.of_network import of_network
+from gridgrad.nn import Conv2d, Flatten, Linear, LocalResponseNorm, MaxPool2d, ReLU, Residual, Sequential, SparseLinear
+from gridgrad.parallel.partitioning.chains import chain_of, owners
+from gridgrad.parallel.partitioning.of_network import of_network
 
 
 def chain():

@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from experiments.papers import eserol2019_vgg16 as vgg16
-from parallel.partitioning import count_exact, count_search
-from parallel.partitioning.count_search import search
-from parallel.partitioning.counts import Chain, capacities, owners
+from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.parallel.partitioning import count_exact, count_search
+from gridgrad.parallel.partitioning.count_search import search
+from gridgrad.parallel.partitioning.counts import Chain, capacities, owners
 
 SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from nn import network_names
-from parallel.partitioning import fine_search
-from parallel.partitioning.hypergraph import Hypergraph, from_pairs
-from parallel.partitioning.limits import limits_of
-from parallel.partitioning.measures import OBJECTIVES, measure
-from parallel.partitioning.of_network import of_network
-from parallel.partitioning.refine import refine
+from gridgrad.nn import network_names
+from gridgrad.parallel.partitioning import fine_search
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.parallel.partitioning.limits import limits_of
+from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.refine import refine
 
 pytest.importorskip("mtkahypar")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parallel.partitioning import hypergraph
-from parallel.partitioning.hypergraph import Hypergraph, from_pairs
+from gridgrad.parallel.partitioning import hypergraph
+from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
 
 
 def small(**changed):

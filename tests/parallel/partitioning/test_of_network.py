@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     BatchNorm,
     Concat,
     Conv2d,
@@ -20,9 +20,9 @@ from nn import (
     network_names,
     summary,
 )
-from nn.zoo import ZOO
-from parallel.partitioning.of_network import of_network
-from parallel.placement.owners import Owners
+from gridgrad.nn.zoo import ZOO
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.placement.owners import Owners
 
 
 def published_vgg16(grain):

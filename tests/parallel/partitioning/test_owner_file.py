@@ -4,11 +4,11 @@ import h5py
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, ReLU, Residual, Sequential
-from parallel.partitioning import naive
-from parallel.partitioning.of_network import of_network
-from parallel.partitioning.owner_file import FORMAT, read_owners, write_owners
-from parallel.placement.owners import Owners
+from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Residual, Sequential
+from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.owner_file import FORMAT, read_owners, write_owners
+from gridgrad.parallel.placement.owners import Owners
 
 
 def network(filters=4):

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     SGD,
     BatchNorm,
     Concat,
@@ -19,11 +19,11 @@ from nn import (
     SoftmaxCrossEntropy,
     network_names,
 )
-from parallel import ProcessGrid, parallelize, train_step
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import AXES
-from parallel.performance.cost import Cost
-from parallel.performance.machine import names, read
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import names, read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids
 

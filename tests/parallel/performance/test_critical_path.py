@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
-from parallel.grid.grid_description import GridDescription
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.critical_path import AHEAD, played, step_time
-from parallel.performance.machine import Machine, names, read
-from parallel.performance.workload import Work
-from parallel.placement.owners import Owners
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.critical_path import AHEAD, played, step_time
+from gridgrad.parallel.performance.machine import Machine, names, read
+from gridgrad.parallel.performance.workload import Work
+from gridgrad.parallel.placement.owners import Owners
 from tests.parallel.performance.test_cost import dense, images
 
 LATENCY, BYTE = 10.0, 0.001  # seconds of any message and collective, and of each byte that is sent

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from nn import Conv2d, Sequential
-from parallel.auto import this_machine
-from parallel.calibration import measure, step_overhead
-from parallel.calibration.core_speed import NormalisedTimer
-from parallel.grid.grid_description import GridDescription, GroupDescription
-from parallel.performance import machine
-from parallel.performance.cost import Cost
-from parallel.performance.machine import Table, checked, interpolated, names, read
+from gridgrad.nn import Conv2d, Sequential
+from gridgrad.parallel.auto import this_machine
+from gridgrad.parallel.calibration import measure, step_overhead
+from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.grid.grid_description import GridDescription, GroupDescription
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import Table, checked, interpolated, names, read
 from tests.mpi import mpi
 
 GOOD = {

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nn import Linear, Sequential
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import ProcessGrid
-from parallel.performance.cost import Cost
-from parallel.performance.critical_path import step_time
-from parallel.performance.machine import read
-from parallel.performance.partition_pipeline import partition_step_time
-from parallel.pipeline import names
-from parallel.placement.owners import Owners
-from parallel.placement.place_network import place
-from parallel.training.division import by_exchanges
+from gridgrad.nn import Linear, Sequential
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import ProcessGrid
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.critical_path import step_time
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.partition_pipeline import partition_step_time
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.training.division import by_exchanges
 from tests.mpi import mpi
 from tests.parallel.training.test_partition_pipeline import net, owners
 

@@ -6,15 +6,15 @@ from itertools import combinations
 
 import pytest
 
-from nn import Conv2d, Flatten, Linear, ReLU, Sequential, network_names
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import STAGE
-from parallel.performance.chunk_cost import chunk_costs, layer_costs, message_seconds
-from parallel.performance.cost import Cost
-from parallel.performance.machine import SHIPPED, Machine, read
-from parallel.performance.pipeline_cost import pipeline_step_time
-from parallel.performance.planned_cuts import planned_cuts
-from parallel.pipeline import names
+from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential, network_names
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.chunk_cost import chunk_costs, layer_costs, message_seconds
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import SHIPPED, Machine, read
+from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.performance.planned_cuts import planned_cuts
+from gridgrad.parallel.pipeline import names
 from tests.parallel.pipeline.test_cuts import longest
 
 CORI, SLOW = read("cori-haswell"), read("ethernet-1g")

@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
-from parallel import parallelize
-from parallel.grid.process_grid import AXES
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.machine import read
-from parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid, why_lost
-from parallel.placement.owners import Owners
+from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
+from gridgrad.parallel import parallelize
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid, why_lost
+from gridgrad.parallel.placement.owners import Owners
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
 from tests.parallel.performance.test_cost import images

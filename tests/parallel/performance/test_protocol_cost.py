@@ -4,12 +4,12 @@ from math import ceil, prod
 
 import pytest
 
-from nn import Linear, ReLU, Sequential
-from parallel.grid.grid_description import GridDescription
-from parallel.performance.cost import Cost
-from parallel.performance.machine import Machine
-from parallel.performance.protocol_cost import PROTOCOLS, Case, case_of, tau, useful_workers
-from parallel.protocols.ownership import greedy
+from gridgrad.nn import Linear, ReLU, Sequential
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import Machine
+from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, Case, case_of, tau, useful_workers
+from gridgrad.parallel.protocols.ownership import greedy
 
 SHAPES = (3, 5), (5,), (5, 2), (2,)
 ELEMENTS = 32

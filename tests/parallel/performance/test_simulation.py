@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from nn import SGD, Context, Linear, ReLU, Sequential, SoftmaxCrossEntropy
-from parallel import ProcessGrid, Trace, parallelize, train_step
-from parallel.grid.grid_description import GridDescription
-from parallel.performance.cost import Cost
-from parallel.performance.machine import read
-from parallel.performance.simulation import VirtualTime
+from gridgrad.nn import SGD, Context, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids
 from tests.parallel.performance.test_cost import dense, images

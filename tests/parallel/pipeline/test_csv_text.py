@@ -2,12 +2,12 @@
 
 import pytest
 
-from parallel.pipeline import csv_text
-from parallel.pipeline.csv_text import from_csv, to_csv
-from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.passes import complete, repeat
-from parallel.pipeline.ready_list import asynchronous
-from parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline import csv_text
+from gridgrad.parallel.pipeline.csv_text import from_csv, to_csv
+from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from gridgrad.parallel.pipeline.passes import complete, repeat
+from gridgrad.parallel.pipeline.ready_list import asynchronous
+from gridgrad.parallel.pipeline.route import Route
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])

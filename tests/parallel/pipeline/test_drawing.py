@@ -1,10 +1,10 @@
 """Schedules as text."""
 
-from parallel.pipeline.drawing import draw, grid
-from parallel.pipeline.generators import one_f_one_b, zb_h1
-from parallel.pipeline.passes import complete
-from parallel.pipeline.simulate import simulate
-from parallel.pipeline.times import UnitTimes
+from gridgrad.parallel.pipeline.drawing import draw, grid
+from gridgrad.parallel.pipeline.generators import one_f_one_b, zb_h1
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.times import UnitTimes
 
 
 def test_a_simulation_is_drawn_to_scale():

@@ -5,10 +5,10 @@ Forward, input's gradient and weights' gradient take one unit of time each.
 
 import pytest
 
-from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.passes import complete, repeat
-from parallel.pipeline.schedule import Instruction
-from parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from gridgrad.parallel.pipeline.passes import complete, repeat
+from gridgrad.parallel.pipeline.schedule import Instruction
+from gridgrad.parallel.pipeline.simulate import simulate
 from tests.parallel.pipeline.brute_force import ends
 
 SIZES = [(p, m) for p in range(1, 6) for m in range(1, 2 * p + 2)]

@@ -6,13 +6,13 @@ from itertools import islice
 
 import pytest
 
-from parallel.pipeline.generators import sequential
-from parallel.pipeline.passes import complete
-from parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere, stream
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import update
-from parallel.pipeline.simulate import simulate
-from parallel.pipeline.times import TableTimes, UnitTimes
+from gridgrad.parallel.pipeline.generators import sequential
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.ready_list import asynchronous, gpipe_anywhere, one_f_one_b_anywhere, stream
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import update
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.times import TableTimes, UnitTimes
 from tests.parallel.pipeline.brute_force import ends
 
 

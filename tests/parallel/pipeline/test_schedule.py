@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
-from parallel.pipeline.passes import complete, repeat, with_messages, with_updates
-from parallel.pipeline.ready_list import asynchronous
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Instruction, Schedule, Unsound, check, execution, update
-from parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, sequential, zb_h1, zbv
+from gridgrad.parallel.pipeline.passes import complete, repeat, with_messages, with_updates
+from gridgrad.parallel.pipeline.ready_list import asynchronous
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound, check, execution, update
+from gridgrad.parallel.pipeline.simulate import simulate
 from tests.parallel.pipeline.brute_force import ends
 
 TEXTS = "2F0", "2I0", "2W0", "2B0", "2SEND_F0", "3RECV_F0", "3SEND_B0", "2RECV_B10", "U7"

@@ -2,14 +2,14 @@
 
 import pytest
 
-from parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, zb_h1, zbv
-from parallel.pipeline.memory import Memory, kept
-from parallel.pipeline.passes import complete, repeat
-from parallel.pipeline.ready_list import asynchronous
-from parallel.pipeline.route import Route
-from parallel.pipeline.schedule import Instruction, Unsound
-from parallel.pipeline.simulate import simulate
-from parallel.pipeline.times import TableTimes, Times, UnitTimes
+from gridgrad.parallel.pipeline.generators import gpipe, interleaved, one_f_one_b, zb_h1, zbv
+from gridgrad.parallel.pipeline.memory import Memory, kept
+from gridgrad.parallel.pipeline.passes import complete, repeat
+from gridgrad.parallel.pipeline.ready_list import asynchronous
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Unsound
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.pipeline.times import TableTimes, Times, UnitTimes
 
 
 def times_of(simulation, rank, ops):

@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
-from parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
-from parallel.grid.staging import staging
-from parallel.placement.moves import AllGather, move_of
-from parallel.placement.partition import resized
-from parallel.placement.placements import C, Replicate
-from parallel.placement.plans import OUTPUTS, Choice
-from parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.grid.collectives import Collective, all_but_own, even_counts, everyone
+from gridgrad.parallel.grid.staging import staging
+from gridgrad.parallel.placement.moves import AllGather, move_of
+from gridgrad.parallel.placement.partition import resized
+from gridgrad.parallel.placement.placements import C, Replicate
+from gridgrad.parallel.placement.plans import OUTPUTS, Choice
+from gridgrad.parallel.placement.redistribute import Redistribute
 
 KIND = "ring all-gather"
 

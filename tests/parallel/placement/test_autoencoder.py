@@ -6,16 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
-from nn.device import is_cpu
-from parallel import Partition, ProcessGrid, parallelize
-from parallel.grid.grid_description import GridDescription
-from parallel.grid.process_grid import AXES
-from parallel.performance.cost import Cost
-from parallel.performance.planner import Planner
-from parallel.placement import volume
-from parallel.placement.place_network import place
-from parallel.training.steps import train_step
+from gridgrad.nn import MSE, SGD, Linear, ReLU, Residual, Sequential, Sigmoid, TiedAutoencoder
+from gridgrad.nn.device import is_cpu
+from gridgrad.parallel import Partition, ProcessGrid, parallelize
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.planner import Planner
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 from tests.parallel.performance.test_cost import compare

@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 
-from nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
-from nn.device import to_device, to_host
-from nn.window import Window
-from parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
-from parallel.placement import volume
+from gridgrad.nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.window import Window
+from gridgrad.parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
+from gridgrad.parallel.placement import volume
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     SGD,
     BatchNorm,
@@ -24,17 +24,17 @@ from nn import (
     SparseLinear,
     Tanh,
 )
-from nn.device import to_device, to_host
-from parallel import ProcessGrid, parallelize
-from parallel.grid.grid_description import GridDescription
-from parallel.partitioning.of_network import of_network
-from parallel.performance.cost import Cost
-from parallel.performance.machine import read
-from parallel.placement.owners import Owners
-from parallel.placement.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
-from parallel.placement.place_network import place
-from parallel.placement.plans import weighted
-from parallel.training.steps import train_step
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import weighted
+from gridgrad.parallel.training.steps import train_step
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, block, parallel, serial
 

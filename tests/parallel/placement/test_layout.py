@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from parallel.placement.layout import Layout
-from parallel.placement.partition import Partition, Split, indices
-from parallel.placement.placements import C, H, N, Replicate, Shard
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.partition import Partition, Split, indices
+from gridgrad.parallel.placement.placements import C, H, N, Replicate, Shard
 
 AXES = "batch", "height", "model"
 

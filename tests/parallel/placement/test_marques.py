@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     SGD,
     BatchNorm,
     Context,
@@ -20,18 +20,18 @@ from nn import (
     Sequential,
     SoftmaxCrossEntropy,
 )
-from nn.sequence import shapes
-from parallel import ProcessGrid, Trace, parallelize, train_step
-from parallel.grid.devices import use_device
-from parallel.grid.grid_description import GridDescription
-from parallel.performance.cost import Cost, busiest
-from parallel.performance.machine import read
-from parallel.performance.simulation import VirtualTime
-from parallel.placement import volume
-from parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
-from parallel.placement.partition import Partition
-from parallel.placement.placements import C, N, Shard
-from parallel.placement.plans import weighted, words_of
+from gridgrad.nn.sequence import shapes
+from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
+from gridgrad.parallel.grid.devices import use_device
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.placements import C, N, Shard
+from gridgrad.parallel.placement.plans import weighted, words_of
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 

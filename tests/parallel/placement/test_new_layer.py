@@ -4,14 +4,14 @@ from functools import partial
 
 import numpy as np
 
-from nn import SGD, Linear, ReLU, Sequential
-from parallel import ProcessGrid
-from parallel.calibration.measure import trials
-from parallel.grid.collectives import COLLECTIVES
-from parallel.grid.grid_description import GridDescription
-from parallel.observe.timeline import last_needed
-from parallel.performance.cost import Cost
-from parallel.placement.plans import CHOICES
+from gridgrad.nn import SGD, Linear, ReLU, Sequential
+from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel.calibration.measure import trials
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.observe.timeline import last_needed
+from gridgrad.parallel.performance.cost import Cost
+from gridgrad.parallel.placement.plans import CHOICES
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
 from tests.parallel.performance.test_cost import compare, dense, images

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, size, within
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, common, indices, positions, size, within
 
 
 def listed(part):

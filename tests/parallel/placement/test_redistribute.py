@@ -5,14 +5,14 @@ from math import prod
 
 import numpy as np
 
-from nn import Context
-from nn.device import to_device, to_host
-from nn.window import along
-from parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
-from parallel.grid.group import LONG_GATHER
-from parallel.placement.moves import elements_sent
-from parallel.placement.partition import Split, size
-from parallel.placement.placements import Invariant, W
+from gridgrad.nn import Context
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.window import along
+from gridgrad.parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
+from gridgrad.parallel.grid.group import LONG_GATHER
+from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.partition import Split, size
+from gridgrad.parallel.placement.placements import Invariant, W
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS
 
@@ -146,7 +146,7 @@ def test_bytes_equal_the_formula(comm):
 
 @mpi(2)
 def test_large_all_reduces_go_in_pieces(comm, monkeypatch):
-    monkeypatch.setattr("parallel.grid.group.MAX_ELEMENTS", 10)
+    monkeypatch.setattr("gridgrad.parallel.grid.group.MAX_ELEMENTS", 10)
     with ProcessGrid(comm, batch=2) as grid:
         array = to_device(np.arange(27.0))
         grid.group("batch").all_reduce(array, "test")

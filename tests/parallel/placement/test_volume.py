@@ -5,10 +5,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from nn import MSE, SGD, Linear, ReLU, Sequential
-from parallel import ProcessGrid, parallelize, train_step
-from parallel.placement import volume
-from parallel.placement.plans import fewest_bytes
+from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.plans import fewest_bytes
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
 

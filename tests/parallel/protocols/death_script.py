@@ -10,12 +10,12 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from nn import LOSSES, SGD
-from parallel import ProcessGrid, distribute
-from parallel.job.deaths import end_after_death
-from parallel.job.run import run
-from parallel.protocols import names
-from parallel.protocols.division import divide
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.job.deaths import end_after_death
+from gridgrad.parallel.job.run import run
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.division import divide
 from tests.parallel.protocols.training import dense, samples
 
 STEPS, LAST = 60, 5  # the victim dies before its turn of this number, for which the others wait before theirs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nn.device import to_host
+from gridgrad.nn.device import to_host
 from tests.parallel.protocols.training import dense, samples, simulated
 
 FILE = Path(__file__).with_suffix(".json")

@@ -6,9 +6,9 @@ workers, one in each row. The samples of a worker are a list with one index arra
 
 import numpy as np
 
-from nn import LOSSES
-from nn.device import to_device, to_host
-from parallel.training.steps import minibatch_indices
+from gridgrad.nn import LOSSES
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel.training.steps import minibatch_indices
 
 
 def in_shares(count, batch_size, workers, steps):

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from nn import LOSSES, SGD, Dropout, Linear, Sequential
-from parallel import ProcessGrid, distribute, train_step
-from parallel.protocols import names
-from parallel.protocols.diloco import fragments_of
-from parallel.protocols.division import one_worker
-from parallel.protocols.parallel_sgd import Stripes
-from parallel.protocols.protocol import Counted, Shares
-from parallel.sync.reduction import OverlappedReduction
-from parallel.sync.shared_memory import SharedMemoryReduction
+from gridgrad.nn import LOSSES, SGD, Dropout, Linear, Sequential
+from gridgrad.parallel import ProcessGrid, distribute, train_step
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.diloco import fragments_of
+from gridgrad.parallel.protocols.division import one_worker
+from gridgrad.parallel.protocols.parallel_sgd import Stripes
+from gridgrad.parallel.protocols.protocol import Counted, Shares
+from gridgrad.parallel.sync.reduction import OverlappedReduction
+from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
 from tests.parallel.equality import block, error, grids, on_cpus
 from tests.parallel.protocols import plain

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parallel.protocols.ownership import OWNERSHIPS, greedy, imbalance, loads, round_robin, single
+from gridgrad.parallel.protocols.ownership import OWNERSHIPS, greedy, imbalance, loads, round_robin, single
 
 SIZES = 10, 1, 20, 2, 30, 3
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from nn import LOSSES, OPTIMIZERS, SGD
-from parallel import ProcessGrid, distribute
-from parallel.protocols import names
-from parallel.protocols.division import divide
-from parallel.protocols.protocol import Shares
-from parallel.protocols.shard import BSP, Shard
-from parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
-from parallel.protocols.workers import Workers, filled
-from parallel.sync.reduction import BlockingReduction, OverlappedReduction
-from parallel.sync.shared_memory import SharedMemoryReduction
-from parallel.training import minibatch_indices
+from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols.protocol import Shares
+from gridgrad.parallel.protocols.shard import BSP, Shard
+from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.workers import Workers, filled
+from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
+from gridgrad.parallel.training import minibatch_indices
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, grids
 from tests.parallel.protocols.training import BATCH, dense, images, samples, simulated, spread, train

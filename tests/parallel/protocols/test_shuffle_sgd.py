@@ -5,13 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parallel.grid.group import Group
-from parallel.grid.tally import Tally
-from parallel.placement.partition import Partition
-from parallel.protocols import shuffle_sgd
-from parallel.protocols.shuffle_sgd import shuffle
-from parallel.protocols.simulated_group import SimulatedGroup
-from parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols import shuffle_sgd
+from gridgrad.parallel.protocols.shuffle_sgd import shuffle
+from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.mpi import mpi
 
 CLASSES = 5

@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nn import LOSSES, SGD
-from nn.network_names import build
-from parallel.protocols import names
-from parallel.protocols.protocol import LAYER, Shares
-from parallel.protocols.simulated_training import train
-from parallel.protocols.simulated_workers import Simulation
-from parallel.training.steps import Diverged
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.network_names import build
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.protocol import LAYER, Shares
+from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 
 COUNT, BATCH, STEPS = 31, 8, 10  # the last minibatch of an epoch has 7 samples

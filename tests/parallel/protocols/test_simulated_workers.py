@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parallel.grid.collectives import all_reduce_elements
-from parallel.protocols.protocol import LAYER
-from parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.protocols.protocol import LAYER
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 
 HEADER = 48  # bytes in front of each message
 

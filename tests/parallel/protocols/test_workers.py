@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from parallel.grid.tally import Tally
-from parallel.protocols.workers import NUMBERS, Workers
+from gridgrad.parallel.grid.tally import Tally
+from gridgrad.parallel.protocols.workers import NUMBERS, Workers
 from tests.mpi import mpi
 
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
-from nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequential, Tanh
-from nn.device import to_host
-from parallel import ProcessGrid, distribute
-from parallel.protocols import names
-from parallel.protocols.division import divide
-from parallel.protocols.simulated_workers import Simulation
+from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequential, Tanh
+from gridgrad.nn.device import to_host
+from gridgrad.parallel import ProcessGrid, distribute
+from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.parallel.equality import micro_batches_of
 
 LR, BATCH = 0.1, 8

@@ -6,16 +6,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Residual, Sequential, Tanh
-from nn.device import to_device, to_host, xp
-from parallel import ProcessGrid, parallelize
-from parallel.grid.collectives import all_reduce_elements
-from parallel.performance.simulation import VirtualTime
-from parallel.placement.place_network import place
-from parallel.sync import power_sgd
-from parallel.sync.power_sgd import CompressedSum, orthonormal
-from parallel.training.relocation import relocate
-from parallel.training.steps import Diverged, accumulated_step
+from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Residual, Sequential, Tanh
+from gridgrad.nn.device import to_device, to_host, xp
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.sync import power_sgd
+from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal
+from gridgrad.parallel.training.relocation import relocate
+from gridgrad.parallel.training.steps import Diverged, accumulated_step
 from tests.mpi import mpi
 from tests.parallel import pipelines
 from tests.parallel.equality import assert_same, block, error, grids, parallel, serial

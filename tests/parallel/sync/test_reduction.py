@@ -5,20 +5,35 @@ from itertools import product
 import numpy as np
 import pytest
 
-from experiments.benchmarks import bench_sums
-from nn import LOSSES, SGD, Adam, BatchNorm, Context, Conv2d, Dropout, Flatten, Linear, ReLU, Residual, Sequential, Tanh, gemm
-from nn.kernels import kernels
-from parallel import ProcessGrid, parallelize, train_step
-from parallel.grid.clock import WallClock
-from parallel.grid.devices import use_device
-from parallel.grid.transfer import Transfer
-from parallel.placement import volume
-from parallel.placement.partition import Partition
-from parallel.sync import reduction, shared_memory
-from parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
-from parallel.sync.reduction import seconds_of_union
-from parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
-from parallel.training.steps import Diverged, accumulated_step
+from gridgrad.experiments.benchmarks import bench_sums
+from gridgrad.nn import (
+    LOSSES,
+    SGD,
+    Adam,
+    BatchNorm,
+    Context,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    ReLU,
+    Residual,
+    Sequential,
+    Tanh,
+    gemm,
+)
+from gridgrad.nn.kernels import kernels
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.grid.clock import WallClock
+from gridgrad.parallel.grid.devices import use_device
+from gridgrad.parallel.grid.transfer import Transfer
+from gridgrad.parallel.placement import volume
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.sync import reduction, shared_memory
+from gridgrad.parallel.sync.float16_sums import start_float16_all_reduce, start_float16_reduce_scatter
+from gridgrad.parallel.sync.reduction import seconds_of_union
+from gridgrad.parallel.sync.shared_memory import SharedRun, add_up, shared_arrays
+from gridgrad.parallel.training.steps import Diverged, accumulated_step
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, error, grids, on_cpus, parallel, serial
 

@@ -5,13 +5,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from nn import LOSSES, SGD, Context
-from parallel import ProcessGrid, parallelize
-from parallel.grid.process_grid import STAGE
-from parallel.pipeline.passes import complete
-from parallel.pipeline.ready_list import asynchronous, stream
-from parallel.pipeline.route import Route
-from parallel.pipeline.simulate import simulate
+from gridgrad.nn import LOSSES, SGD, Context
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.ready_list import asynchronous, stream
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.simulate import simulate
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_first, serial
 from tests.parallel.pipelines import dense, images, minibatches, mlp, momentum, parts_of, piped, serial_net, train

@@ -1,7 +1,7 @@
 """What the chunks of a pipeline send to one another is what they say they send, and what the others expect."""
 
-from nn.device import xp
-from parallel import ProcessGrid, parallelize
+from gridgrad.nn.device import xp
+from gridgrad.parallel import ProcessGrid, parallelize
 from tests.mpi import mpi
 from tests.parallel.pipelines import dense, images, mlp, serial_net
 

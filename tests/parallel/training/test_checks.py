@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     MSE,
     SGD,
@@ -21,11 +21,11 @@ from nn import (
     SoftmaxCrossEntropy,
     Tanh,
 )
-from nn.device import to_device, to_host
-from parallel import Partition, ProcessGrid, parallelize, train_step
-from parallel.auto import parallelize as choosing
-from parallel.grid.process_grid import LAYER_AXES
-from parallel.placement.owners import Owners
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel import Partition, ProcessGrid, parallelize, train_step
+from gridgrad.parallel.auto import parallelize as choosing
+from gridgrad.parallel.grid.process_grid import LAYER_AXES
+from gridgrad.parallel.placement.owners import Owners
 from tests.bad_minibatches import CONVERTED, LABELS, REFUSED, TARGETS, X, dense, images
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids, on_cpus

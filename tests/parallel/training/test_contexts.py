@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     BatchNorm,
     Concat,
@@ -19,12 +19,12 @@ from nn import (
     Tanh,
     TiedAutoencoder,
 )
-from nn.device import to_device, to_host
-from parallel import ProcessGrid, parallelize
-from parallel.placement.gathered_linear import GatheredLinear
-from parallel.placement.halo_conv import HaloConv2d
-from parallel.placement.placer import GlobalBatchNorm
-from parallel.placement.redistribute import Redistribute
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.placer import GlobalBatchNorm
+from gridgrad.parallel.placement.redistribute import Redistribute
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, block, grids, on_cpus
 

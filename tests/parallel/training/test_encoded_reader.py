@@ -5,13 +5,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from datasets import Part
-from datasets.views import Reconstruction
-from nn import Linear, Sequential, Sigmoid, TiedAutoencoder
-from nn.device import to_host
-from parallel import READERS, ProcessGrid, parallelize
-from parallel.training import MicroBatchReader
-from parallel.training.encoded_reader import EncodedReader
+from gridgrad.datasets import Part
+from gridgrad.datasets.views import Reconstruction
+from gridgrad.nn import Linear, Sequential, Sigmoid, TiedAutoencoder
+from gridgrad.nn.device import to_host
+from gridgrad.parallel import READERS, ProcessGrid, parallelize
+from gridgrad.parallel.training import MicroBatchReader
+from gridgrad.parallel.training.encoded_reader import EncodedReader
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
 

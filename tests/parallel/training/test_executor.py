@@ -6,21 +6,21 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nn import LOSSES, SGD, Context
-from nn.chunk import Chunk
-from nn.sequence import output_shape
-from parallel.grid.process_grid import AXES
-from parallel.pipeline import names
-from parallel.pipeline.passes import complete
-from parallel.pipeline.schedule import Schedule, Unsound, execution
-from parallel.placement.layout import Layout
-from parallel.placement.stages import cut
-from parallel.training import transports
-from parallel.training.boundaries import StageBoundary
-from parallel.training.executor import Executor
-from parallel.training.passages import Host, MicroBatch
-from parallel.training.stage_cuts import balanced_cuts
-from parallel.training.transports import BufferPool, Mailbox
+from gridgrad.nn import LOSSES, SGD, Context
+from gridgrad.nn.chunk import Chunk
+from gridgrad.nn.sequence import output_shape
+from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline.passes import complete
+from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.stages import cut
+from gridgrad.parallel.training import transports
+from gridgrad.parallel.training.boundaries import StageBoundary
+from gridgrad.parallel.training.executor import Executor
+from gridgrad.parallel.training.passages import Host, MicroBatch
+from gridgrad.parallel.training.stage_cuts import balanced_cuts
+from gridgrad.parallel.training.transports import BufferPool, Mailbox
 from tests.parallel.equality import assert_same, micro_batches_of, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, own_schedule, serial_net, single
 

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     SGD,
     AvgPool2d,
     BatchNorm,
@@ -27,8 +27,8 @@ from nn import (
     Tanh,
     device,
 )
-from parallel import ProcessGrid, parallelize
-from parallel.grid.process_grid import AXES
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.grid.process_grid import AXES
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, error, grids, parallel, serial
 

@@ -5,12 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from datasets import Part
-from nn import LOSSES, Context, Conv2d, Flatten, Linear, ReLU, Sequential
-from nn.device import to_device, to_host
-from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
-from parallel.grid.process_grid import AXES, STAGE
-from parallel.training.steps import minibatch_indices, steps_per_epoch
+from gridgrad.datasets import Part
+from gridgrad.nn import LOSSES, Context, Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, predict
+from gridgrad.parallel.grid.process_grid import AXES, STAGE
+from gridgrad.parallel.training.steps import minibatch_indices, steps_per_epoch
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
 

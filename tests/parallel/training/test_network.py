@@ -6,12 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from nn import LOSSES, OPTIMIZERS, SGD, BatchNorm, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
-from parallel import ProcessGrid, parallelize, train_step
-from parallel.placement.layout import Layout
-from parallel.placement.place_network import Placed
-from parallel.placement.placements import Invariant, Replicate
-from parallel.training.steps import Diverged
+from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, BatchNorm, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
+from gridgrad.parallel.placement.layout import Layout
+from gridgrad.parallel.placement.place_network import Placed
+from gridgrad.parallel.placement.placements import Invariant, Replicate
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, grids, on_cpus, parallel, serial
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nn import (
+from gridgrad.nn import (
     LOSSES,
     SGD,
     BatchNorm,
@@ -19,11 +19,11 @@ from nn import (
     SoftmaxCrossEntropy,
     Tanh,
 )
-from nn.device import to_device, to_host
-from nn.window import put
-from parallel import ProcessGrid, Trace, parallelize
-from parallel.placement.owners import Owners
-from parallel.training.steps import Diverged
+from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.window import put
+from gridgrad.parallel import ProcessGrid, Trace, parallelize
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, on_first, parallel, serial
 from tests.parallel.pipelines import train

@@ -2,13 +2,13 @@
 
 import pytest
 
-from nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
-from parallel import ProcessGrid, measured_shares, parallelize
-from parallel.performance.machine import read
-from parallel.performance.simulation import VirtualTime
-from parallel.pipeline.csv_text import to_csv
-from parallel.pipeline.generators import gpipe
-from parallel.pipeline.passes import complete
+from gridgrad.nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.parallel import ProcessGrid, measured_shares, parallelize
+from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.pipeline.generators import gpipe
+from gridgrad.parallel.pipeline.passes import complete
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, serial
 from tests.parallel.pipelines import csv_file, dense, minibatches, mlp, momentum, own_csv, piped, serial_net

@@ -6,16 +6,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from datasets import Part
-from nn import LOSSES, OPTIMIZERS, SGD, Context, Linear, Sequential
-from nn.device import to_device
-from nn.divergence import Diverged as SerialDiverged
-from nn.sequence import leaves
-from parallel import READERS, ProcessGrid, evaluate, parallelize, predict
-from parallel.observe.profile import Profile
-from parallel.observe.trace import Trace
-from parallel.training.minibatch_readers import MicroBatchReader
-from parallel.training.steps import Diverged
+from gridgrad.datasets import Part
+from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, Context, Linear, Sequential
+from gridgrad.nn.device import to_device
+from gridgrad.nn.divergence import Diverged as SerialDiverged
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel import READERS, ProcessGrid, evaluate, parallelize, predict
+from gridgrad.parallel.observe.profile import Profile
+from gridgrad.parallel.observe.trace import Trace
+from gridgrad.parallel.training.minibatch_readers import MicroBatchReader
+from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, serial
 from tests.parallel.pipelines import SHAPES, dense, images, minibatches, mlp, momentum, parts_of, piped, serial_net, train

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parallel import ProcessGrid
+from gridgrad.parallel import ProcessGrid
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_first, serial
 from tests.parallel.pipelines import SYNCHRONOUS, dense, images, minibatches, mlp, momentum, own_csv, piped, serial_net, single

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from nn import MSE, SGD, Linear, Sequential, Tanh
-from nn.device import to_host
-from nn.observer import Observer
-from parallel import ProcessGrid, parallelize
-from parallel.placement.place_network import place
-from parallel.training.relocation import relocate
+from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
+from gridgrad.nn.device import to_host
+from gridgrad.nn.observer import Observer
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.training.relocation import relocate
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus
 

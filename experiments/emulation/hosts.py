@@ -1,0 +1,163 @@
+"""An MPI job on several hosts that this Linux machine emulates, joined by a network of a chosen rate and delay.
+
+Each host has a network, a name and a /dev/shm of its own, so ranks of different hosts talk TCP; they share the cores, the
+memory and the disk. `gridgrad launch --hosts 4` runs jobs so.
+
+| process                  | what it does                                                                                 |
+|--------------------------|----------------------------------------------------------------------------------------------|
+| this program             | waits, and passes the status on                                                              |
+| process 1 of a namespace | sets everything up, then is the switch between the hosts: `experiments/emulation/shaper.py` |
+| one a host               | keeps the host's namespaces; sleeps                                                          |
+| mpiexec                  | has a port of the switch too, and starts its proxies on the hosts through a stand-in for ssh |
+
+Nothing of it has a name or a file outside, and all of it ends with process 1: `experiments/emulation/namespaces.py`.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridgrad.experiments.emulation import shaper
+from gridgrad.experiments.emulation.namespaces import MEMORY, MOUNTS, NAME, NETWORK, contained, leave, mount
+from gridgrad.parallel.job.launch import LINK, cores, environment, find_mpiexec, is_open_mpi
+from gridgrad.parallel.job.run import one_line
+
+ADDRESS = "10.77.0.{}"  # of host i: i + 1
+LAUNCHER = 254  # where mpiexec is
+SHARED_MEMORY = Path("/dev/shm")  # a file system of each host's own
+SSH = """#!/bin/sh
+while [ "${1#-}" != "$1" ]; do shift; done  # its options
+process=$(cat "${0%/*}/$1"); shift
+exec nsenter --target "$process" --net --uts --ipc --mount sh -c "cd '$PWD' && $*"
+"""
+PINNED = """
+import os, sys
+rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cores[rank % len(cores)]})
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job on emulated hosts.
+
+    ranks: how many, in blocks over the hosts. command: the words of the program that each rank runs. rate: Mbit/s of a host's
+    cable; 0 for no limit. delay: microseconds from host to host, one way. pin: whether rank i is bound to core i.
+    """
+
+    hosts: int
+    ranks: int
+    command: tuple[str, ...]
+    rate: float = 1000.0
+    delay: float = 50.0
+    pin: bool = False
+
+
+def check(program):
+    """Raise OSError that says what is missing here."""
+    if sys.platform != "linux":
+        raise OSError("only Linux can play several hosts, with its namespaces")
+    if os.geteuid() != 0:
+        raise OSError("only root can make networks: start it with sudo")
+    for tool, package in {"ip": "iproute2", "nsenter": "util-linux"}.items():
+        if shutil.which(tool) is None:
+            raise OSError(f"there is no program '{tool}': install {package}")
+    try:
+        os.close(os.open(shaper.DEVICE, os.O_RDWR))
+    except OSError as error:
+        raise OSError(f"{shaper.DEVICE}: {error.strerror}; networks in user space need it: try `modprobe tun`") from None
+    if shutil.which(program) is None:
+        raise OSError(f"there is no program '{program}' to run")
+
+
+def play(job):
+    """As process 1: set the hosts up, run the job, and carry its packets; returns the status of mpiexec."""
+    leave(MOUNTS)
+    mount("proc", "/proc")
+    ports, processes = {}, {}
+    for i in range(job.hosts):
+        ports[i + 1] = become(f"host{i}", i + 1)
+        processes[ADDRESS.format(i + 1)] = keep()
+    ports[LAUNCHER] = become("launcher", LAUNCHER)
+    for address, process in processes.items():
+        (SHARED_MEMORY / address).write_text(str(process))
+    ssh = SHARED_MEMORY / "ssh"
+    ssh.write_text(SSH)
+    ssh.chmod(0o700)
+    process = subprocess.Popen(**launch(job, ssh), stdin=subprocess.DEVNULL, start_new_session=True)
+    with contextlib.suppress(OSError):  # no rank that computes makes a packet late
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+    rate = job.rate * 1e6 / 8 if job.rate else float("inf")
+    shaper.Switch(ports, rate, job.delay * 1e-6).run(stop=os.pidfd_open(process.pid))
+    status = process.wait()
+    return status if status >= 0 else 128 - status
+
+
+def become(name, last_byte):
+    """Make this process one on a new host, its address ending so; returns the other end of the network's interface."""
+    leave(NETWORK, NAME, MEMORY, MOUNTS)
+    socket.sethostname(name)
+    mount("tmpfs", str(SHARED_MEMORY))
+    end = shaper.interface("eth0")
+    commands = f"link set lo up\naddress add {ADDRESS.format(last_byte)}/24 dev eth0\nlink set eth0 up txqueuelen 10000\n"
+    done = subprocess.run(["ip", "-batch", "-"], input=commands, capture_output=True, text=True)
+    if done.returncode:
+        raise OSError(f"the network of {name} can not be set up: ip says {done.stderr.strip()}")
+    return end
+
+
+def keep():
+    """Start a process that does nothing on the host that this one is on now; returns its id."""
+    process = os.fork()
+    while process == 0:
+        signal.pause()
+    return process
+
+
+def launch(job, ssh):
+    """mpiexec's command line and environment, by keyword: ranks in blocks, TCP between hosts."""
+    mpiexec, *options = find_mpiexec()
+    a_host = -(-job.ranks // job.hosts)
+    used = [ADDRESS.format(i + 1) for i in range(-(-job.ranks // a_host))]
+    if is_open_mpi(mpiexec):
+        options += ["--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"]
+        options += ["--host", ",".join(f"{host}:{a_host}" for host in used)]
+        defaults = {
+            "PRTE_MCA_plm_ssh_agent": str(ssh), "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+            "PRTE_MCA_prte_if_include": "eth0", "PRTE_MCA_prte_tmpdir_base": str(SHARED_MEMORY),
+            "OMPI_MCA_btl_tcp_if_include": "eth0",
+        }  # fmt: skip
+        if job.ranks > len(cores()):  # which the hosts do not know of one another
+            defaults["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    else:
+        options += ["-launcher", "ssh", "-launcher-exec", str(ssh), "-iface", "eth0", "-disable-hostname-propagation"]
+        options += ["-ppn", str(a_host), "-hosts", ",".join(used)]
+        defaults = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+    defaults[LINK] = f"{job.hosts} hosts played on {len(cores())} cores, {network(job)}"
+    pinned = [sys.executable, "-c", PINNED] if job.pin else []
+    command = [mpiexec, *options, "-n", str(job.ranks), *pinned, *job.command]
+    return {"args": command, "env": defaults | environment(job.ranks, mpiexec)}
+
+
+def network(job):
+    """The network in words."""
+    rate = f"{job.rate:g} Mbit/s" if job.rate else "no limit of the rate"
+    return f"{rate}, {job.delay:g} us"
+
+
+def run(job):
+    """Run a job on emulated hosts; returns its status. job: a Job. OSError that says what is missing here."""
+    find_mpiexec()
+    check(job.command[0])
+    try:
+        return contained(lambda: play(job))
+    except PermissionError as error:
+        raise OSError(f"{one_line(error)}: this root may not make networks; a container must be privileged") from None

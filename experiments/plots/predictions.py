@@ -1,0 +1,75 @@
+"""The tables that put the reports of the study `predictions` on several machines together."""
+
+from pathlib import Path
+
+from gridgrad.experiments.common.forms import NUMBER, SECONDS, TEXT, TRUTH, WHOLE, check
+from gridgrad.experiments.common.markdown import table
+from gridgrad.experiments.studies.predictions import fastest, problem_of, summary
+from gridgrad.nn.json_text import content_of
+
+TITLE = """# Predicted and measured steps
+
+Milliseconds of a training step: predicted from a machine file of `gridgrad calibrate`, which knows
+none of these networks, and measured by `gridgrad study predictions` normalised to an unloaded core
+(`parallel/calibration/core_speed.py`; "as it was": not normalised). A plan of the planner's choice is marked with what it
+takes, measured, over the fastest plan measured.
+"""
+ROW = {
+    "machine": TEXT, "net": TEXT, "batch_size": WHOLE, "ranks": WHOLE, "grid": TEXT, "plan": [TEXT], "planned": TRUTH,
+    "predicted": SECONDS, "measured": SECONDS, "as_it_was": SECONDS, "error": NUMBER,
+}  # fmt: skip
+
+
+def read(path):
+    """The rows of a report; ValueError if the file is not such a report."""
+    try:
+        content = content_of(Path(path).read_bytes())
+        check(content, {"rows": [ROW]})
+        if not any(row["planned"] for row in content["rows"]):
+            raise ValueError("no row is a choice of the planner")
+    except ValueError as error:
+        raise ValueError(f"{path} is no report of the program predictions: {error}") from None
+    return content["rows"]
+
+
+def totals(groups):
+    """A row for each report, and one for all. groups: lists of rows."""
+    for name, rows in [*((rows[0]["machine"], rows) for rows in groups), ("all", sum(groups, []))]:
+        told = summary(rows)
+        yield {
+            "ranks": name,
+            "points": told["points"],
+            "median error": percent(told["median_error"]),
+            "worst error": percent(told["worst_error"]),
+            "choices within 5 % of the fastest": f"{told['good_choices']} of {told['choices']}",
+            "slowest choice / fastest": f"{told['worst_choice']:.3f}",
+        }
+
+
+def points(rows):
+    """The table rows, one for each measured plan."""
+    least = fastest(rows)
+    for row in rows:
+        yield {
+            "network": row["net"],
+            "batch": row["batch_size"],
+            "grid": row["grid"],
+            "plan": ",".join(row["plan"]) if "model=1" not in row["grid"] else "",
+            "predicted": row["predicted"] * 1e3,
+            "measured": row["measured"] * 1e3,
+            "as it was": row["as_it_was"] * 1e3,
+            "error": f"{100 * row['error']:+.1f} %",
+            "chosen": f"{row['measured'] / least[problem_of(row)]:.3f}" if row["planned"] else "",
+        }
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
+
+
+def document(groups):
+    """The tables of several reports, as Markdown. groups: lists of rows."""
+    text = TITLE + table("", list(totals(groups)))
+    for rows in groups:
+        text += table(f"## {rows[0]['machine']}", list(points(rows)))
+    return text

@@ -1,0 +1,191 @@
+"""Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
+
+    gridgrad launch 2 study convergence --figure results/convergence.png
+
+This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
+its own although others are under way, beside batch parallelism and one rank alone. `experiments/common/trainings.py`
+has a table of the ways.
+
+All ways begin with the same weights and see the same minibatches, with the same learning rate. They take turns, each of a part
+of an epoch, so that a drift of the machine's speed affects all of them alike. The clock runs in training steps alone, those
+included with which a pipeline runs empty before the accuracies are computed. A way ends when its accuracy on a fixed subset of
+the training images is at least the target. Adds the results to those in a JSON file, with a table beside it.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad import datasets
+from gridgrad.experiments.common import report, vgg_style
+from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
+from gridgrad.experiments.common.trainings import WAYS, Training, reached, turn
+from gridgrad.experiments.plots.convergence import draw
+from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.nn import network_names
+from gridgrad.parallel.auto import reductions
+from gridgrad.parallel.job.run import on_root, run
+from gridgrad.parallel.training import steps_per_epoch
+
+PROBLEM = "dataset", "net", "ranks", "batch_size", "samples", "lr"  # what names a problem in the results
+
+
+def options():
+    parser = Parser(prog="study convergence", description="Which of several ways to train reaches an accuracy first?")
+    add = parser.add_argument
+    add("--dataset", default="cifar10", metavar="NAME", help="a data set with classes, see train --help")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--net", default="vgg-style:16,32,64", help=f"{vgg_style.HELP}; or {network_names.HELP}")
+    add("--ways", metavar="WAY,WAY,..", help=f"some of {', '.join(WAYS)} (default: all, or serial where there is one rank)")
+    add("--target", type=number(above=0, below=100), default=70.0, metavar="PERCENT", help="accuracy on the training images")
+    add("--epochs", type=whole(1), default=6, help="the most passes over the training images")
+    add("--every", type=number(above=0), default=0.5, metavar="EPOCHS", help="how often the accuracies are computed")
+    add("--samples", type=whole(1), metavar="S", help="use only so many training images, the first ones (default: all)")
+    add("--evaluated", type=whole(1), default=5000, metavar="S", help="training images on which the accuracy is computed")
+    add("--batch-size", type=whole(1), default=64, metavar="B", help="samples in the global minibatch")
+    add("--lr", type=number(above=0), default=0.005, help="learning rate of all ways")
+    add("--momentum", type=number(least=0, below=1), default=0.9, help="momentum of all ways")
+    add("--micro-batches", type=whole(1), metavar="M", help="micro-batches of a step of 1f1b (default: 4 for each stage)")
+    add("--in-flight", type=whole(1), metavar="K", help="minibatches that are under way at a time in async, nostash and "
+        "hypergraph (default: as many as there are ranks)")  # fmt: skip
+    add("--reduction", default="auto", help=reductions.HELP)
+    add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
+    add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
+    add("--figure", metavar="FILE.png", help="draw these results")
+    return parser
+
+
+def ways_of(text, ranks):
+    """The names of the ways in the value of --ways. ValueError for others, and for ways that one rank can not go."""
+    if text is None:
+        return list(WAYS) if ranks > 1 else ["serial"]
+    for name in (names := list(dict.fromkeys(text.split(",")))):
+        if name not in WAYS:
+            raise ValueError(f"--ways {text}: there is no way '{name}': use {', '.join(WAYS)}")
+        if WAYS[name].axis and ranks == 1:
+            raise ValueError(f"--ways {text}: '{name}' is for several ranks: start at least 2")
+    return names
+
+
+def check(args, data):
+    """Complete the options; ValueError if they do not fit the data."""
+    if data.loss != "cross-entropy":
+        raise ValueError(f"--dataset {args.dataset} has no classes, and so no accuracy: use another one, such as cifar10")
+    args.samples = args.samples or len(data.train)
+    args.evaluated = min(args.evaluated, args.samples)
+    for name, most, what in (
+        ("samples", len(data.train), "training images"),
+        ("batch_size", args.samples, "training images are used"),
+    ):
+        if getattr(args, name) > most:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: there are only {most} {what}")
+
+
+def ends(args):
+    """The steps after which the accuracies are computed."""
+    per_epoch = steps_per_epoch(args.samples, args.batch_size)
+    interval, steps = max(1, round(args.every * per_epoch)), args.epochs * per_epoch
+    return [*range(interval, steps, interval), steps]
+
+
+def cells(result):
+    """The ways of a result as dicts of what is in the cells of the table."""
+    target = result["settings"]["target"]
+    serial = next((way["seconds"] for way in result["ways"] if way["way"] == "serial"), None)
+    for way in result["ways"]:
+        seconds, step = way["seconds"], way["seconds_per_step"]
+        at = reached(way["history"], target) or (way["history"][-1] if way["history"] else None)
+        yield {
+            "way": way["way"] + " (diverged)" * bool(way["diverged"]),
+            f"epochs to {target:g} %": way["epochs"] and f"{way['epochs']:.2f}",
+            f"seconds to {target:g} %": seconds and f"{seconds:.1f}",
+            "serial by it": serial and seconds and f"{serial / seconds:.2f}",
+            "ms a step": step and f"{1e3 * step['median']:.1f} ({1e3 * step['min']:.1f} - {1e3 * step['max']:.1f})",
+            "training accuracy": at and f"{at['training_accuracy']:.2f} %",
+            "test accuracy": at and f"{at['test_accuracy']:.2f} %",
+            "updates in between": way["staleness"] and ", ".join(map(mean, way["staleness"])),
+        }
+
+
+def mean(staleness):
+    """The mean of a rank's counter of updates, as text."""
+    return f"{sum(int(updates) * count for updates, count in staleness.items()) / sum(staleness.values()):.2f}"
+
+
+def document(results):
+    """All results of a file as Markdown."""
+    yield "# Convergence of several ways to train\n"
+    yield "Written by `gridgrad study convergence`. The ways take turns, and the clock runs in training steps alone. Accuracies"
+    yield "are those at which the target was reached, else the last ones. Behind the median of a step is its range over the"
+    yield "turns. Updates in between are those of a rank between forward and backward of a minibatch, the mean for each rank."
+    for one in results:
+        settings = one["settings"]
+        yield (
+            f"\n{one['net']} on {one['samples']} images of {one['dataset']}{' (made up)' * bool(one['synthetic'])}, "
+            f"{one['ranks']} ranks, batch {one['batch_size']}, learning rate {one['lr']:g}, momentum {settings['momentum']:g}, "
+            f"training accuracy on {settings['evaluated']} images; {measured_on(one['versions'])}:\n"
+        )
+        yield lines(list(cells(one)))
+
+
+def prepare(args):
+    """What rank 0 does before any rank starts; returns the earlier results."""
+    datasets.prepare(args.dataset, args.data_dir)
+    if args.figure:
+        check_writable(args.figure)
+    return earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
+
+
+def main():
+    args, comm = options().parse_args(), MPI.COMM_WORLD
+    np.seterr(all="ignore")  # a loss that is not finite is found and named
+    before = on_root(comm, lambda: prepare(args))
+    with user_input():
+        names = ways_of(args.ways, comm.size)
+        data = datasets.load(args.dataset, args.data_dir)
+        check(args, data)
+        args.in_flight = args.in_flight or comm.size
+        serial = vgg_style.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if args.net.startswith(vgg_style.PREFIX):
+            serial = vgg_style.with_he_weights(serial)
+        data = data.reshaped(serial.input_shape)
+        trainings = {}
+        for name in names:
+            members = comm if WAYS[name].axis else MPI.COMM_SELF
+            takes_part = WAYS[name].axis or comm.rank == 0
+            trainings[name] = Training(WAYS[name], args, serial, data, members) if takes_part else None
+
+    going = list(names)
+    for until in ends(args):
+        for name in list(going):
+            line, over = turn(comm, trainings[name], until)
+            if over:
+                going.remove(name)
+            if comm.rank == 0:
+                print(f"{name}: {line}", flush=True)
+
+    ways = [training.result() for training in trainings.values() if training]
+    result = {
+        "dataset": data.name, "synthetic": data.synthetic, "net": args.net, "ranks": comm.size, "batch_size": args.batch_size,
+        "samples": args.samples, "lr": args.lr, "settings": vars(args), "versions": report.versions(), "ways": ways,
+    }  # fmt: skip
+    on_root(comm, lambda: write(args, [*of_other_problems(before, result, PROBLEM), result]))
+    for training in trainings.values():
+        if training:
+            training.grid.free()
+
+
+def write(args, results):
+    """Write all results of a file with the table beside it, and the figure of the last one, whose table is printed."""
+    report.write_json(args.out, results)
+    report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
+    if args.figure:
+        draw(results[-1], args.figure)
+    print(lines(list(cells(results[-1]))))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,192 @@
+"""Measure training steps under many plans, in turn, and compare them with the predictions of the cost model.
+
+    mpiexec -n 2 gridgrad calibrate --out machine.json
+    mpiexec -n 2 gridgrad study predictions --machine machine.json --out predictions.json
+
+For each problem (a network and a global batch) all grids of the ranks are measured with several plans each, and so is the plan
+that the planner chooses. A prediction uses only the machine file, which was measured without these networks. The grids are
+timed alternately, so that a drift of the machine's speed affects all of them alike. Times are normalised to an unloaded core,
+as in the calibration (`parallel/calibration/core_speed.py`), because the model does not describe what other programs do to the
+machine; on ranks that share cores they are not normalised. The time of a round is that of its median step, and the time of a
+pass over all problems is the median of its rounds. Of several passes the one that was fastest before it was normalised counts,
+because its normalisation changed the least.
+"""
+
+from collections import defaultdict
+from itertools import product
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.timed_plans import Problem, Side
+from gridgrad.nn import Conv2d
+from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
+from gridgrad.parallel.grid.process_grid import LAYER_AXES
+from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.planner import Planner, every_grid
+
+PROBLEMS = (  # network, shape of a sample, classes, global batch
+    ("mlp:512,512,relu", (784,), 10, 128),
+    ("mlp:1024,1024,1024,tanh", (16,), 2, 100),
+    ("mlp:1024,1024,1024,tanh", (16,), 2, 1000),
+    ("mlp:2048,1024,tanh", (1024,), 10, 128),
+    ("mlp:2048,1024,tanh", (1024,), 10, 1024),
+    ("mlp:300,700,200,relu", (500,), 30, 250),
+    ("mlp:4096,4096,relu", (1024,), 10, 32),
+    ("mnist-cnn", (28, 28, 1), 10, 64),
+    ("mnist-cnn", (28, 28, 1), 10, 256),
+    ("cifar-cnn", (32, 32, 3), 10, 64),
+    ("cifar-cnn", (32, 32, 3), 10, 128),
+    ("lenet5", (28, 28, 1), 10, 100),
+)
+
+
+def priced(side, described, planned):
+    """What is predicted for a Side on a Machine, as a dict. planned: whether it is the planner's choice."""
+    problem, cost = side.problem, side.cost(described)
+    return {
+        "machine": described.name, "net": problem.net, "batch_size": problem.batch_size, "ranks": side.grid.size,
+        "grid": str(side.grid), "plan": side.net.plan, "planned": planned, "predicted": cost.seconds, "parts": cost.parts,
+    }  # fmt: skip
+
+
+def plans(problem, ranks):
+    """(sizes, plan) of all measurements besides the planner's choice."""
+    images = any(isinstance(layer, Conv2d) for layer in problem.serial().leaves())
+    for sizes in every_grid(ranks, LAYER_AXES if images else ("batch", "model")):
+        yield sizes, "fewest-bytes"
+        if images and sizes["model"] == ranks > 1:
+            yield sizes, "conv=replicate,linear=fewest-bytes"
+            yield sizes, "conv=height,linear=fewest-bytes"
+
+
+def sides_of(problem, described, timer):
+    """The Sides of a problem, the planner's choice first. Collective."""
+    chosen, _ = Planner(problem.serial(), timer.comm.size, problem.batch_size, described).best()
+    words = ",".join(chosen.cost.placed.plan)
+    sides = []
+    for sizes, plan in [(chosen.sizes, words), *plans(problem, timer.comm.size)]:
+        side = Side(problem, sizes, plan, timer)
+        if any(same(side, other) for other in sides):
+            side.grid.free()
+        else:
+            sides.append(side)
+    return sides
+
+
+def measure(problems, described, timer, passes, rounds, shown, limit):
+    """Rows of all plans of all problems. Collective.
+
+    shown: a function that iterates over a list and shows the progress. limit: a TimeLimit, after which no problem of a second
+    pass begins.
+
+    A problem is set up again in every pass, so that its networks are the only ones in memory, as in training.
+    """
+    rows, found, every_round = {}, defaultdict(list), defaultdict(list)
+    for turn, which in shown(list(product(range(passes), range(len(problems))))):
+        if turn and limit.is_over():
+            break
+        sides = sides_of(problems[which], described, timer)
+        for _ in range(rounds):
+            for side in sides:
+                side.turn()
+        for side in sides:
+            key = which, str(side.grid), tuple(side.net.plan)
+            rows[key] = priced(side, described, side is sides[0])
+            found[key].append([median(seconds) for seconds in zip(*side.rounds)])
+            every_round[key] += [seconds for seconds, _ in side.rounds]
+            side.grid.free()
+    for key, row in rows.items():
+        row["measured"], row["as_it_was"] = min(found[key], key=lambda seconds: seconds[1])
+        row["spread"] = spread(every_round[key])
+        row["error"] = row["predicted"] / row["measured"] - 1
+    return [rows[key] for key in sorted(rows, key=lambda key: key[0])]
+
+
+def same(side, other):
+    """Whether two Sides are the same: if the model axis has one rank, all plans of a grid are."""
+    return side.grid.sizes == other.grid.sizes and (side.grid.sizes["model"] == 1 or side.net.plan == other.net.plan)
+
+
+def summary(rows):
+    """The summary of the rows: {"points", "median_error", "worst_error", "choices", "good_choices", "worst_choice"}.
+
+    A choice of the planner is good where it takes at most 1.05 times as long as the fastest plan that was measured;
+    "worst_choice" is the largest such ratio.
+    """
+    errors, least = [abs(row["error"]) for row in rows], fastest(rows)
+    chosen = [row["measured"] / least[problem_of(row)] for row in rows if row["planned"]]
+    return {
+        "points": len(rows), "median_error": median(errors), "worst_error": max(errors),
+        "choices": len(chosen), "good_choices": sum(ratio <= 1.05 for ratio in chosen), "worst_choice": max(chosen),
+    }  # fmt: skip
+
+
+def fastest(rows):
+    """{problem: seconds of the fastest plan that was measured for it}, with `problem_of` a row as the key."""
+    found = {}
+    for row in rows:
+        key = problem_of(row)
+        found[key] = min(found.get(key, np.inf), row["measured"])
+    return found
+
+
+def problem_of(row):
+    return row["machine"], row["net"], row["batch_size"], row["ranks"]
+
+
+def table(rows):
+    """The rows as lines of text."""
+    yield f"{'network':28}{'batch':>6}  {'grid':26}{'measured ms':>12}{'predicted':>11}{'error':>8}"
+    for row in rows:
+        mark = " planned" if row["planned"] else ""
+        yield (f"{row['net']:28}{row['batch_size']:6d}  {row['grid']:26}{row['measured'] * 1e3:12.3f}"
+               f"{row['predicted'] * 1e3:11.3f}{100 * row['error']:+7.1f}%{mark}  {','.join(row['plan'])}")  # fmt: skip
+    told = summary(rows)
+    errors = f"median error {100 * told['median_error']:.1f} %, worst {100 * told['worst_error']:.1f} %"
+    choices = f"{told['good_choices']} of {told['choices']} choices within 5 % of the fastest plan measured"
+    yield f"{told['points']} points: {errors}; {choices}"
+
+
+def main():
+    parser = Parser(prog="study predictions", description="How far are predicted training steps from measured ones?")
+    parser.add_argument(
+        "--machine", required=True, metavar="FILE.json", help="machine file that calibrate wrote on as many ranks"
+    )
+    parser.add_argument("--passes", type=whole(1), default=4, help="number of passes over all problems")
+    parser.add_argument("--rounds", type=whole(1), default=3, help="rounds in a pass; each plan is timed once in a round")
+    parser.add_argument("--minutes", type=number(above=0), default=30.0, metavar="M",
+                        help="begin no further problem after so many minutes; the first pass is always completed")  # fmt: skip
+    parser.add_argument("--net", help="measure only the problems with this network")
+    parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
+    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    on_root(comm, lambda: check_writable(args.out))
+    with user_input():
+        described = machine.read(args.machine)
+        problems = [Problem(*problem) for problem in PROBLEMS if args.net in (None, problem[0])]
+        if not problems:
+            raise ValueError(f"no problem has the network {args.net}: there are {', '.join(p[0] for p in PROBLEMS)}")
+    shown = lambda things: progress(things, "predictions: problems", comm.rank == 0)  # noqa: E731
+    timer = NormalisedTimer(comm, described.core.get("calm"))
+    rows = measure(problems, described, timer, args.passes, args.rounds, shown, TimeLimit(comm, 60 * args.minutes))
+    busy, words = verdict(comm.bcast([row["spread"] for row in rows]))
+    content = {"versions": report.versions(), "too_busy": busy, **summary(rows), "rows": rows}
+    on_root(comm, lambda: report.write_json(args.out, content))
+    if busy:
+        raise UserError(
+            f"this machine is too busy to judge predictions: {words}. The measurements are in {args.out}; run it again while "
+            "nothing else runs"
+        )
+    if comm.rank == 0:
+        print(f"{words[0].upper()}{words[1:]}.")
+        print("\n".join([*table(rows), f"written to {args.out}"]))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,142 @@
+"""Train a multilayer perceptron, prune it, train it further, and compare how its neurons can be divided among ranks.
+
+    gridgrad study pruned --out results/pruned.h5
+
+Most weights of a pruned network are zero, so that a neuron needs few of the activations of the layer in front, but ranks with
+many consecutive or random neurons need nearly all of them. A partition of the hypergraph of the network puts neurons that need
+the same activations to the same rank. The penalty on the weights in the first training makes them differ in size: what can be
+pruned becomes small.
+
+Writes the pruned network to the file of --out, for `--net pruned:FILE` of `train`, and the tables beside it (.md).
+"""
+
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from gridgrad import datasets
+from gridgrad.experiments.common import report
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.neuron_partitions import measures, partitions
+from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.nn import LOSSES, Adam, Linear, network_names, pruned_file
+from gridgrad.nn.pruning import prune
+from gridgrad.nn.schedules import cosine
+from gridgrad.parallel.job.run import run_launcher
+from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.training import minibatch_indices
+
+AT_ONCE = 1000  # the samples that are tested at a time
+
+
+def train(net, data, steps, args, l1=0.0):
+    """Train for some more steps with Adam. l1: the weight of the penalty on the parameters."""
+    first, schedule = net.step, cosine(args.lr, steps)
+    optimizer, loss = Adam(net, lambda step: schedule(step - first), l1=l1), LOSSES[data.loss]()
+    for _ in tqdm(range(steps), unit=" steps", delay=2, disable=None):
+        indices, _ = minibatch_indices(len(data.train), args.batch_size, args.seed, net.step)
+        net.learn(*samples(data.train, indices), loss, optimizer)
+
+
+def samples(part, indices):
+    """(x, y) of these samples of a Part."""
+    return part.inputs(indices, (slice(None),)), part.targets(indices)
+
+
+def score(net, data):
+    """The accuracy for the test samples in percent or, of a regression, the root of the mean squared error in its units."""
+    total = 0.0
+    for start in range(0, len(data.test), AT_ONCE):
+        x, y = samples(data.test, np.arange(start, min(start + AT_ONCE, len(data.test))))
+        outputs = net.predict(x)
+        if data.loss == "cross-entropy":
+            total += 100 * np.count_nonzero(outputs.argmax(axis=1) == y)
+        else:
+            total += float(np.square((outputs - y) * data.test.target_scale, dtype=np.float64).mean(axis=1).sum())
+    mean = total / len(data.test)
+    return mean if data.loss == "cross-entropy" else mean**0.5
+
+
+def trained_and_pruned(net, data, args):
+    """(the pruned network, {state of a network: its score}). net: a new one, which is trained."""
+    scores = {}
+    train(net, data, args.steps, args, args.l1)
+    scores["trained"] = score(net, data)
+    pruned = prune(net, args.zeros, layer_by_layer=True)
+    scores["pruned"] = score(pruned, data)
+    train(pruned, data, args.further, args)
+    scores["pruned, and trained further"] = score(pruned, data)
+    train(net, data, args.further, args)
+    scores["not pruned, but trained further"] = score(net, data)
+    return pruned, scores
+
+
+def comparison(net, args):
+    """The rows of the table of partitions."""
+    model, rows = of_network(net), []
+    for ranks in args.ranks:
+        for name, parts in partitions(model, ranks, args.epsilon, args.seed).items():
+            rows.append({"ranks": ranks, "partition": name} | measures(net, model, parts, ranks, args.batch_size))
+    return rows
+
+
+def document(args, data, net, scores, rows):
+    """The results as Markdown."""
+    unit = "accuracy (%)" if data.loss == "cross-entropy" else f"root mean squared error ({data.units})"
+    widths = " - ".join(str(layer.inputs) for layer in net.layers if isinstance(layer, Linear))
+    return f"""# A pruned network, and how its neurons can be divided among ranks
+
+`gridgrad study pruned {shlex.join(sys.argv[1:])}`, {args.dataset}, a perceptron of {widths} - {data.outputs} neurons,
+{args.zeros:.0%} of whose weights are zero. The scores are of the test samples.
+
+{lines([{"network": name, unit: f"{value:.2f}"} for name, value in scores.items()])}
+
+What a training step of {args.batch_size} samples sends, forward and backward, outputs to the rank of the loss included.
+"activations" are those of a sample that are sent forward, "largest rank" what the busiest rank sends and receives in MB,
+"balance" its weights by the mean, and "products" the size of its products by an even share of those of the dense network.
+
+{lines(rows)}
+"""
+
+
+def main():
+    parser = Parser(prog="study pruned", description="How well can the neurons of a pruned network be divided among ranks?")
+    add = parser.add_argument
+    add("--dataset", default="denoise", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
+    add("--data-dir", metavar="DIR", help="see train --help")
+    add("--net", default="mlp:256,256,relu", help=network_names.MLP)
+    add("--zeros", type=number(least=0, below=1), default=0.9, help="the fraction of the weights of each layer that are pruned")
+    add("--steps", type=whole(1), default=6000, metavar="S", help="minibatches on which the dense network is trained")
+    add("--l1", type=number(least=0), default=3e-5, help="weight of the penalty l1 |p| on the parameters p in these steps")
+    add("--further", type=whole(1), default=500, metavar="S", help="minibatches on which the pruned network is trained")
+    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the minibatch")
+    add("--lr", type=number(above=0), default=0.003, help="learning rate of Adam, which falls to 0 by a cosine")
+    add("--ranks", type=whole_list, default=[2, 4, 8], metavar="N,N,..", help="numbers of ranks")
+    add("--epsilon", type=number(least=0), default=0.1, help="how much more work than the mean a rank may have")
+    add("--seed", type=whole(0), default=0, help="seed of everything random")
+    add("--out", default="results/pruned.h5", metavar="FILE.h5", help="the file for the pruned network")
+    args = parser.parse_args()
+    tables = Path(args.out).with_suffix(".md")
+    with user_input():
+        for path in (args.out, tables):
+            check_writable(path)
+        datasets.prepare(args.dataset, args.data_dir)
+        data = datasets.load(args.dataset, args.data_dir)
+        net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed)
+        if len(net.input_shape) != 1:
+            raise ValueError(f"only multilayer perceptrons are pruned, and {args.net} is none: use {network_names.MLP}")
+        data = data.reshaped(net.input_shape)
+        if args.batch_size > len(data.train):
+            raise ValueError(f"--batch-size {args.batch_size} is larger than the data: {len(data.train)} training samples")
+        pruned, scores = trained_and_pruned(net, data, args)
+        pruned_file.write(args.out, pruned, args.net)
+        text = document(args, data, pruned, scores, comparison(pruned, args))
+        report.write_text(tables, text)
+    print(text)
+
+
+if __name__ == "__main__":
+    run_launcher(main)
