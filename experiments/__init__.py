@@ -3,7 +3,12 @@
 import os
 import sys
 
-import mpi4py
+from gridgrad.interrupt import listen
+
+if __name__ == "experiments":  # python -m experiments.train, in the folder of the sources
+    listen()
+
+import mpi4py  # noqa: E402
 
 # One BLAS thread a rank unless the user says otherwise: OpenBLAS's threads spin, and where two ranks' threads share
 # a core both slow down many times. The variable must be set before NumPy is imported.

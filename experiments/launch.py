@@ -15,6 +15,7 @@ With `--hosts` this machine plays several hosts, and root is needed. So it can a
 import argparse
 import os
 import re
+import signal
 import sys
 
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
@@ -70,7 +71,10 @@ def main():
         elif network:
             raise ValueError(f"--{next(iter(network))} is of the network between emulated hosts: add --hosts")
         else:
-            status = Foreground().run(ranks, command)
+            job = Foreground()
+            status = job.run(ranks, command)
+            if job.signalled == signal.SIGINT:
+                raise KeyboardInterrupt
     sys.exit(status)
 
 

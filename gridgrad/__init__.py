@@ -4,6 +4,10 @@
 tables and images, and `gridgrad.experiments` are the programs of the command `gridgrad`.
 """
 
-from importlib.metadata import version
 
-__version__ = version("gridgrad")
+def __getattr__(name):
+    if name != "__version__":
+        raise AttributeError(f"module 'gridgrad' has no attribute '{name}'")
+    from importlib.metadata import version  # which takes longer to import than all else here
+
+    return version("gridgrad")

@@ -5,7 +5,7 @@ import sys
 
 from gridgrad.experiments.common.programs import FRONT, PACKAGE, STUDY, description, module_of, renamed, studies, there_is_none
 from gridgrad.experiments.common.version import version
-from gridgrad.parallel.job.run import UserError, launched_rank, run
+from gridgrad.parallel.job.run import UserError, launched_rank, run, signals_and_output
 
 USAGE = """usage: gridgrad NAME [OPTIONS]
        gridgrad NAME --help
@@ -26,6 +26,7 @@ HELP = ("-h", "--help")
 
 def main():
     name, *rest = sys.argv[1:] or ["--help"]
+    signals_and_output()
     if name in HELP:
         say(USAGE + table({name: description(name) for name in FRONT} | {STUDY: f"Answer one of {len(studies())} questions."}))
     elif name == "--version":

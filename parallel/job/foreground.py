@@ -1,7 +1,9 @@
 """Jobs in the foreground: they have the output of the process that starts them, and get the signals that it gets."""
 
+import os
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -17,6 +19,7 @@ from gridgrad.parallel.job.launch import (
     remove_session,
 )
 
+WORDS = 5.0  # seconds in which the last words of a job arrive, where something that it started holds its output open
 PASSED_ON = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1
 
 
@@ -50,9 +53,16 @@ class Foreground:
         if self.signalled:
             return 128 + self.signalled
         process = subprocess.Popen(
-            [*launcher, *options, "-n", str(ranks), *command],
-            env=env, preexec_fn=end_with_parent, stdin=subprocess.DEVNULL,
+            [*launcher, *options, "-n", str(ranks), *command], env=env, preexec_fn=end_with_parent,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C comes once, from here
         )  # fmt: skip
+        said = [
+            threading.Thread(target=self._pass_on, args=(pipe, descriptor), daemon=True)
+            for pipe, descriptor in ((process.stdout, 1), (process.stderr, 2))
+        ]
+        for thread in said:
+            thread.start()
         self._process = process
         if self.signalled:  # while it was being started
             process.terminate()
@@ -60,9 +70,24 @@ class Foreground:
         self._process = None
         if status:
             kill_processes(mark)
+        for thread in said:
+            thread.join(WORDS)
+        if status:
             remove_session(process.pid)
             remove_orphaned_segments(since=started)
+        if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
+            return 128 + signal.SIGINT
         return 128 - status if status < 0 else status
+
+    def _pass_on(self, pipe, descriptor):
+        """Pass on what a job prints, but nothing that it and its launcher say after Ctrl-C, or that nobody reads any more."""
+        with pipe:
+            while said := os.read(pipe.fileno(), 1 << 16):
+                while said and self.signalled != signal.SIGINT:
+                    try:
+                        said = said[os.write(descriptor, said) :]
+                    except BrokenPipeError:
+                        said = b""
 
     def pause(self, seconds):
         """Wait so long, or until a signal comes."""

@@ -5,12 +5,15 @@ prints the message once and ends every rank with status 2. When one rank fails i
 traceback and ends the whole job, so that no rank waits for another one that is gone.
 """
 
+import io
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
+from contextlib import suppress
 
 from mpi4py import MPI
 
@@ -20,6 +23,7 @@ from gridgrad.parallel.job.deaths import DRAIN, NEEDED, end_after_death, is_deat
 from gridgrad.parallel.job.launch import end_with_parent, remove_own_segments
 from gridgrad.parallel.job.waiting import broadcast, sleep_until
 
+INTERRUPTED = "interrupted"  # what is said after Ctrl-C
 CHECKPOINTED = 75  # the exit status after EndedEarly: EX_TEMPFAIL of sysexits.h, "try again later"
 LONGEST = 1200  # characters of an error
 GRACE = 5.0  # seconds that a rank with a UserError waits for the other ranks to raise one too
@@ -146,6 +150,7 @@ def run(main, check=check_size):
     other exception, whose traceback is: both end the whole job. check: called first with the number of ranks; it raises a
     UserError to refuse a job that was launched wrongly.
     """
+    signals_and_output()
     if promised_ranks()[0] > 1:
         end_with_parent()  # the parent is the launcher's process on this node
     try:
@@ -154,6 +159,7 @@ def run(main, check=check_size):
         _say_error(error)
         sys.exit(2)
     if not MPI.Is_initialized():
+        os.environ.setdefault("MPIR_CVAR_SUPPRESS_ABORT_MESSAGE", "1")  # MPICH's words, where ours say why the job ends
         with warnings.catch_warnings():  # mpi4py's warning, on each rank, of what `check` reports once
             warnings.filterwarnings("ignore", message="suspicious MPI execution environment")
             MPI.Init_thread(MPI.THREAD_MULTIPLE)
@@ -171,10 +177,7 @@ def run(main, check=check_size):
         print_of_rank(comm.rank, f"error: {one_line(fault)}\n")
         _abort(comm, 1)
     except KeyboardInterrupt:
-        _abort(comm, 130)
-    except BrokenPipeError:
-        _discard_output()
-        _abort(comm, 141)
+        _end_interrupted(comm)
     except SystemExit as exit:
         if exit.code not in (0, None):
             _abort(comm, exit.code if isinstance(exit.code, int) else 1)
@@ -189,6 +192,28 @@ def run(main, check=check_size):
     _finalize(comm)
 
 
+def signals_and_output():
+    """Let Ctrl-C raise KeyboardInterrupt, and let a program outlive the reader of what it prints, such as `head`."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(AttributeError, OSError, ValueError):  # standard output that is no file stays as it is
+        out = sys.stdout
+        raw = _Output(out.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
+        )
+
+
+class _Output(io.FileIO):
+    """A file that counts as written what nobody reads any more."""
+
+    def write(self, data):
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
 def check_kernels():
     """Raise UserError if GRIDGRAD_KERNELS names no table of kernels."""
     try:
@@ -199,6 +224,7 @@ def check_kernels():
 
 def run_launcher(main):
     """Run the `main()` of a serial program, such as one that starts jobs or plots results. It exits as `run` does."""
+    signals_and_output()
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent when an allocation ends and when a terminal is closed
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
@@ -214,10 +240,8 @@ def run_launcher(main):
         _say_error(error)
         sys.exit(2)
     except KeyboardInterrupt:
+        _say(INTERRUPTED)
         sys.exit(130)
-    except BrokenPipeError:
-        _discard_output()
-        sys.exit(141)
     except OSError as error:
         if not is_of_disk(error):
             raise
@@ -251,16 +275,20 @@ def _of_disk(error):
 
 
 def _discard_output():
-    """Discard what is still to be printed, when it can not be: the reader, such as `head`, is gone, or the disk is full."""
+    """Discard what is still to be printed, when it can not be because the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(words, notes=()):
     """Print a line, and notes below it, on launched rank 0 only."""
     if launched_rank() == 0:
-        folder, file = os.path.split(sys.argv[0])
-        program = os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
-        print("\n".join([f"{program}: {words}", *notes]), file=sys.stderr, flush=True)
+        print("\n".join([f"{_program()}: {words}", *notes]), file=sys.stderr, flush=True)
+
+
+def _program():
+    """The name of the program that runs."""
+    folder, file = os.path.split(sys.argv[0])
+    return os.path.splitext(file)[0] if file != "__main__.py" else os.path.basename(folder)
 
 
 def _say_error(error):
@@ -282,6 +310,15 @@ def _end_together(comm, words, status, notes=()):
     time.sleep(DRAIN)
     _finalize(comm)
     sys.exit(status)
+
+
+def _end_interrupted(comm):
+    """End the whole job after Ctrl-C. Rank 0 says so; it may wait in MPI for another one, which speaks then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if comm.rank:
+        time.sleep(GRACE / 10)
+    print(f"{_program()}: {INTERRUPTED}", file=sys.stderr, flush=True)
+    _abort(comm, 130)
 
 
 def _finalize(comm):

@@ -130,3 +130,43 @@ def test_an_open_quotation_mark_in_mpiexec_is_said(monkeypatch):
     monkeypatch.setenv("MPIEXEC", "mpiexec 'x")
     with pytest.raises(OSError, match="MPIEXEC=mpiexec 'x has a quotation mark that is not closed"):
         find_mpiexec()
+
+
+HOURS = "--steps", "100000000", "--quiet", "--checkpoint", "c", "--checkpoint-steps", "1"
+LIBRARIES = {"Python is importing": "_multiarray_umath", "MPI is loaded": "libmpi"}  # what is mapped then
+
+
+def has_come(moment, folder, ranks):
+    """Whether the processes that train in a folder have come so far."""
+    if moment == "it trains":
+        return any(folder.glob("c/step*"))
+    found = 0
+    for pid in working_in(folder):
+        with suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found += b"launch" not in words and LIBRARIES[moment] in Path(f"/proc/{pid}/maps").read_text()
+    return found >= ranks
+
+
+@pytest.mark.parametrize("moment", [*LIBRARIES, "it trains"])
+@pytest.mark.parametrize("words", [["train"], ["launch", "2", "train"]], ids=" ".join)
+def test_ctrl_c_ends_it_with_one_line_at_any_moment(words, moment, tmp_path):
+    """It is sent to all processes of a terminal's foreground: the job that launch starts is not among them."""
+    command = [sys.executable, "-m", "gridgrad", *words, *HOURS]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=tmp_path
+    )
+    while not has_come(moment, tmp_path, 2 if "launch" in words else 1):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=LIMIT)
+    assert said in ("gridgrad: interrupted\n", f"{words[0]}: interrupted\n") and process.returncode == 130
+
+
+def test_who_stops_reading_is_no_error():
+    for words in ([], ["study"], ["summary"], ["train", "--steps", "2"], ["launch", "2", "train", "--steps", "2"]):
+        process = subprocess.Popen([sys.executable, "-m", "gridgrad", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait(LIMIT) == 0, words
+        process.stderr.close()
