@@ -12,31 +12,25 @@ import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
-from gridgrad import datasets
 from gridgrad.datasets import Augmented, augment, hold_out
 from gridgrad.experiments.common import faults, report, train_setup, workers_report
 from gridgrad.experiments.common.checkpoints import (
     Checkpoints,
     Progress,
-    add_checkpoints,
     check_checkpoints,
     prepare_checkpoints,
 )
+from gridgrad.experiments.common.meaning import check_grid, notes
 from gridgrad.experiments.common.options import (
-    AUTO_SHARES_HELP,
     Parser,
-    add_device,
-    add_reduction,
-    number,
-    position_list,
     reduction_of,
     shares_of,
     user_input,
-    whole,
 )
 from gridgrad.experiments.common.profiled_steps import watched
+from gridgrad.experiments.common.train_options import SHORT, WARM_UP, add_options
 from gridgrad.experiments.common.validation import Validation
-from gridgrad.nn import LOSSES, OPTIMIZERS, network_names, schedules
+from gridgrad.nn import LOSSES, network_names
 from gridgrad.nn.whole_files import written_whole
 from gridgrad.parallel import (
     READERS,
@@ -58,104 +52,18 @@ from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.choose import is_partition
-from gridgrad.parallel.performance import machine
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.simulation import VirtualTime
-from gridgrad.parallel.pipeline import names
-from gridgrad.parallel.placement import plans
 from gridgrad.parallel.protocols import names as protocols
 from gridgrad.parallel.protocols.division import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
 
-WARM_UP = 5  # steps before timing begins
 PRINTED = 8  # of the errors of single outputs; a report has all of them
 
 
 def options():
-    parser = Parser(prog="train", description="Train a network on a process grid.")
-    add = parser.add_argument
-    add("--dataset", default="airfoil", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
-    add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
-    add("--net", default="mlp:128,128,relu", help=network_names.HELP)
-    add(
-        "--grid",
-        help="sizes of the axes, such as batch=2,model=2; their product is the number of ranks (default: batch=RANKS); "
-        "or auto: the planner chooses it, and the plan, for this machine",
-    )
-    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
-        "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
-    add("--shares", metavar="W,W,..", help=AUTO_SHARES_HELP)
-    add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the "
-        "shares where that pays")  # fmt: skip
-    add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "
-        "training step STEP on, by default from the start")  # fmt: skip
-    add(
-        "--memory",
-        type=number(above=0),
-        metavar="GIB",
-        help="memory of a rank that the planner may use (default: the rank's share of the node's memory)",
-    )
-    add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
-    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the global minibatch")
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
-    length.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs")
-    add("--micro-batches", type=whole(1), metavar="M",
-        help="split each minibatch into M micro-batches, whose gradients are added up; without a pipeline they pass through "
-        "the network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline "
-        f"{names.MICRO_BATCHES})")  # fmt: skip
-    add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
-    add("--cuts", type=position_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
-        "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
-    add_reduction(parser)
-    add("--protocol", default=protocols.SYNC, metavar="NAME", help=protocols.HELP)
-    add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
-    add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
-    add("--momentum", type=number(least=0, below=1), help=f"momentum of sgd ({train_setup.default_of('momentum')})")
-    add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
-    add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
-    add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
-    add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
-    add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
-    add("--sorted", action="store_true", help="take the training samples in the order of their labels, as if they had been "
-        "collected class after class; it matters to --protocol parallel-sgd")  # fmt: skip
-    add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
-    add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
-        "and go back to the best weights")  # fmt: skip
-    add(
-        "--seed",
-        type=whole(0),
-        default=0,
-        help="seed of everything random: initial weights, order of the data, dropout, augmentation",
-    )
-    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
-    add_device(parser)
-    add_checkpoints(parser)
-    add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
-    add(
-        "--predictions",
-        metavar="FILE.npy",
-        help="write the outputs for the test samples to this file, in the units of the data",
-    )
-    add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
-    add(
-        "--trace",
-        metavar="FILE.json",
-        help="write a timeline of all ranks to this file, for ui.perfetto.dev or chrome://tracing",
-    )
-    add(
-        "--trace-steps",
-        type=whole(1),
-        default=STEPS,
-        metavar="N",
-        help=f"number of steps that the timeline shows, after the first {WARM_UP}",
-    )
-    add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
-        f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
-    add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
-        "from training step STEP on")  # fmt: skip
-    faults.add_faults(parser)
-    add("--quiet", action="store_true", help="print nothing but errors")
+    parser = Parser(prog="train", description="Train a network on a process grid.", short=SHORT)
+    add_options(parser)
     return parser
 
 
@@ -180,10 +88,12 @@ def main():
         grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
         model = train_setup.simulation(args)
         slow, handicaps = (train_setup.slowdowns(option, getattr(args, option), comm.size) for option in ("slow", "handicap"))
-    on_root(comm, lambda: (train_setup.prepare(args), prepare_checkpoints(args)))
+    on_root(comm, lambda: (prepare_checkpoints(args), train_setup.prepare(args)))
     data = train_setup.load(args, comm)
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
+        if grid != "auto":
+            check_grid(sizes, serial)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
         train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
         if args.sorted:
@@ -246,6 +156,8 @@ def main():
         say(f"seconds are those of a simulation: *predicted* for {model.name}")
     if net.pipeline:
         say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
+    for note in notes(args, grid, args.batch_size):
+        say(f"note: {note}")
     say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
     if workers.size > 1:
         say(f"protocol {args.protocol}, {workers.size} workers")
@@ -263,7 +175,7 @@ def main():
         rebalancer.times.begin_anew()  # the step from which it counts may be another one now
     first = min(WARM_UP, max(0, steps - net.step - 1))
     profile = Profile(net) if args.profile else None
-    trace, timer = Trace(net, args.trace_steps) if args.trace else None, StepTimer(net, reader)
+    trace, timer = Trace(net, args.trace_steps or STEPS) if args.trace else None, StepTimer(net, reader)
     shares = protocol.shares(len(train), args.batch_size, args.seed)
     turns = () if validation and validation.stop else protocol.turns(shares, steps, checkpoints.boundary)
     silent = None if comm.rank == 0 and not args.quiet else True

@@ -14,8 +14,8 @@ ACTIVATIONS = {"relu": ReLU, "leakyrelu": LeakyReLU, "tanh": Tanh, "sigmoid": Si
 MLP = f"mlp:WIDTH,WIDTH,..,ACTIVATION[,dropout=P], such as mlp:512,512,relu; activations: {', '.join(ACTIVATIONS)}"
 PRUNED = "pruned:"
 HELP = (
-    f"{', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than published), or {MLP}; or pruned:FILE, which the program "
-    "pruned has written"
+    f"a network by its name, such as mnist-cnn, or {MLP}; names: {', '.join(ZOO)} (vgg16,dropout=0.2 for another dropout than "
+    "published); or pruned:FILE, which `gridgrad study pruned` has written"
 )
 
 

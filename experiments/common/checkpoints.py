@@ -6,11 +6,12 @@ from pathlib import Path
 
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume
+from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume, nothing_in
 from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
 from gridgrad.parallel.checkpoint.state import State, states_of
 from gridgrad.parallel.job.run import UserError, on_root
 
+KEEP = 3  # checkpoints
 APART = 10  # steps between two decisions of workers that never exchange anything
 
 COMPLETE = "complete"  # an empty file beside the checkpoints: the run has ended with all its results
@@ -29,16 +30,14 @@ def add_checkpoints(parser):
     add("--checkpoint-steps", type=whole(1), metavar="N", help="write one every N steps")
     add("--checkpoint-minutes", type=number(above=0), metavar="M",
         help=f"write one every M minutes (default: {MINUTES:g}, without --checkpoint-steps)")  # fmt: skip
-    add("--keep", type=whole(1), default=3, metavar="K", help="keep the last K checkpoints, and with --validation "
-        "the one with the lowest loss at the last validation before it")  # fmt: skip
+    add("--keep", type=whole(1), metavar="K", help="keep the last K checkpoints, and with --validation the one with the lowest "
+        f"loss at the last validation before it (default: {KEEP})")  # fmt: skip
     add("--resume", metavar="DIR", help="go on from the newest whole checkpoint in this folder, on any grid; if it is the "
         "folder of --checkpoint and has none yet, training begins")  # fmt: skip
 
 
 def check_checkpoints(args):
     """ValueError for options of checkpoints that do not go together."""
-    if (args.checkpoint_steps or args.checkpoint_minutes) and args.checkpoint is None:
-        raise ValueError("--checkpoint-steps and --checkpoint-minutes need --checkpoint DIR, the folder to write into")
     for option in ("checkpoint", "resume"):
         if getattr(args, option) == "":
             raise ValueError(f"--{option} is empty: give the name of a folder")
@@ -59,6 +58,8 @@ def prepare_checkpoints(args):
                 f"{args.checkpoint} has checkpoints of an earlier run: add --resume {args.checkpoint} to go on from them, or "
                 f"name another folder with --checkpoint"
             )
+    if args.resume and not goes_on_in_place(args) and not found_in(args.resume)[0]:
+        raise ValueError(nothing_in(args.resume))
 
 
 def goes_on_in_place(args):
@@ -112,7 +113,7 @@ class Checkpoints:
             best = lambda: validation.losses[-1] if validation and validation.losses else None  # noqa: E731
             self.saver = Saver(
                 comm, net, self.participants, args.checkpoint, workers.rank, workers.size, args.checkpoint_steps, minutes,
-                args.keep, every, signals, lambda: self.settings, best, flush, say,
+                args.keep or KEEP, every, signals, lambda: self.settings, best, flush, say,
             )  # fmt: skip
 
     def resume(self):

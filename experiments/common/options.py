@@ -2,8 +2,9 @@
 
 import argparse
 import contextlib
+import copy
 import os
-import sys
+import re
 import tempfile
 from pathlib import Path
 
@@ -16,27 +17,98 @@ from gridgrad.parallel.job.run import UserError, launched_rank, one_line
 ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there
 
 
-class _Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows the defaults of options that have one."""
+LONG = 160  # characters of an option's text, of which --help shows only the beginning where there is --help all
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Shows the defaults of options that have one and do not say it themselves, as they are typed on a command line."""
+
+    def _format_action_invocation(self, action):
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {self._format_args(action, self._get_default_metavar_for_optional(action))}"
 
     def _get_help_string(self, action):
-        hidden = action.default is None or action.default is False
-        return action.help if hidden else super()._get_help_string(action)
+        value = action.default
+        if value in (None, False, argparse.SUPPRESS) or "(default" in action.help or not action.option_strings:
+            return action.help
+        words = (
+            ",".join(map(str, value))
+            if isinstance(value, list | tuple)
+            else f"{value:g}"
+            if isinstance(value, float)
+            else value
+        )
+        return f"{action.help} (default: {str(words).replace('%', '%%')})"
+
+
+class _HelpAction(argparse.Action):
+    """--help prints the options that most people need, and --help all all of them, in groups."""
+
+    def __init__(self, option_strings, dest, help=None):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs="?", const="", metavar="all", help=help)
+
+    def __call__(self, parser, namespace, which, option_string=None):
+        if which not in ("", "all"):
+            parser.error(f"{option_string} {which}: there are {option_string} and {option_string} all")
+        parser.print_help(whole=which == "all")
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone."""
+    """An ArgumentParser whose errors are UserErrors, and whose help is printed by rank 0 alone.
 
-    def __init__(self, prog, **keywords):
-        super().__init__(prog=f"gridgrad {prog}", formatter_class=_Help, allow_abbrev=False, **keywords)
+    prog: the words behind `gridgrad`. short: the names of the options that --help shows, as they are in the result of
+    `parse_args`, for a program with many; by default it shows all.
+    """
+
+    def __init__(self, prog, short=(), add_help=True, **keywords):
+        super().__init__(prog=f"gridgrad {prog}", formatter_class=_Formatter, allow_abbrev=False, add_help=False, **keywords)
+        self.short = short
+        if add_help:
+            words = "the options that most people need; all: all options" if short else "this text"
+            self.add_argument("-h", "--help", action=_HelpAction, help=words)
 
     def error(self, message):
         raise UserError(f"{message} (see --help)")
 
-    def print_help(self, file=None):
+    def format_usage(self):
+        places = [action.metavar or action.dest for action in self._get_positional_actions()]
+        places = [place if isinstance(place, str) else place[0] for place in places]
+        usage = self.usage or " ".join(["%(prog)s", "[OPTIONS]", *places])
+        return f"usage: {usage % {'prog': self.prog}}\n"
+
+    def format_help(self, whole=True):
+        """The text of --help all, or of --help."""
+        formatter = self._get_formatter()
+        formatter.add_text(self.description)
+        options = [action for action in self._actions if action.option_strings]
+        if whole or not self.short:
+            sections = [(group.title, group.description, group._group_actions) for group in self._action_groups]
+        else:
+            shown = [action for action in options if action.dest in (*self.short, argparse.SUPPRESS)]
+            sections = [("options", None, [beginning(action) for action in shown])]
+        for title, text, actions in sections:
+            formatter.start_section("arguments" if title == "positional arguments" else title)
+            formatter.add_text(text)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        if not whole and self.short:
+            formatter.add_text(f"{self.prog} --help all has all {len(options)} options, in groups.")
+        return f"{self.format_usage()}\n{formatter.format_help()}"
+
+    def print_help(self, file=None, whole=True):
         if launched_rank() == 0:
-            super().print_help(file)
-            sys.stdout.flush()
+            print(self.format_help(whole), end="", file=file, flush=True)
+
+
+def beginning(action):
+    """An option with the beginning of its text, if that is long: up to the first semicolon, or the colon of a list."""
+    if len(action.help) <= LONG:
+        return action
+    short = copy.copy(action)
+    short.help = re.split(r"; |: (?!\S+\))", action.help, maxsplit=1)[0]
+    return short
 
 
 def whole(least, most=2**63 - 1):

@@ -8,6 +8,7 @@ import numpy as np
 from gridgrad import datasets
 from gridgrad.datasets.part import Part
 from gridgrad.datasets.views import Held, Subset
+from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_writable, user_input
 from gridgrad.nn import OPTIMIZERS, schedules, summary
 from gridgrad.parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
@@ -51,12 +52,9 @@ def complete(args):
             raise ValueError(f"--{option} is no option of {args.optimizer}: leave it out, or use another --optimizer")
     if args.memory and "auto" not in (args.grid, args.plan):
         raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
-    if args.patience and not args.validation:
-        raise ValueError("--patience needs --validation FRACTION, the share of the training samples that is held out")
     if args.shares == "auto" and args.memory and args.grid != "auto":
         raise ValueError("--shares auto does not look at --memory, which is for the planner: leave one of them out")
-    if args.profile and not args.report:
-        raise ValueError("--profile needs --report FILE.json, into which it goes")
+    check_options(args)
 
 
 def check_protocol(args):

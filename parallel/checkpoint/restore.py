@@ -190,7 +190,10 @@ def checkpoint_to_resume(comm, directory, may_begin, say):
     """
     found = newest(comm, directory, say)
     if found is None and not may_begin:
-        raise UserError(
-            f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to, or leave --resume out"
-        )
+        raise UserError(nothing_in(directory))
     return found
+
+
+def nothing_in(directory):
+    """The words for a folder without a whole checkpoint, from which a run was to go on."""
+    return f"{directory} has no whole checkpoint: name the folder that --checkpoint wrote to, or leave --resume out"

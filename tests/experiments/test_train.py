@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import mnist
+from gridgrad.experiments.common.train_options import SHORT
 from gridgrad.experiments.studies import overlap
 from gridgrad.experiments.train import options as options_of_train
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -342,7 +344,7 @@ BAD = [  # what each of them finds out alone
     (["--protocol", "local:2", "--rebalance", "5"], "leave --rebalance out"),
     (["--protocol", "local:2", "--simulate", "ethernet-1g"], "--simulate is for --protocol sync"),
     (["--protocol", "local:2", "--reader", "scatter"], "workers have their own: use each"),
-    (["--protocol", "local:2", "--pipeline", "async:2"], "use a synchronous --pipeline"),
+    (["--protocol", "local:2", "--grid", "stage=1", "--pipeline", "async:2"], "use a synchronous --pipeline"),
     (["--protocol", "parallel-sgd:shuffle", "--augment", "flip"], "leave one of them out"),
     (["--dtype", "float16"], "invalid choice"),
     (["--reader", "pigeon"], "invalid choice"),
@@ -404,27 +406,11 @@ def test_a_damaged_data_file_ends_every_rank(small, damage):  # noqa: F811
 
 
 def test_help_is_complete_and_printed_once():
-    finished = train(2, "--help")
+    finished = train(2, "--help", "all")
     assert finished.status == 0
     assert finished.stdout.count("usage: gridgrad train") == 1
-    for option in (
-        "--dataset",
-        "--net",
-        "--grid",
-        "--batch-size",
-        "--epochs",
-        "--steps",
-        "--lr",
-        "--optimizer",
-        "--momentum",
-        "--validation",
-        "--patience",
-        "--augment",
-        "--seed",
-        "--dtype",
-        "--report",
-    ):
-        assert option in finished.stdout
+    of_option = re.split(r"^  (?=-)", finished.stdout, flags=re.MULTILINE)[1:]
+    assert [text for text in of_option if text.count("(default:") > 1 or "None" in text] == []
     for action in options_of_train()._actions:
         assert action.help, f"{action.option_strings} has no help"
         assert all(name in finished.stdout for name in action.option_strings)
@@ -462,3 +448,44 @@ def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
     accuracies[grid] = json.loads((tmp_path / "r.json").read_text())["test_accuracy"]
     assert accuracies[grid] >= 98
     assert max(accuracies.values()) - min(accuracies.values()) <= 0.1, accuracies
+
+
+def test_the_short_help_has_what_most_people_need():
+    finished = train(1, "--help")
+    shown = re.findall(r"^  (--[a-z-]+|-h, --help)", finished.stdout, re.MULTILINE)
+    assert sorted(shown) == sorted(["-h, --help", *(f"--{name.replace('_', '-')}" for name in SHORT)])
+    assert len(finished.stdout.splitlines()) < 45 and "--help all has all" in finished.stdout
+    refused = train(1, "--help", "everything")
+    assert refused.status == 2 and "--help everything: there are --help and --help all" in refused.stderr
+
+
+def test_what_can_not_be_meant_is_refused():
+    assert_refused(2, "train", [
+        (["--pipeline", "1f1b"], "--pipeline 1f1b is for a grid with stages: add stage=2 to --grid"),
+        (["--pipeline", "1f1b", "--grid", "batch=2"], "is for a grid with stages"),
+        (["--micro-batches", "10"], "--micro-batches 10 are more than the 9 samples of --batch-size"),
+        (["--grid", "height=2"], "the axis height splits images, but the network takes none"),
+        (["--trace-steps", "4"], "--trace-steps needs --trace FILE.json"),
+        (["--keep", "2"], "--keep needs --checkpoint DIR"),
+        (["--checkpoint-steps", "2"], "--checkpoint-steps needs --checkpoint DIR"),
+        (["--checkpoint-minutes", "2"], "--checkpoint-minutes needs --checkpoint DIR"),
+        (["--resume", "nowhere", "--data-dir", "nowhere", "--dataset", "mnist"], "nowhere has no whole checkpoint"),
+        (["--nesterov", "--momentum", "0"], "nesterov needs a momentum above 0"),
+    ], ["--quiet", "--steps", "1", "--net", "mlp:4,relu", "--batch-size", "9"])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "arguments", "note"),
+    [
+        (1, ["--protocol", "server:asp"], "--protocol server:asp has one worker, because the axis batch has one rank"),
+        (1, ["--shares", "auto", "--watchdog", "60"], "--shares, --watchdog: of no effect on one rank"),
+        (3, ["--batch-size", "2"], "1 of the 3 ranks along the axis batch have no sample of the 2 in a minibatch"),
+        (2, ["--plan", "out"], "--plan out changes nothing: it places weights along the axis model"),
+        (2, ["--grid", "model=2", "--plan", "out"], None),
+    ],
+)
+def test_what_is_odd_is_noted_once(ranks, arguments, note):
+    finished = train(ranks, "--net", "mlp:4,relu", "--steps", 1, *arguments)
+    assert finished.status == 0, finished.stderr
+    notes = [line for line in finished.stdout.splitlines() if line.startswith("note: ")]
+    assert len(notes) == (note is not None) and all(note in line for line in notes)

@@ -1,0 +1,50 @@
+"""What can not be meant is refused, and what is odd but legal is noted, before a training begins."""
+
+from gridgrad.parallel.partitioning.choose import is_partition
+from gridgrad.parallel.protocols.names import SYNC
+
+NEEDS = {  # option: the one without which it says nothing
+    "trace_steps": ("trace", "--trace FILE.json, the timeline that has so many steps"),
+    "keep": ("checkpoint", "--checkpoint DIR, the folder of the checkpoints that it keeps"),
+    "checkpoint_steps": ("checkpoint", "--checkpoint DIR, the folder to write into"),
+    "checkpoint_minutes": ("checkpoint", "--checkpoint DIR, the folder to write into"),
+    "profile": ("report", "--report FILE.json, into which it goes"),
+    "patience": ("validation", "--validation FRACTION, the share of the training samples that is held out"),
+}
+
+
+def check_options(args):
+    """ValueError for options of `train` that say nothing, whatever the network and the data are."""
+    for option, (other, words) in NEEDS.items():
+        if getattr(args, option) and not getattr(args, other):
+            raise ValueError(f"--{option.replace('_', '-')} needs {words}")
+    partitioned = args.plan and is_partition(args.plan)  # whose parts may be a pipeline without stages
+    if args.pipeline and args.grid != "auto" and "stage" not in (args.grid or "") and not partitioned:
+        raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
+    if args.micro_batches and args.micro_batches > args.batch_size:
+        raise ValueError(f"--micro-batches {args.micro_batches} are more than the {args.batch_size} samples of --batch-size: "
+                         "name at most as many")  # fmt: skip
+
+
+def check_grid(sizes, net):
+    """ValueError for a grid, {axis: ranks}, that splits the images of a network, a Sequential, which takes none."""
+    if sizes.get("height", 1) > 1 and len(net.input_shape or ()) != 3:
+        raise ValueError("the axis height splits images, but the network takes none: use the axes batch and model")
+
+
+def notes(args, grid, samples):
+    """What is legal but odd, a line each. grid: the ProcessGrid. samples: of a global minibatch."""
+    workers = grid.sizes["batch"]
+    if workers > samples:
+        yield f"{workers - samples} of the {workers} ranks along the axis batch have no sample of the {samples} in a minibatch"
+    if args.protocol != SYNC and workers == 1:
+        yield f"--protocol {args.protocol} has one worker, because the axis batch has one rank: nothing is exchanged"
+    if args.plan not in (None, "auto") and 1 == grid.sizes["model"] < grid.size:
+        yield f"--plan {args.plan} changes nothing: it places weights along the axis model, which has one rank"
+    if grid.size == 1:
+        given = {
+            "--shares": args.shares, "--rebalance": args.rebalance, "--reduce-dtype": args.reduce_dtype != "same",
+            "--update": args.update == "sharded", "--check-replicas": args.check_replicas, "--watchdog": args.watchdog,
+        }  # fmt: skip
+        if changes_nothing := [option for option, value in given.items() if value]:
+            yield f"{', '.join(changes_nothing)}: of no effect on one rank"

@@ -1,0 +1,118 @@
+"""The options of `train`, in the groups of its --help."""
+
+from gridgrad import datasets
+from gridgrad.datasets import augment
+from gridgrad.experiments.common import faults, train_setup
+from gridgrad.experiments.common.checkpoints import add_checkpoints
+from gridgrad.experiments.common.options import (
+    AUTO_SHARES_HELP,
+    add_device,
+    add_reduction,
+    number,
+    position_list,
+    whole,
+)
+from gridgrad.nn import OPTIMIZERS, network_names, schedules
+from gridgrad.parallel import READERS
+from gridgrad.parallel.observe.trace import STEPS
+from gridgrad.parallel.performance import machine
+from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement import plans
+from gridgrad.parallel.protocols import names as protocols
+
+WARM_UP = 5  # steps before timing begins
+SHORT = (
+    "dataset", "data_dir", "net", "batch_size", "epochs", "steps", "lr", "grid", "plan", "pipeline", "protocol", "device",
+    "checkpoint", "resume", "report", "trace",
+)  # fmt: skip # what --help shows without `all`
+
+
+def add_options(parser):
+    """Add them all to a parser."""
+    group = lambda title: parser.add_argument_group(title).add_argument  # noqa: E731
+    _data(group("network and data"))
+    _grid(parser.add_argument_group("grid and plan"))
+    _training(parser.add_argument_group("training"))
+    _pipeline(group("pipeline"))
+    protocol = group("update protocol")
+    protocol("--protocol", default=protocols.SYNC, metavar="NAME", help=protocols.HELP)
+    protocol("--sorted", action="store_true", help="take the training samples in the order of their labels, as if they had "
+        "been collected class after class; it matters to --protocol parallel-sgd")  # fmt: skip
+    _unequal(group("ranks of unequal speed"))
+    add_checkpoints(parser.add_argument_group("checkpoints"))
+    faults.add_faults(parser.add_argument_group("faults"))
+    _reports(group("reports"))
+
+
+def _data(add):
+    add("--dataset", default="airfoil", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
+    add("--data-dir", metavar="DIR", help="folder of the data sets (default: $GRIDGRAD_DATA, else the user's cache)")
+    add("--net", default="mlp:128,128,relu", help=network_names.HELP)
+    add("--augment", metavar="SPEC", help=f"vary training images at random: {augment.HELP}")
+    add("--validation", type=number(above=0, below=1), metavar="FRACTION", help="share of the training samples to hold out")
+    add("--reader", default="each", choices=READERS, help="each rank reads its own samples, or rank 0 reads and sends them")
+    add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
+    add("--seed", type=whole(0), default=0, help="seed of everything random: initial weights, order of the data, dropout, "
+        "augmentation")  # fmt: skip
+
+
+def _grid(group):
+    add = group.add_argument
+    add("--grid", help="sizes of the axes, such as batch=2,model=2, or auto (default: batch=RANKS); their product is the "
+        "number of ranks; auto: the planner chooses the grid, and the plan, for this machine")  # fmt: skip
+    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
+        "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
+    add("--memory", type=number(above=0), metavar="GIB", help="memory of a rank that the planner may use (default: the rank's "
+        "share of the node's memory)")  # fmt: skip
+    add_reduction(group)
+    add_device(group)
+
+
+def _training(group):
+    add, exclusive = group.add_argument, group.add_mutually_exclusive_group()
+    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the global minibatch")
+    exclusive.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
+    exclusive.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs; "
+        "with --resume counted from the very start")  # fmt: skip
+    add("--optimizer", default="sgd", choices=OPTIMIZERS, help="the optimizer")
+    add("--lr", type=number(above=0), help=f"learning rate ({train_setup.default_of('lr')})")
+    add("--momentum", type=number(least=0, below=1), help=f"momentum of sgd ({train_setup.default_of('momentum')})")
+    add("--nesterov", action="store_true", default=None, help="use Nesterov's form of momentum (sgd only)")
+    add("--l2", type=number(least=0), default=0.0, help="weight of the penalty l2/2 |p|^2 on the parameters p")
+    add("--l1", type=number(least=0), default=0.0, help="weight of the penalty l1 |p| on the parameters p")
+    add("--schedule", default="cosine", help=f"schedule of the learning rate: {schedules.HELP}")
+    add("--patience", type=whole(1), metavar="N", help="stop after N epochs in which the validation loss does not improve, "
+        "and go back to the best weights")  # fmt: skip
+
+
+def _pipeline(add):
+    add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
+    add("--micro-batches", type=whole(1), metavar="M", help="split each minibatch into M micro-batches, whose gradients are "
+        "added up; without a pipeline they pass through the network one after another, in the memory of one of them "
+        f"(default: 1, or for each stage of a pipeline {names.MICRO_BATCHES})")  # fmt: skip
+    add("--cuts", type=position_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
+        "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
+
+
+def _unequal(add):
+    add("--shares", metavar="W,W,..", help=AUTO_SHARES_HELP)
+    add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the "
+        "shares where that pays")  # fmt: skip
+    add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "
+        "training step STEP on, by default from the start")  # fmt: skip
+
+
+def _reports(add):
+    add("--report", metavar="FILE.json", help="write the settings, versions, losses, times and bytes to this file")
+    add("--predictions", metavar="FILE.npy", help="write the outputs for the test samples to this file, in the units of the "
+        "data")  # fmt: skip
+    add("--profile", action="store_true", help="add the seconds that each layer takes to the report")
+    add("--trace", metavar="FILE.json", help="write a timeline of all ranks to this file, for ui.perfetto.dev or "
+        "chrome://tracing")  # fmt: skip
+    add("--trace-steps", type=whole(1), metavar="N", help="number of steps that the timeline shows, after the first "
+        f"{WARM_UP} (default: {STEPS})")  # fmt: skip
+    add("--simulate", metavar="MACHINE", help="do not measure time but let it pass as the cost model predicts for a machine, "
+        f"{machine.HELP}: seconds, profile and trace are then predicted")  # fmt: skip
+    add("--slow", metavar="RANK=FACTOR[@STEP],..", help="in a simulation, the ranks that take FACTOR times as long to compute, "
+        "from training step STEP on")  # fmt: skip
+    add("--quiet", action="store_true", help="print nothing but errors")
