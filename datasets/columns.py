@@ -3,6 +3,7 @@
 import math
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +82,9 @@ def resolve(request, directory):
 def locate(file, directory):
     """The path of a file, in the current folder before the data directory; OSError if it is in neither."""
     folders = dict.fromkeys((Path.cwd(), directory.absolute()))
-    path = find(folders, [os.path.expanduser(file)])
+    path = None
+    with suppress(OSError, ValueError):  # a name that is too long, or holds a zero byte
+        path = find(folders, [os.path.expanduser(file)])
     if path is None:
         raise OSError(f"table: no file {file} in {' or '.join(map(str, folders))}; give the path of one, or --data-dir")
     return path

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 
 import h5py
 import numpy as np
@@ -23,7 +24,15 @@ from gridgrad.datasets import rows, text
 BLOCK = 1 << 23  # bytes that are read at a time
 LARGEST_CHUNK = 1 << 28  # bytes of an HDF5 chunk, which the library holds in memory
 MOST_PACKED = 2000  # bytes that one byte may unpack to: deflate makes 1032 of it
-NOT_NPY = EOFError, OSError, OverflowError, SyntaxError, TypeError, ValueError  # what NumPy raises where a file is damaged
+NOT_NPY = (
+    EOFError,
+    OSError,
+    OverflowError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+)  # what NumPy raises where a file is damaged
 NOT_ZIP = zipfile.BadZipFile, zlib.error, EOFError, LookupError, NotImplementedError, OSError, RuntimeError, ValueError
 
 
@@ -154,19 +163,26 @@ def of_dataset(path, name, data):
     mapped = None
     if data.chunks is None and offset is not None and offset + data.nbytes <= os.path.getsize(path) and data.size:
         mapped = np.memmap(path, data.dtype, "r", offset, data.shape)
-    return Stored(where, data.shape[1:], data.dtype, partial(int, data.shape[0]), partial(hyperslabs, path, name), mapped)
+    chunk = math.prod(data.chunks or ()) * data.dtype.itemsize
+    problem = f"it has chunks of more than {LARGEST_CHUNK >> 20} MiB" if chunk > LARGEST_CHUNK else ""
+    if data.nbytes > MOST_PACKED * (data.id.get_storage_size() + BLOCK):
+        problem = "most of it was never written"
+    count = partial(checked, where, data.shape[0], problem)
+    return Stored(where, data.shape[1:], data.dtype, count, partial(hyperslabs, path, name), mapped)
+
+
+def checked(where, count, problem):
+    """`count`; ValueError if there is a problem with the array."""
+    if problem:
+        raise ValueError(f"{where}: {problem}; write it anew")
+    return count
 
 
 def hyperslabs(path, name):
     """Yields the rows of a dataset of an HDF5 file, some at a time."""
     try:
         with h5py.File(path, "r") as file:
-            data = file[name]
-            if data.chunks and math.prod(data.chunks) * data.dtype.itemsize > LARGEST_CHUNK:
-                raise ValueError(f"it has chunks of more than {LARGEST_CHUNK >> 20} MiB")
-            if data.nbytes > MOST_PACKED * (data.id.get_storage_size() + BLOCK):
-                raise ValueError("most of it was never written")
-            yield from slices(data)
+            yield from slices(file[name])
     except rows.DAMAGED as error:
         raise ValueError(f"{path}: {name} can not be read ({one_line(error)}); write it anew") from None
 
