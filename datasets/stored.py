@@ -59,7 +59,7 @@ class Stored:
 
     @property
     def is_of_numbers(self) -> bool:
-        return self.dtype.kind in "biuf" and self.dtype.itemsize <= 8
+        return are_numbers(self.dtype)
 
 
 def read(path: Path) -> dict[str, Stored]:
@@ -70,6 +70,10 @@ def read(path: Path) -> dict[str, Stored]:
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: of none of the formats {', '.join(FORMATS)}, which the end of its name says")
     return FORMATS[path.suffix.lower()](path)
+
+
+def are_numbers(dtype):
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
 
 
 def per_block(row_shape, dtype):
@@ -161,7 +165,8 @@ def hdf5(path):
 def of_dataset(path, name, data):
     offset, where = data.id.get_offset(), f"{path}: {name}"
     mapped = None
-    if data.chunks is None and offset is not None and offset + data.nbytes <= os.path.getsize(path) and data.size:
+    whole = offset is not None and offset + data.nbytes <= os.path.getsize(path)
+    if data.chunks is None and whole and data.size and are_numbers(data.dtype):
         mapped = np.memmap(path, data.dtype, "r", offset, data.shape)
     chunk = math.prod(data.chunks or ()) * data.dtype.itemsize
     problem = f"it has chunks of more than {LARGEST_CHUNK >> 20} MiB" if chunk > LARGEST_CHUNK else ""

@@ -6,6 +6,7 @@ Samples pass by in blocks, since they may not fit the memory.
 import numpy as np
 
 LEAST, MOST = 1e-30, 1e30  # of a deviation and of a number, so that float32 can hold them and their quotients
+CLOSE = 16  # deviations below so many roundings of the mean are lost
 MOST_CLASSES = 10_000
 KINDS = "labels", "values"
 
@@ -45,10 +46,14 @@ def check_numbers(values, columns, row):
         raise ValueError(f"{columns.in_words(j)}: row {row + i} holds {what}; remove or mend that row (the first one is row 0)")
 
 
-def check_deviations(std, columns):
-    """ValueError for numbers of the Columns `columns` that lie so close together that float32 could not standardise them."""
-    if std.min() < LEAST:
-        raise ValueError(f"{columns.where}: the numbers of a column lie within {std.min():g} of their mean; scale them")
+def check_deviations(mean, std, dtype, columns):
+    """ValueError for numbers of the Columns `columns` that lie so close together that a type could not tell them apart."""
+    near = (std < np.maximum(LEAST, CLOSE * np.finfo(dtype).eps * np.abs(mean))) & (std != 1)  # which is that of a constant
+    if near.any():
+        raise ValueError(
+            f"{columns.where}: the numbers of a column deviate by {std[near][0]:.3g} from their mean {mean[near][0]:.6g}, too "
+            f"little for {dtype}; subtract an offset or scale them"
+        )
 
 
 class WholeNumbers:

@@ -112,7 +112,6 @@ def survey(request, halves, arrays):
                 if half == "train":
                     moments.add((values if chosen is None else values[within(chosen, start, len(values))]).reshape(-1, length))
         found[f"{letter}_mean"], found[f"{letter}_std"] = moments.result()
-        check_deviations(found[f"{letter}_std"], getattr(train, letter))
     classes = targets["train"].classes(request.kind, train.y, len(arrays["train/x"]))
     if classes and different:
         targets["test"].check_below(classes, halves["test"].y)
@@ -141,6 +140,8 @@ def load(directory, dtype, name):
         raise ValueError(f"{path}: the number of classes is missing or damaged; delete the file, and it is made anew")
     shape, outputs = sample_shape(request.shape, train.x), train.y.chosen.shape
     fitted = rows.vectors(path, {"x_mean": shape[-1], "x_std": shape[-1], "y_mean": outputs[0], "y_std": outputs[0]})
+    for mean, std, columns in ((*fitted[:2], train.x), (*fitted[2:], train.y)):
+        check_deviations(mean, std, dtype, columns)
     arrays = {
         place: (rows.map_rows(path, place, array.row_shape, array.dtype) if array.map is None else array.map)
         for place, array in placed(halves).items()

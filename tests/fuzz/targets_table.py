@@ -127,5 +127,13 @@ TARGETS = (
         of_name,
         says=("table", "data set", "mine."),
     ),
-    Target("table converted", converted, damaged_hdf5, read_converted, "converted.h5", around_converted, says=("tables",)),
+    Target(
+        "table converted",
+        converted,
+        damaged_hdf5,
+        read_converted,
+        "converted.h5",
+        around_converted,
+        says=("tables", "mine.csv"),
+    ),
 )
