@@ -64,13 +64,13 @@ class WholeNumbers:
 
     def add(self, values):
         """values: (n,) of float64."""
+        fractions = values[values != np.floor(values)]
         if not self.why_not:
-            fractions = values[values != np.floor(values)]
             self.found = np.union1d(self.found, values)
-            if len(fractions):
-                self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
-            elif len(self.found) > MOST_CLASSES:
+            if len(self.found) > MOST_CLASSES:
                 self.why_not = f"there are more than {MOST_CLASSES} different numbers"
+        if len(fractions):
+            self.has_fractions, self.why_not = True, f"{fractions[0]:g} is no whole number"
 
     def classes(self, kind, targets, samples):
         """The number of classes, or 0 if the targets are values.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gridgrad import datasets
-from gridgrad.datasets import stored, table, text
+from gridgrad.datasets import stored, survey, table, text
 from gridgrad.datasets.samples import Samples
 from gridgrad.datasets.survey import Moments
 
@@ -191,6 +191,17 @@ def test_what_the_targets_were_taken_for_is_said(folder, numbers, targets, optio
     assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
     assert ("say kind=values" in data.note) == bool(classes and not option)
     assert ("inputs and targets are standardised by" in data.note) == (not classes)
+
+
+def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 16)  # a row at a time
+    monkeypatch.setattr(survey, "MOST_CLASSES", 10)
+    targets = np.arange(30.0)
+    np.save(folder / "t.npy", np.column_stack((targets, targets)))
+    refused("t.npy", "there are more than 10 different numbers; say kind=values")
+    targets[-1] = 0.5
+    np.save(folder / "t.npy", np.column_stack((targets, targets)))
+    assert load("t.npy").loss == "mse"
 
 
 def test_it_is_converted_once_and_anew_when_the_file_changes(folder, numbers):
