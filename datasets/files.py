@@ -9,8 +9,25 @@ from platformdirs import user_cache_path
 VARIABLE = "GRIDGRAD_DATA"
 
 
-def data_directory(option=None):
-    """The folder with the data sets: the option, else $GRIDGRAD_DATA, else the user's cache."""
+def data_directory(option: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of the data sets.
+
+    Parameters
+    ----------
+    option : path, optional
+        The folder, if somebody has named one; by default that of the variable GRIDGRAD_DATA, else the user's cache.
+
+    Returns
+    -------
+    Path
+        The folder, which need not exist.
+
+    Examples
+    --------
+    >>> from gridgrad.datasets import data_directory
+    >>> data_directory("my/data").as_posix()
+    'my/data'
+    """
     return Path(option or os.environ.get(VARIABLE) or user_cache_path("gridgrad")).expanduser()
 
 

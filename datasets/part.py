@@ -1,9 +1,12 @@
 """Data sets as a training program sees them: samples that are taken by index and standardised."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 
 @dataclass
@@ -21,14 +24,30 @@ class Hollow:
 
 @dataclass
 class Part:
-    """The training or the test samples.
+    """The training or the test samples: what a reader of minibatches takes inputs and targets from.
 
-    x: (samples, *shape of a sample), an array or a map of a file; images have their channels last.
-    y: (samples,) integer labels, or (samples, outputs) values.
-    x_mean, x_std: over the *training* samples; inputs become (x - mean) / std. They broadcast with a sample: one number
-    for all, one for each channel, or one for each feature.
-    y_mean, y_std: of each output over the training samples, for regression; labels are left alone.
-    dtype: of the inputs, and of the targets in regression.
+    Parameters
+    ----------
+    x : array
+        (samples, *shape of a sample): an array, a map of a file, or what is indexed like one. Images have their channels last.
+    y : array
+        (samples,) integer labels, or (samples, outputs) values.
+    x_mean, x_std : array
+        Over the *training* samples; inputs become (x - x_mean) / x_std. They broadcast with a sample: one number for all, one
+        for each channel, or one for each feature.
+    y_mean, y_std : array, optional
+        Of each output over the training samples, for regression; labels are left alone.
+    dtype : dtype
+        Of the inputs, and of the targets in regression.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.datasets import Part
+    >>> x, y = np.array([[1.0, 10.0], [3.0, 30.0]]), np.array([0, 1])
+    >>> part = Part(x, y, x_mean=np.array([2, 20]), x_std=np.array([1, 10]))
+    >>> part.inputs(np.array([1]), (slice(0, 2),)).tolist(), part.targets(np.array([1])).tolist()
+    ([[1.0, 1.0]], [1])
     """
 
     x: np.ndarray
@@ -37,17 +56,23 @@ class Part:
     x_std: np.ndarray
     y_mean: np.ndarray | None = None
     y_std: np.ndarray | None = None
-    dtype: np.dtype = np.float32
+    dtype: DTypeLike = np.float32
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.x)
 
-    def inputs(self, indices, block):
-        """The inputs of the samples `indices` (an array), and of each sample only its `block`: (n, *sizes of the block).
+    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
+        """The inputs of some samples, and of each only a block: (n, *sizes of the block).
 
-        block: a tuple of slices, one for each dimension of a sample.
+        Parameters
+        ----------
+        indices : array
+            (n,) the numbers of the samples.
+        block : tuple of slices
+            One for each dimension of a sample.
         """
-        x = self.x[(indices, *block)].astype(self.dtype, order="C")
+        index: tuple[Any, ...] = indices, *block
+        x = self.x[index].astype(self.dtype, order="C")
         flat = x.reshape(len(x), math.prod(x.shape[1:]))  # a view: numbers for each channel would make loops of 3 steps
         flat -= self._flat(self.x_mean, block)
         flat *= self._flat(1 / self.x_std, block)
@@ -58,7 +83,7 @@ class Part:
         moment = np.asarray(moment, self.dtype)
         return np.broadcast_to(moment, self.sample_shape)[block].ravel() if moment.ndim else moment
 
-    def reshaped(self, sample_shape):
+    def reshaped(self, sample_shape: Sequence[int]) -> "Part":
         """The same samples in another shape of equal size, without a copy if they are contiguous; else ValueError."""
         new = tuple(sample_shape)
         if math.prod(new) != self.features:
@@ -67,57 +92,85 @@ class Part:
                      for v in (self.x_mean, self.x_std))  # fmt: skip
         return replace(self, x=self.x.reshape(len(self), *new), x_mean=mean, x_std=std)
 
-    def targets(self, indices):
+    def targets(self, indices: np.ndarray) -> np.ndarray:
         """The targets of the samples `indices`: (n,) labels or (n, outputs) standardised values."""
         y = self.y[indices]
-        if self.y_mean is None:
+        if self.y_mean is None or self.y_std is None:
             return np.asarray(y, self.target_type)
         return (np.asarray(y, self.dtype) - self.y_mean.astype(self.dtype)) / self.y_std.astype(self.dtype)
 
-    def unstandardise(self, outputs):
+    def unstandardise(self, outputs: np.ndarray) -> np.ndarray:
         """A network's outputs in the units of the data set."""
-        return outputs if self.y_mean is None else outputs * self.y_std + self.y_mean
+        return outputs if self.y_mean is None or self.y_std is None else outputs * self.y_std + self.y_mean
 
-    def outline(self):
+    def outline(self) -> "Part":
         """The description of samples that another rank reads: everything but the numbers."""
-        hollow = Hollow(self.x.shape), Hollow(self.y.shape)
-        return replace(self, x=hollow[0], y=hollow[1])
+        x, y = (cast(np.ndarray, Hollow(array.shape)) for array in (self.x, self.y))
+        return replace(self, x=x, y=y)
 
     @property
-    def sample_shape(self):
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of the inputs of one sample."""
         return self.x.shape[1:]
 
     @property
-    def features(self):
+    def features(self) -> int:
+        """How many inputs a sample has."""
         return math.prod(self.sample_shape)
 
     @property
-    def input_type(self):
+    def input_type(self) -> np.dtype:
+        """The type of the inputs."""
         return np.dtype(self.dtype)
 
     @property
-    def target_type(self):
+    def target_type(self) -> np.dtype:
+        """The type of the targets."""
         return np.dtype(np.int64 if self.y_mean is None else self.dtype)
 
     @property
-    def target_shape(self):
+    def target_shape(self) -> tuple[int, ...]:
+        """The shape of the targets of one sample; () for labels."""
         return self.y.shape[1:]
 
     @property
-    def target_width(self):
-        return int(np.prod(self.target_shape))
+    def target_width(self) -> int:
+        """How many targets a sample has."""
+        return math.prod(self.target_shape)
 
     @property
-    def target_scale(self):
-        """The size of one standardised unit of each output."""
+    def target_scale(self) -> np.ndarray | None:
+        """The size of one standardised unit of each output; None for labels."""
         return self.y_std
 
 
 @dataclass
 class Dataset:
-    """name: as on the command line. loss: "cross-entropy" or "mse". outputs: classes or values to predict.
+    """Samples to train on and samples for testing, and what is to be learnt from them.
 
-    synthetic: whether the samples are made up. units: of the targets.
+    Parameters
+    ----------
+    name : str
+        As on the command line.
+    train, test : Part
+        The samples.
+    loss : str
+        "cross-entropy" or "mse", a key of `gridgrad.nn.LOSSES`.
+    outputs : int
+        How many classes there are, or values to predict.
+    units : str
+        Of the targets.
+    synthetic : bool
+        Whether the samples are made up.
+    note : str
+        A line for the user that says what was taken for what; "" where that is clear.
+
+    Examples
+    --------
+    >>> from gridgrad.datasets import load
+    >>> data = load("airfoil5")
+    >>> data.loss, data.features, data.outputs, data.units
+    ('mse', 5, 1, 'dB')
     """
 
     name: str
@@ -127,20 +180,23 @@ class Dataset:
     outputs: int
     units: str
     synthetic: bool = False
+    note: str = ""
 
     @property
-    def sample_shape(self):
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of the inputs of one sample."""
         return self.train.sample_shape
 
     @property
-    def features(self):
+    def features(self) -> int:
+        """How many inputs a sample has."""
         return self.train.features
 
-    def reshaped(self, sample_shape):
+    def reshaped(self, sample_shape: Sequence[int]) -> "Dataset":
         """The data set with samples of another shape: see `Part.reshaped`."""
         return replace(self, train=self.train.reshaped(sample_shape), test=self.test.reshaped(sample_shape))
 
-    def outline(self):
+    def outline(self) -> "Dataset":
         """The data set without its samples: see `Part.outline`."""
         return replace(self, train=self.train.outline(), test=self.test.outline())
 

@@ -52,12 +52,19 @@ def is_current(path, source):
 
 
 def attributes(path):
-    """The file's attributes as a dict; ValueError if it is not a whole HDF5 file."""
+    """The file's attributes as a dict; OSError if there is none, ValueError if it is not a whole HDF5 file."""
+    check_there(path)
     try:
         with h5py.File(path, "r") as file:
             return dict(file.attrs)
     except DAMAGED as error:
         raise ValueError(f"{path}: damaged or not HDF5 ({error}); delete it, and it is made anew") from None
+
+
+def check_there(path):
+    """OSError if nobody has prepared the file."""
+    if not path.exists():
+        raise OSError(f"no file {path}: call gridgrad.datasets.prepare first, in one process")
 
 
 def vectors(path, lengths):
@@ -78,8 +85,9 @@ def vectors(path, lengths):
 def map_rows(path, name, shape, dtype=np.float32):
     """A read-only map of the data set `name`: rows of the given shape, (rows, *shape).
 
-    ValueError if the file lacks it, or holds it with another shape, type or layout.
+    OSError if there is no file; ValueError if it lacks them, or holds them with another shape, type or layout.
     """
+    check_there(path)
     try:
         with h5py.File(path, "r") as file:
             data = file[name]

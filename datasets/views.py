@@ -1,56 +1,90 @@
 """Views of a Part: some of its samples, or all of them with random variations."""
 
-import numpy as np
+from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
+from gridgrad.datasets.augment import Augment
+from gridgrad.datasets.part import Part
 from gridgrad.nn.random import permutation
 
 
-def _of_the_part(name):
-    return property(lambda view: getattr(view.part, name))
-
-
 class View:
-    """A view of a Part, with the types, shapes and scales of the Part."""
+    """A view of a Part, with the types, shapes and scales of the Part. part: a Part or a View."""
 
-    sample_shape, features, input_type = map(_of_the_part, ("sample_shape", "features", "input_type"))
-    target_type, target_shape = map(_of_the_part, ("target_type", "target_shape"))
-    target_width, target_scale = map(_of_the_part, ("target_width", "target_scale"))
-
-    def __init__(self, part):
+    def __init__(self, part: "Part | View"):
         self.part = part
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.part)
 
-    def inputs(self, indices, block):
+    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
         """See `Part.inputs`."""
         return self.part.inputs(indices, block)
 
-    def targets(self, indices):
+    def targets(self, indices: np.ndarray) -> np.ndarray:
         """See `Part.targets`."""
         return self.part.targets(indices)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """See `Part.sample_shape`."""
+        return self.part.sample_shape
+
+    @property
+    def features(self) -> int:
+        """See `Part.features`."""
+        return self.part.features
+
+    @property
+    def input_type(self) -> np.dtype:
+        """See `Part.input_type`."""
+        return self.part.input_type
+
+    @property
+    def target_type(self) -> np.dtype:
+        """See `Part.target_type`."""
+        return self.part.target_type
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """See `Part.target_shape`."""
+        return self.part.target_shape
+
+    @property
+    def target_width(self) -> int:
+        """See `Part.target_width`."""
+        return self.part.target_width
+
+    @property
+    def target_scale(self) -> np.ndarray | None:
+        """See `Part.target_scale`."""
+        return self.part.target_scale
 
 
 class Subset(View):
     """Some samples of a Part.
 
-    part: a Part or a View. chosen: (n,) which of its samples; sample i here is sample chosen[i] there.
+    part: a Part or a Subset. chosen: (n,) which of its samples; sample i here is sample chosen[i] there.
     """
 
-    def __init__(self, part, chosen):
+    part: "Part | Subset"
+
+    def __init__(self, part: "Part | Subset", chosen: npt.ArrayLike):
         super().__init__(part)
         self.chosen = np.asarray(chosen)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.chosen)
 
-    def inputs(self, indices, block):
+    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
         return self.part.inputs(self.chosen[indices], block)
 
-    def targets(self, indices):
+    def targets(self, indices: np.ndarray) -> np.ndarray:
         return self.part.targets(self.chosen[indices])
 
-    def reshaped(self, sample_shape):
+    def reshaped(self, sample_shape: Sequence[int]) -> "Subset":
         """See `Part.reshaped`."""
         return Subset(self.part.reshaped(sample_shape), self.chosen)
 
@@ -61,14 +95,14 @@ class Held(View):
     part: a Part of these samples alone. indices: (n,) their numbers, which increase.
     """
 
-    def __init__(self, part, indices):
+    def __init__(self, part: Part, indices: np.ndarray):
         super().__init__(part)
         self.indices = indices
 
-    def inputs(self, indices, block):
+    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
         return self.part.inputs(np.searchsorted(self.indices, indices), block)
 
-    def targets(self, indices):
+    def targets(self, indices: np.ndarray) -> np.ndarray:
         return self.part.targets(np.searchsorted(self.indices, indices))
 
 
@@ -78,26 +112,47 @@ class Reconstruction(View):
     part: a Part or a Subset, whose samples have one dimension.
     """
 
-    target_type, target_shape, target_width = map(_of_the_part, ("input_type", "sample_shape", "features"))
+    target_type, target_shape, target_width = View.input_type, View.sample_shape, View.features
 
-    def targets(self, indices):
+    def targets(self, indices: np.ndarray) -> np.ndarray:
         return self.part.inputs(indices, (slice(0, self.features),))
 
 
 class Augmented(View):
-    """The samples of a Part, varied anew in each epoch. The training program sets `epoch`.
+    """The samples of a Part, varied anew in each epoch. The training program sets the attribute `epoch`.
 
-    part: a Part or a Subset, of images or of the same numbers in a row, as a network of Linear layers takes them.
-    augment: what `gridgrad.datasets.augment.parse` makes. image_shape: (height, width, channels); ValueError for any other.
+    Parameters
+    ----------
+    part : Part
+        Images, or the same numbers in a row, as a network of Linear layers takes them; or what `hold_out` returns of them.
+    augment : Augment
+        What `gridgrad.datasets.augment.parse` makes of a text such as "shift=4,flip".
+    image_shape : tuple of int
+        (height, width, channels) of an image.
+
+    Raises
+    ------
+    ValueError
+        If `image_shape` is no shape of images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.datasets import Augmented, Part, augment
+    >>> part = Part(np.arange(12.0).reshape(2, 2, 3, 1), np.array([0, 1]), np.array(0.0), np.array(1.0))
+    >>> varied = Augmented(part, augment.parse("flip"), (2, 3, 1))
+    >>> varied.epoch = 1
+    >>> varied.inputs(np.array([0, 1]), (slice(0, 2), slice(0, 3), slice(0, 1))).shape
+    (2, 2, 3, 1)
     """
 
-    def __init__(self, part, augment, image_shape):
+    def __init__(self, part: Part | Subset, augment: Augment, image_shape: Sequence[int]):
         super().__init__(part)
         if len(image_shape) != 3:
             raise ValueError(f"--augment varies images, and the samples are no images: their shape is {tuple(image_shape)}")
         self.augment, self.images, self.epoch = augment, part.reshaped(image_shape), 0
 
-    def inputs(self, indices, block):
+    def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
         if self.sample_shape == self.images.sample_shape:
             return self.augment.inputs(self.images, indices, block, self.epoch)
         whole = tuple(slice(0, length) for length in self.images.sample_shape)
@@ -105,10 +160,34 @@ class Augmented(View):
         return np.ascontiguousarray(varied.reshape(len(varied), *self.sample_shape)[(slice(None), *block)])
 
 
-def hold_out(part, fraction, seed):
-    """(training, validation): all samples of `part`, `fraction` of them in the second, drawn by `seed` alone.
+def hold_out(part: Part | Subset, fraction: float, seed: int) -> tuple[Subset, Subset]:
+    """Hold out some samples for validation. Both halves stay standardised by their common moments.
 
-    Both stay standardised by their common moments. ValueError if either would be empty.
+    Parameters
+    ----------
+    part : Part
+        The samples to train on, or what this function has returned.
+    fraction : float
+        The share of them that is held out.
+    seed : int
+        Draws them, and nothing else does.
+
+    Returns
+    -------
+    training, validation : Subset
+        All samples of `part`, in its order, which are taken from it like those of a Part.
+
+    Raises
+    ------
+    ValueError
+        If either would be empty.
+
+    Examples
+    --------
+    >>> from gridgrad.datasets import hold_out, load
+    >>> training, validation = hold_out(load("airfoil").train, 0.1, seed=0)
+    >>> len(training), len(validation)
+    (1082, 120)
     """
     count = round(fraction * len(part))
     if not 0 < count < len(part):

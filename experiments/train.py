@@ -144,6 +144,8 @@ def main():
         net.observe(validation)
     held = f"{len(held_out)} held out, " if held_out else ""
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
+    if data.note:
+        say(data.note)
     say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
     if args.shares == "auto":
         say("\n".join(balance.lines()) if balance else "one rank shares nothing")

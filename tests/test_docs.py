@@ -16,6 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -205,6 +206,13 @@ SMALL = {
     "gridgrad train --dataset ethylene-synthetic --net mlp:64,64,tanh --batch-size 100 --steps 200": STEPS,
     "gridgrad train --dataset images:pictures,size=64 --net resnet20 --epochs 5 --augment flip": Small(
         "--epochs 1 --batch-size 4"
+    ),
+    "gridgrad train --dataset table:houses.csv,target=price --net mlp:64,64,tanh": Small("--steps 2 --batch-size 8"),
+    "mpiexec -n 2 gridgrad train --dataset table:digits.npz,shape=28x28x1 --net mnist-cnn --grid height=2": Small(
+        "--steps 2 --batch-size 8"
+    ),
+    "gridgrad train --dataset table:rooms.h5,x=sensors,y=warmth,test=0.1,seed=3 --net mlp:32,tanh": Small(
+        "--steps 2 --batch-size 8"
     ),
     "mpiexec -n 4 gridgrad train --dataset mnist --net mlp:512,512,relu --grid batch=2,model=2": STEPS,
     "mpiexec -n 4 python experiments/studies/usability/automatic.py": Small(ranks=2),
@@ -423,6 +431,11 @@ def folder(tmp_path_factory):
             for i in range(3):
                 pixels = random.integers(0, 256, (70, 80, 3), np.uint8)
                 Image.fromarray(pixels).save(path / "data" / "pictures" / half / name / f"{i}.jpg")
+    table = random.normal(size=(30, 4))
+    np.savetxt(path / "houses.csv", table, delimiter=",", header="size,rooms,price,age")
+    np.savez(path / "digits.npz", x=random.integers(0, 256, (40, 28, 28), np.uint8), y=np.arange(40) % 10)
+    with h5py.File(path / "rooms.h5", "w") as file:
+        file["sensors"], file["warmth"] = table, table[:, :2] + 20
     return path
 
 

@@ -33,8 +33,8 @@ def test_an_empty_file_has_no_rows(file):
         ("1 2 3 4", "line 6 has 4 columns"),
         ("1 nan 3", "line 6 holds a NaN"),
         ("1 inf 3", "line 6 holds a NaN or an infinite"),
-        ("1 x 3", "line 6 holds something that is not a number"),
-        ("1 \x00\xff 3", "line 6 holds something that is not a number"),
+        ("1 x 3", "line 6 holds 'x', which is not a number, in column 1"),
+        ("1 \x00\xff 3", "line 6 holds '.*', which is not a number"),
     ],
 )
 def test_a_bad_line_is_named(file, line, message, monkeypatch):

@@ -82,7 +82,17 @@ def test_inputs_that_are_read_or_refused_well_are_counted(tmp_path):
     assert result.counts["read"] > 5 and result.counts["refused"] > 5 and result.counts["failed"] == 0
 
 
-SOME = "mnist images", "ethylene zip", "image files", "owners", "machine file", "option net", "checkpoint shard that fits"
+SOME = (
+    "mnist images",
+    "ethylene zip",
+    "image files",
+    "table csv",
+    "table npz",
+    "owners",
+    "machine file",
+    "option net",
+    "checkpoint shard that fits",
+)
 
 
 @pytest.mark.parametrize(("targets", "least"), [(SOME, 10), pytest.param((), 100, marks=pytest.mark.long)])

@@ -1,0 +1,167 @@
+"""Which columns of which arrays are the inputs and the targets of a table: what its name says, found in its files."""
+
+import math
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gridgrad.datasets import stored
+from gridgrad.datasets.files import find
+
+LARGEST = 2**31  # features of a sample
+SHOWN = 8  # names of columns in a message
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Some columns of a stored array.
+
+    place: a name for the array, which columns of the same one share. chosen: the numbers of the columns, which increase.
+    """
+
+    array: stored.Stored
+    place: str
+    chosen: np.ndarray
+
+    @property
+    def where(self):
+        return self.array.where
+
+    @property
+    def names(self):
+        return [self.array.columns[i] if self.array.columns else str(i) for i in self.chosen]
+
+    def in_words(self, number=None):
+        """Where they are, or the one of this number among them."""
+        if not self.array.row_shape:
+            return self.where
+        names = self.names if number is None else [self.names[number]]
+        shown = ", ".join(names[:SHOWN]) + ", .." * (len(names) > SHOWN)
+        return f"{self.where}, column{'s' * (len(names) > 1)} {shown}"
+
+
+@dataclass(frozen=True)
+class Half:
+    """The Columns with the inputs and with the targets of the samples to train on, or of those for testing."""
+
+    x: Columns
+    y: Columns
+
+
+def resolve(request, directory):
+    """({"train": Half, "test": Half}, paths of all files); both halves are the same one where a share of it is for testing.
+
+    OSError for a file that is not there; ValueError for an array or a column that is not, or if they do not fit together.
+    """
+    path = locate(request.file, directory)
+    arrays, x, y = stored.read(path), request.x, request.y
+    if x is y is request.target is None and {"x", "y"} <= arrays.keys():
+        x, y = "x", "y"
+    train, paths = half("train", path, arrays, x, y, request.target, directory)
+    if isinstance(request.test, float):
+        if request.test_y is not None:
+            raise ValueError(f"{path}: test_y={request.test_y} needs test=, the array or the file with the inputs")
+        return {"train": train, "test": train}, paths
+    if y is not None and request.test_y is None and (request.test in arrays or y not in arrays):
+        raise ValueError(f"{path}: test={request.test} holds inputs alone: say test_y=, the array or file with their targets")
+    if request.test in arrays:
+        test, more = half("test", path, arrays, request.test, request.test_y, request.target, directory)
+    else:
+        path = locate(request.test, directory)
+        test, more = half("test", path, stored.read(path), x, request.test_y or y, request.target, directory)
+    for ours, theirs in ((train.x, test.x), (train.y, test.y)):
+        if len(ours.chosen) != len(theirs.chosen) or ours.array.columns != theirs.array.columns:
+            raise ValueError(f"{theirs.where}: its columns are not those of {ours.where}: for testing they must be the same")
+    return {"train": train, "test": test}, [*paths, *more]
+
+
+def locate(file, directory):
+    """The path of a file, in the current folder before the data directory; OSError if it is in neither."""
+    folders = dict.fromkeys((Path.cwd(), directory.absolute()))
+    path = None
+    with suppress(OSError, ValueError):  # a name that is too long, or holds a zero byte
+        path = find(folders, [os.path.expanduser(file)])
+    if path is None:
+        raise OSError(f"table: no file {file} in {' or '.join(map(str, folders))}; give the path of one, or --data-dir")
+    return path
+
+
+def half(name, path, arrays, x, y, target, directory):
+    """(Half, paths of its files). arrays: of the file at `path`. x, y, target: as in a Request."""
+    if x is None and len(arrays) != 1:
+        raise ValueError(f"{path}: say which array has the inputs, with x=: {there_are(arrays)}")
+    inputs, source = array("x", next(iter(arrays)) if x is None else x, path, arrays, directory)
+    if y is None:
+        chosen = of_target(inputs, target)
+        others = np.delete(np.arange(inputs.width), chosen)
+        return Half(*(Columns(inputs, f"{name}/x", columns) for columns in (others, chosen))), [source]
+    targets, other = array("y", y, path, arrays, directory)
+    return Half(*(
+        Columns(stored_array, f"{name}/{letter}", np.arange(stored_array.width))
+        for letter, stored_array in (("x", inputs), ("y", targets))
+    )), [source, other]  # fmt: skip
+
+
+def array(option, name, path, arrays, directory):
+    """(Stored, path of its file): the array of this name among `arrays`, of the file at `path`, or in a file of this name."""
+    if name not in arrays:
+        if "" not in arrays and not Path(name).suffix:
+            raise ValueError(f"{path}: no array '{name}' for {option}: {there_are(arrays)}")
+        path = locate(name, directory)
+        arrays = stored.read(path)
+        if len(arrays) != 1:
+            raise ValueError(f"{path}: for {option} it must hold one array, and {there_are(arrays)}")
+        name = next(iter(arrays))
+    found = arrays[name]
+    if not found.is_of_numbers:
+        raise ValueError(f"{found.where}: it holds {found.dtype}, no numbers; write it as numbers")
+    if not 0 < found.width < LARGEST:
+        raise ValueError(f"{found.where}: rows of the shape {found.row_shape} have no numbers, or too many")
+    return found, path
+
+
+def there_are(arrays):
+    return f"there are {', '.join(arrays)}" if arrays else "there are none"
+
+
+def of_target(array, target):
+    """The numbers of the columns that are targets, which increase: those that are named, by default the last one."""
+    if len(array.row_shape) != 1 or array.width < 2:
+        raise ValueError(f"{array.where}: rows of the shape {array.row_shape} have no column for a target; say y=")
+    chosen = [column(array, word) for word in target.split(":")] if target else [array.width - 1]
+    if len(set(chosen)) < len(chosen) or len(chosen) == array.width:
+        raise ValueError(f"{array.where}: target={target} names a column twice, or leaves none for the inputs")
+    return np.sort(chosen)
+
+
+def column(array, word):
+    """The number of a column that is named, or counted from 0, or from the end as -1."""
+    names = array.columns or ()
+    if names.count(word) > 1:
+        raise ValueError(f"{array.where}: there are {names.count(word)} columns {word}: give the number of one, counted from 0")
+    if word in names:
+        return names.index(word)
+    if re.fullmatch("-?[0-9]{1,10}", word, re.ASCII) and -array.width <= int(word) < array.width:
+        return int(word) % array.width
+    named = f"there are {', '.join(names)}, or" if names else "use"
+    raise ValueError(f"{array.where}: no column {word}: {named} a number from 0 to {array.width - 1}")
+
+
+def sample_shape(asked, inputs):
+    """The shape of a sample: `asked` if it is not None, else that of a row. ValueError if that has another size, or is neither.
+
+    inputs: Columns.
+    """
+    features = len(inputs.chosen)
+    of_row = inputs.array.row_shape if features == inputs.array.width else ()
+    shape = asked or of_row or (features,)
+    if math.prod(shape) != features or len(shape) not in (1, 3):
+        raise ValueError(
+            f"{inputs.where}: {features} inputs are no sample of the shape {'x'.join(map(str, shape))}: say another one with "
+            f"shape=, HEIGHTxWIDTHxCHANNELS or FEATURES, such as shape={features}"
+        )
+    return shape

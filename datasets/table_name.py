@@ -1,0 +1,79 @@
+"""The names of tables of one's own, such as "table:houses.csv,target=price,test=0.1"."""
+
+import re
+from dataclasses import dataclass, fields
+
+from gridgrad.datasets.stored import is_number
+from gridgrad.datasets.survey import KINDS
+
+PREFIX = "table:"
+NAME = f"{PREFIX}FILE[,OPTION=..]"
+SHARE = 0.2  # of the samples that are for testing
+NUMBER = "[1-9][0-9]{0,9}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A name such as "table:houses.csv,target=price", taken apart.
+
+    target: names or numbers of the columns with the targets, with colons between them. x, y: names of the arrays with the
+    inputs and targets, in the file; y may be another file. test: the share of the samples that are for testing, or the array
+    or the file that holds them. test_y: their targets, as y. seed: of the draw of the share. kind: "labels" or "values".
+    shape: of a sample.
+    """
+
+    file: str
+    target: str | None = None
+    x: str | None = None
+    y: str | None = None
+    test: float | str = SHARE
+    test_y: str | None = None
+    seed: int = 0
+    kind: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+OPTIONS = [field.name for field in fields(Request) if field.name != "file"]
+
+
+def parse(name):
+    """The Request behind a name; ValueError saying what is accepted."""
+    file, *words = re.split(r",(?=\w+=)", name.removeprefix(PREFIX))
+    if not file:
+        raise ValueError(f"data set '{name}' names no file: use {NAME}")
+    found = {}
+    for word in words:
+        option, _, value = word.partition("=")
+        if option not in OPTIONS or option in found or not value:
+            raise ValueError(
+                f"data set '{name}': '{word}' is unknown, empty or said twice: the options are {', '.join(OPTIONS)}"
+            )
+        found[option] = of_option(name, option, value)
+    if "target" in found and "y" in found:
+        raise ValueError(f"data set '{name}': target names columns and y a whole array: leave one of them out")
+    if "seed" in found and not isinstance(found.get("test", SHARE), float):
+        raise ValueError(
+            f"data set '{name}': seed draws a share of the samples, and test={found['test']} is none: leave it out"
+        )
+    return Request(file, **found)
+
+
+def of_option(name, option, value):
+    """The value of an option; ValueError if it can not be one."""
+    if option == "test" and is_number(value):
+        if not 0 < float(value) < 1:
+            raise ValueError(f"data set '{name}': test must be a share above 0 and below 1, an array or a file, not {value}")
+        return float(value)
+    if option == "seed":
+        if not (value.isascii() and value.isdigit() and len(value) < 19):
+            raise ValueError(f"data set '{name}': seed must be a whole number of at least 0, not '{value}'")
+        return int(value)
+    if option == "kind" and value not in KINDS:
+        raise ValueError(f"data set '{name}': kind must be {' or '.join(KINDS)}, not '{value}'")
+    if option == "shape":
+        if not re.fullmatch(f"{NUMBER}(x{NUMBER}x{NUMBER})?", value, re.ASCII):
+            raise ValueError(
+                f"data set '{name}': shape must be HEIGHTxWIDTHxCHANNELS or FEATURES, such as 28x28x1, not '{value}'"
+            )
+        return tuple(map(int, value.split("x")))
+    return value

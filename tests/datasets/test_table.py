@@ -1,0 +1,397 @@
+"""Tables of one's own: every format gives the same samples, each rank reads its own, and bad files are named in one line."""
+
+import os
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from gridgrad import datasets
+from gridgrad.datasets import stored, survey, table, text
+from gridgrad.datasets.samples import Samples
+from gridgrad.datasets.survey import Moments
+
+ROWS = 50
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def numbers():
+    """50 rows of 4 columns, the last of which is the target of a regression."""
+    return np.random.default_rng(0).normal(3, 5, (ROWS, 4)).round(3)
+
+
+def load(name, dtype=np.float64):
+    return datasets.load(f"table:{name}", dtype=dtype, directory="data")
+
+
+def everything(part):
+    indices = np.arange(len(part))
+    return part.inputs(indices, tuple(slice(0, length) for length in part.sample_shape)), part.targets(indices)
+
+
+def write_csv(path, numbers, header=None, mark=","):
+    lines = [*([header] if header else []), *(mark.join(map(repr, row)) for row in numbers.tolist())]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_hdf5(path, options, **arrays):
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, **options)
+
+
+WRITERS = {
+    "comma.csv": lambda path, t: write_csv(path, t, "a,b,c,price"),
+    "quoted.csv": lambda path, t: write_csv(path, t, '"a","b, with a comma",c,price'),
+    "bare.csv": lambda path, t: write_csv(path, t),
+    "semicolon.csv": lambda path, t: write_csv(path, t, "a;b;c;price", ";"),
+    "tab.tsv": lambda path, t: write_csv(path, t, None, "\t"),
+    "space.txt": lambda path, t: np.savetxt(path, t, header="a b c price"),
+    "mark.csv": lambda path, t: path.write_bytes(
+        b"\xef\xbb\xbf" + b"\r\n".join(b",".join(b'"%g"' % v for v in row) for row in t)
+    ),
+    "array.npy": np.save,
+    "fortran.npy": lambda path, t: np.save(path, np.asfortranarray(t)),
+    "big.npy": lambda path, t: np.save(path, t.astype(">f8")),
+    "one.npz": lambda path, t: np.savez(path, t),
+    "packed.npz": lambda path, t: np.savez_compressed(path, table=t),
+    "fortran.npz": lambda path, t: np.savez(path, table=np.asfortranarray(t)),
+    "xy.npz": lambda path, t: np.savez(path, y=t[:, 3], x=t[:, :3]),
+    "plain.h5": lambda path, t: write_hdf5(path, {}, table=t),
+    "packed.h5": lambda path, t: write_hdf5(path, {"chunks": (7, 3), "compression": "gzip"}, table=t),
+    "xy.hdf5": lambda path, t: write_hdf5(path, {}, x=t[:, :3], y=t[:, 3:]),
+}
+MAPPED = "array.npy", "big.npy", "plain.h5", "xy.hdf5"
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_same_samples(folder, numbers, name, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 600)  # several blocks
+    monkeypatch.setattr(text, "CHUNK", 7)
+    WRITERS[name](folder / name, numbers)
+    data = load(name)
+    assert (data.sample_shape, data.outputs, data.loss, len(data.train), len(data.test)) == ((3,), 1, "mse", 40, 10)
+    train, test = (np.array(sorted(map(tuple, np.column_stack(everything(part))))) for part in (data.train, data.test))
+    assert np.allclose(train.mean(axis=0), 0) and np.allclose(train.std(axis=0), 1)
+    mean, std = (np.append(getattr(data.train, f"x_{m}"), getattr(data.train, f"y_{m}")) for m in ("mean", "std"))
+    found = np.concatenate((train, test)) * std + mean
+    assert np.allclose(sorted(map(tuple, found.round(3))), sorted(map(tuple, numbers)), atol=1e-4)
+    assert isinstance(data.train.x.array.base if data.train.x.array.base is not None else data.train.x.array, np.memmap)
+    (made,) = (folder / "data" / "tables").iterdir()
+    with h5py.File(made) as file:
+        assert ("train" in file) == (name not in MAPPED), "what can be mapped where it lies is not copied"
+
+
+def test_formats_draw_the_same_samples_and_seeds_others(folder, numbers):
+    for name in ("comma.csv", "array.npy"):
+        WRITERS[name](folder / name, numbers)
+    first, second = (load(name) for name in ("comma.csv", "array.npy"))
+    for a, b in zip(everything(first.test), everything(second.test), strict=True):
+        assert np.array_equal(a, b)
+    other = load("array.npy,seed=1,test=0.3")
+    assert len(other.test) == 15 and not np.array_equal(other.test.x.chosen[:10], first.test.x.chosen)
+    assert sorted([*other.test.x.chosen, *other.train.x.chosen]) == list(range(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("target", "columns"),
+    [("price", [3]), ("a", [0]), ("b", [1]), ("c:a", [0, 2]), ("1", [1]), ("-2", [2]), ("0:-1:b", [0, 1, 3])],
+)
+def test_targets_are_columns_by_name_or_number(folder, numbers, target, columns):
+    write_csv(folder / "t.csv", numbers, "a,b,c,price")
+    data = load(f"t.csv,target={target}")
+    others = [i for i in range(4) if i not in columns]
+    assert (data.features, data.outputs) == (len(others), len(columns))
+    assert np.array_equal(data.train.x[np.arange(40)], numbers[data.train.x.chosen][:, others])
+    assert np.array_equal(data.train.y[np.arange(40)], numbers[data.train.x.chosen][:, columns])
+    assert np.allclose(data.train.unstandardise(data.train.targets(np.arange(40))), data.train.y[np.arange(40)])
+
+
+def test_only_the_columns_and_rows_of_a_block_are_taken():
+    array = np.arange(60.0).reshape(5, 12)
+    samples = Samples(array, np.array([0, 1, 2, 3, 5, 6, 7, 8]), (2, 2, 2), np.array([1, 4]))
+    whole = array[[1, 4]][:, [0, 1, 2, 3, 5, 6, 7, 8]].reshape(2, 2, 2, 2)
+    for block in ((slice(0, 2),) * 3, (slice(1, 2), slice(0, 2), slice(0, 2)), (slice(0, 2), slice(1, 1), slice(1, 2))):
+        assert np.array_equal(samples[(np.array([1, 0, 1]), *block)], whole[[1, 0, 1]][(slice(None), *block)])
+    assert samples.reshape(2, 8)[np.array([1])].shape == (1, 8) and len(samples) == 2
+    assert Samples(array, np.array([5]), ())[np.array([3, 0])].tolist() == [41, 5]
+
+
+def test_a_second_file_is_for_testing(folder, numbers):
+    write_csv(folder / "a.csv", numbers, "a,b,c,d")
+    write_csv(folder / "b.csv", numbers[:7] + 1, "a,b,c,d")
+    data = load("a.csv,test=b.csv,target=b")
+    assert (len(data.train), len(data.test)) == (ROWS, 7)
+    assert np.array_equal(data.test.x[np.arange(7)], numbers[:7, [0, 2, 3]] + 1)
+    assert np.allclose(data.train.y_mean, numbers[:, 1].mean())
+
+
+def test_arrays_are_inputs_and_targets_and_for_testing(folder, numbers):
+    labels = np.arange(ROWS) % 3
+    named = {"x_train": numbers, "y_train": labels, "x_test": numbers[:6], "y_test": labels[:6, np.newaxis]}
+    np.savez(folder / "k.npz", **named)
+    write_hdf5(folder / "k.h5", {}, **{name.replace("_", "/"): array for name, array in named.items()})
+    for name, array in named.items():
+        np.save(folder / f"{name}.npy", array)
+    for name in (
+        "k.npz,x=x_train,y=y_train,test=x_test,test_y=y_test",
+        "k.h5,x=x/train,y=y/train,test=x/test,test_y=y/test",
+        "x_train.npy,y=y_train.npy,test=x_test.npy,test_y=y_test.npy",
+    ):
+        data = load(name)
+        assert (data.loss, data.outputs, data.sample_shape, len(data.train), len(data.test)) == (
+            "cross-entropy",
+            3,
+            (4,),
+            50,
+            6,
+        )
+        assert np.array_equal(everything(data.train)[1], labels) and np.array_equal(everything(data.test)[1], labels[:6])
+        assert everything(data.test)[1].dtype == np.int64
+    np.savez(folder / "half.npz", x=numbers, y=labels)
+    assert len(load("half.npz,test=half.npz").test) == ROWS
+
+
+def test_columns_may_be_images(folder):
+    x = np.random.default_rng(0).integers(0, 256, (30, 4, 3, 2), np.uint8)
+    np.savez(folder / "i.npz", x=x, y=np.arange(30) % 2)
+    np.savez(folder / "flat.npz", x=x.reshape(30, 24), y=np.arange(30) % 2)
+    write_csv(folder / "i.csv", np.column_stack((x.reshape(30, 24), np.arange(30) % 2)).astype(float))
+    first, *others = (load(name) for name in ("i.npz", "flat.npz,shape=4x3x2", "i.csv,shape=4x3x2"))
+    inputs, _ = everything(first.train)
+    assert inputs.shape == (24, 4, 3, 2) and np.allclose(inputs.mean((0, 1, 2)), 0) and np.allclose(inputs.std((0, 1, 2)), 1)
+    for data in others:
+        assert np.allclose(everything(data.train)[0], inputs)
+        assert np.allclose(data.train.inputs(np.array([3]), (slice(1, 3), slice(0, 3), slice(1, 2))), inputs[3:4, 1:3, :, 1:])
+        assert np.allclose(everything(data.reshaped((24,)).train)[0], inputs.reshape(24, 24))
+
+
+@pytest.mark.parametrize(
+    ("targets", "option", "classes"),
+    [
+        (np.arange(ROWS) % 4, "", 4),
+        (np.arange(ROWS) % 4, ",kind=values", 0),
+        (np.arange(ROWS) / 4, "", 0),
+        (np.arange(ROWS) * 1000, ",kind=values", 0),
+        (np.arange(ROWS), ",kind=labels", ROWS),
+        (np.arange(ROWS) % 2 == 1, "", 2),
+    ],
+)
+def test_what_the_targets_were_taken_for_is_said(folder, numbers, targets, option, classes):
+    np.savez(folder / "t.npz", x=numbers, y=targets)
+    data = load(f"t.npz{option}")
+    assert (data.loss, data.outputs) == (("cross-entropy", classes) if classes else ("mse", 1))
+    assert f"t.npz: y, taken as {f'{classes} labels' if classes else 'values'}" in data.note
+    assert ("say kind=values" in data.note) == bool(classes and not option)
+    assert ("inputs and targets are standardised by" in data.note) == (not classes)
+
+
+def test_a_fraction_behind_many_whole_numbers_is_seen(folder, monkeypatch):
+    monkeypatch.setattr(stored, "BLOCK", 16)  # a row at a time
+    monkeypatch.setattr(survey, "MOST_CLASSES", 10)
+    targets = np.arange(30.0)
+    np.save(folder / "t.npy", np.column_stack((targets, targets)))
+    refused("t.npy", "there are more than 10 different numbers; say kind=values")
+    targets[-1] = 0.5
+    np.save(folder / "t.npy", np.column_stack((targets, targets)))
+    assert load("t.npy").loss == "mse"
+
+
+def test_it_is_converted_once_and_anew_when_the_file_changes(folder, numbers):
+    write_csv(folder / "t.csv", numbers)
+    load("t.csv")
+    (made,) = (folder / "data" / "tables").iterdir()
+    first = made.stat().st_mtime_ns
+    load("t.csv")
+    assert made.stat().st_mtime_ns == first
+    write_csv(folder / "t.csv", numbers[:40])
+    assert len(load("t.csv").train) == 32 and made.stat().st_mtime_ns != first
+
+
+def test_a_relative_name_is_that_of_a_file_here_or_in_the_data_directory(folder, numbers):
+    (folder / "data").mkdir()
+    np.save(folder / "data" / "t.npy", numbers)
+    assert len(load("t.npy").train) == 40
+    np.save(folder / "t.npy", numbers[:20])
+    assert len(load("t.npy").train) == 16 and len(load(f"{folder}/data/t.npy").train) == 40
+
+
+def test_moments_of_blocks_are_those_of_all():
+    values = np.random.default_rng(0).normal(1e6, 1, (1000, 3))
+    values[:, 2] = 0.1
+    moments = Moments(3)
+    for block in np.split(values, (0, 1, 400, 990)):
+        moments.add(block)
+    mean, std = moments.result()
+    assert np.allclose(mean, values.mean(axis=0), rtol=1e-14)
+    assert np.allclose(std[:2], values[:, :2].std(axis=0), rtol=1e-9) and std[2] == 1
+
+
+TEXTS = [
+    ("1,2\n3,x\n5,6", "line 2 holds 'x', which is not a number, in column 1"),
+    ("a,b\n1,2\n3,4\n,6", "line 4 holds nothing, in column 0"),
+    ("a,b\n1,2\n3,nan\n5,6", "line 3 holds a NaN"),
+    ("a,b\n1,2\n3\n5,6", "line 3 has 1 columns, expected 2"),
+    ("a,b\n1,2\n3,4,5\n5,6", "line 3 has 3 columns, expected 2"),
+    ("", "the first line is empty"),
+    ("a,b\n", "it has no rows"),
+    ("a,b\n1,2\n", "too few rows: 0.2 of 1 would be 0 for testing"),
+    ("1\n2\n3\n", "have no column for a target"),
+    ("a,b\n" + "1,1.5e30\n" * 9, "t.csv, column b: row 0 holds 1.5e.30, too large a number"),
+    (
+        "a,b\n" + "1,3\n2,4\n3,5\n" * 9,
+        "t.csv, column b: whole numbers that are no labels .* 3 different ones from 3 to 5; say kind=",
+    ),
+    ("a,b\n" + "".join(f"1,{i}\n" for i in range(9)), "with several samples each: there are 9 different ones from 0 to 8"),
+    ("a,b\n" + "1,1\n" * 9, "there are 1 different ones from 1 to 1"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), TEXTS)
+def test_what_is_wrong_with_a_text_is_said(folder, content, message):
+    (folder / "t.csv").write_text(content)
+    refused("t.csv", message)
+    assert not (folder / "data" / "tables").exists() or not list((folder / "data" / "tables").iterdir())
+
+
+def refused(name, message, error=ValueError):
+    for function in (datasets.prepare, datasets.load):
+        with pytest.raises(error, match=message) as found:
+            function(f"table:{name}", "data")
+        assert "\n" not in str(found.value)
+
+
+OPTIONS = [
+    ("", "names no file: use table:FILE"),
+    ("t.csv,colour=red", "'colour=red' is unknown, empty or said twice: the options are target, x, y, test"),
+    ("t.csv,target=a,target=b", "'target=b' is unknown, empty or said twice"),
+    ("t.csv,target=", "'target=' is unknown, empty"),
+    ("t.csv,target=e", "no column e: there are a, b, c, c, or a number from 0 to 3"),
+    ("t.csv,target=c", "there are 2 columns c: give the number of one"),
+    ("t.csv,target=4", "no column 4"),
+    ("t.csv,target=-5", "no column -5"),
+    ("t.csv,target=a:0", "names a column twice"),
+    ("t.csv,target=0:1:2:3", "leaves none for the inputs"),
+    ("t.csv,target=a,y=b", "target names columns and y a whole array"),
+    ("t.csv,test=0", "test must be a share above 0 and below 1"),
+    ("t.csv,test=1.5", "test must be a share"),
+    ("t.csv,test=nan", "test must be a share"),
+    ("t.csv,test=0.001", "too few rows: 0.001 of 50 would be 0"),
+    ("t.csv,test=u.csv", "u.csv: its columns are not those of .*t.csv"),
+    ("t.csv,test_y=a.npy", "test_y=a.npy needs test="),
+    ("t.csv,seed=-1", "seed must be a whole number of at least 0, not '-1'"),
+    ("t.csv,test=u.csv,seed=3", "seed draws a share"),
+    ("t.csv,kind=numbers", "kind must be labels or values"),
+    ("t.csv,kind=labels", "labels are the numbers 0 to K-1, all of which occur, but .* is no whole number"),
+    ("t.csv,target=0:1,kind=labels", "labels are one column"),
+    ("t.csv,shape=2x2", "shape must be HEIGHTxWIDTHxCHANNELS or FEATURES"),
+    ("t.csv,shape=0", "shape must be"),
+    ("t.csv,shape=4", "3 inputs are no sample of the shape 4: .* such as shape=3"),
+    ("t.txt.xls", "of none of the formats .csv, .tsv"),
+    ("k.npz", "say which array has the inputs, with x=: there are inputs, labels, few, names"),
+    ("k.npz,x=labels", "have no column for a target; say y="),
+    ("k.npz,x=pixels", "no array 'pixels' for x: there are inputs, labels"),
+    ("k.npz,x=inputs,y=few", "50 inputs, but 7 targets in .*k.npz: few"),
+    ("k.npz,x=inputs,y=names", "it holds <U1, no numbers"),
+    ("k.npz,x=inputs,y=labels,test=few", "test=few holds inputs alone: say test_y="),
+    ("k.npz,x=inputs,y=labels,test=few,test_y=few", "its columns are not those of"),
+    ("k.npz,x=inputs,y=labels,test=inputs,test_y=inputs", "its columns are not those of"),
+    ("k.npz,x=inputs,y=labels,test=inputs,test_y=higher", "higher: 2 is none of the labels 0 to 1 to train on"),
+    ("k.npz,x=inputs,y=k.npz", "for y it must hold one array, and there are inputs"),
+    ("k.npz,x=deep", "no sample of the shape 2x2: say another one"),
+]
+
+
+@pytest.mark.parametrize(("name", "message"), OPTIONS)
+def test_bad_names_are_refused(folder, numbers, name, message):
+    write_csv(folder / "t.csv", numbers, "a,b,c,c")
+    write_csv(folder / "u.csv", numbers, "a,b,c,d")
+    (folder / "t.txt.xls").touch()
+    labels = np.arange(ROWS) % 2
+    arrays = {"inputs": numbers, "labels": labels, "few": numbers[:7, 0], "names": np.array(["a", "b"])}
+    if "deep" in name:
+        arrays = {"deep": numbers.reshape(ROWS, 2, 2), "y": labels}
+        name += ",y=y"
+    np.savez(folder / "k.npz", **arrays, **({"higher": labels + 2} if "higher" in name else {}))
+    refused(name, message)
+
+
+def test_a_file_that_is_not_there_is_named(folder):
+    refused("none.csv", "no file none.csv in .* or .*data; give the path of one, or --data-dir", OSError)
+
+
+class Trap:
+    """Would make a folder if it were unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("sprung",)
+
+
+def test_nothing_is_unpickled(folder):
+    objects = np.array([[Trap(), 1.0]] * 9, object)
+    np.save(folder / "t.npy", objects, allow_pickle=True)
+    refused("t.npy", "damaged or no NPY file of numbers")
+    np.savez(folder / "t.npz", objects)
+    refused("t.npz", "t.npz: arr_0: it holds object, no numbers")
+    assert not (folder / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("array.npy", "no NPY file"), ("packed.npz", "no NPZ file"), ("plain.h5", "damaged or not HDF5")]
+)
+def test_truncated_files_are_named(folder, numbers, name, message):
+    WRITERS[name](folder / name, numbers)
+    content = (folder / name).read_bytes()
+    for cut in (0, 20, len(content) - 900):
+        (folder / name).write_bytes(content[:cut])
+        refused(name, f"{name}: .*{message}")
+
+
+def test_a_promise_that_is_too_large_is_refused(folder, numbers):
+    with h5py.File(folder / "t.h5", "w") as file:
+        file.create_dataset("x", (1 << 50, 3), "f4", chunks=(1 << 10, 3))
+    refused("t.h5", "t.h5: x: most of it was never written")
+    with zipfile.ZipFile(folder / "t.npz", "w") as file, file.open("x.npy", "w") as member:
+        np.lib.format.write_array_header_1_0(member, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40, 3)})
+    refused("t.npz", "bytes less than its shape")
+
+
+def test_a_bad_number_in_an_array_is_named(folder, numbers):
+    numbers[7, 2] = np.inf
+    np.save(folder / "t.npy", numbers)
+    refused("t.npy", "t.npy, column 2: row 7 holds a NaN or an infinite value; remove or mend that row")
+
+
+def test_numbers_that_float32_can_not_tell_apart_are_refused(folder, numbers):
+    numbers[:, 1] += 1e9  # such as seconds since 1970
+    numbers[:, 2] = 1e9  # a constant is no information, but no mistake
+    np.save(folder / "t.npy", numbers)
+    with pytest.raises(ValueError, match="t.npy: .* of a column deviate by .* from their mean 1e.09, too little for float32"):
+        load("t.npy", np.float32)
+    inputs, _ = everything(load("t.npy").train)
+    assert np.allclose(inputs[:, :2].std(axis=0), 1) and not inputs[:, 2].any()
+    np.save(folder / "t.npy", numbers / 1e9 * [1, 1, 1, 1e-40])
+    with pytest.raises(ValueError, match="subtract an offset or scale them"):
+        load("t.npy")
+
+
+def test_what_nobody_has_prepared_is_named(folder):
+    for name in ("images:pictures", "ethylene", "cifar10", "denoise"):
+        with pytest.raises(OSError, match="no file data/.*: call gridgrad.datasets.prepare first"):
+            datasets.load(name, "data")
+
+
+def test_damaged_conversions_are_named(folder, numbers):
+    write_csv(folder / "t.csv", numbers)
+    made = table.prepared(folder / "data", "table:t.csv")[2]
+    with h5py.File(made, "r+") as file:
+        file.attrs["classes"] = -1
+    with pytest.raises(ValueError, match="the number of classes is missing or damaged; delete the file"):
+        load("t.csv")
