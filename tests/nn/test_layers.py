@@ -115,7 +115,7 @@ def test_bad_sizes_are_refused(bad):
         bad()
 
 
-@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(slice(0, 2), slice(1, 3), slice(1, 3))])
+@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(weight=(slice(0, 2), slice(1, 3)))])
 def test_outputs_of_a_dense_layer_need_all_inputs(layer):
     for columns in (slice(2, 3), np.array([0, 4])):
         assert layer.inputs_of(columns) == slice(0, 7)
