@@ -16,8 +16,7 @@ class ColumnLinear(Linear):
     def __init__(self, inputs, outputs):
         self.mine = slice(model.rank * outputs // model.size, (model.rank + 1) * outputs // model.size)
         super().__init__(inputs, outputs)
-        for parameter in self.parameters:
-            parameter.index = (*parameter.index[:-1], self.mine)
+        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
 
     def forward(self, x, context):
         return np.concatenate(model.allgather(super().forward(x, context)), axis=1)
