@@ -160,7 +160,7 @@ class Layer:
     """
 
     name = ""  # the position in the serial network, as in PyTorch's state_dict
-    parameters: Sequence[Parameter] = ()
+    parameters: Sequence[Parameter] = ()  # each is an attribute of the layer as well
     buffers: Sequence[Buffer] = ()
     output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
     overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output, or return it
@@ -180,7 +180,8 @@ class Layer:
     def block(self, **parts: Sequence[Part]) -> Self:
         """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
 
-        parts: for their names what `Parameter.block` takes; a new layer has all of an array that is not named.
+        parts: by their names what `Parameter.block` takes; the new layer has all of an array that is not named. Raises
+        ValueError for a name that none of them has.
         """
         new = copy(self)
         made: dict[Parameter, Any] = {}
@@ -188,6 +189,8 @@ class Layer:
             if isinstance(p, Parameter):
                 made[p] = p.block(*parts.get(p.name, ()))
                 setattr(new, attribute, made[p])
+        if unknown := parts.keys() - {p.name for p in made}:
+            raise ValueError(f"layer {self.name} {self!r} has no parameter {', '.join(sorted(unknown))}")
         new.name = ""
         new.parameters, new.buffers = (tuple(made[p] for p in arrays) for arrays in (self.parameters, self.buffers))
         return new
