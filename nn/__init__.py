@@ -1,4 +1,10 @@
-"""The serial network: layers, losses, optimizers. Knows NumPy and nothing of MPI."""
+"""The serial network: layers, losses, optimizers. Knows NumPy and nothing of MPI.
+
+`LOSSES` has the losses by the names that the command line knows, {"mse": MSE, ..}, and `OPTIMIZERS` the optimizers.
+
+Arrays have the samples in their first dimension and the features or channels in their last one: (n, features), or
+(n, height, width, channels).
+"""
 
 from gridgrad.nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
 from gridgrad.nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
@@ -19,31 +25,31 @@ from gridgrad.nn.sparse_linear import SparseLinear
 from gridgrad.nn.tied_autoencoder import TiedAutoencoder
 
 __all__ = [
-    "Context",
-    "Conv2d",
-    "BatchNorm",
-    "LocalResponseNorm",
-    "AvgPool2d",
-    "MaxPool2d",
-    "Concat",
-    "Flatten",
-    "Residual",
-    "LOSSES",
-    "MSE",
-    "OPTIMIZERS",
-    "SGD",
     "Adadelta",
     "Adagrad",
     "Adam",
+    "AvgPool2d",
+    "BatchNorm",
+    "Concat",
+    "Context",
+    "Conv2d",
     "Diverged",
     "Dropout",
     "EarlyStopping",
+    "Flatten",
     "Layer",
     "LeakyReLU",
     "Linear",
+    "LocalResponseNorm",
+    "LOSSES",
+    "MaxPool2d",
+    "MSE",
+    "OPTIMIZERS",
     "Parameter",
     "ReLU",
+    "Residual",
     "Sequential",
+    "SGD",
     "Sigmoid",
     "SoftmaxCrossEntropy",
     "SparseLinear",

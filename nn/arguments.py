@@ -15,8 +15,8 @@ def whole_number(value, what, least=1):
 
 def fraction(value, what):
     """`value`, a number of at least 0 and below 1. what: its name in the message."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{what} must be in [0, 1), not {value}")
+    if not isinstance(value, Real) or not 0 <= value < 1:
+        raise ValueError(f"{what} must be a number in [0, 1), not {value!r}")
     return value
 
 

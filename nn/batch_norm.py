@@ -9,52 +9,71 @@ from math import prod
 
 import numpy as np
 
+from gridgrad.nn.activations import ReLU
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.channels import channel_sums, pieces, sums_of_pieces
-from gridgrad.nn.device import xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
 from gridgrad.nn.kernels import kernels
 from gridgrad.nn.layer import Buffer, Layer, Parameter
 from gridgrad.nn.workspace import scratch
 
 
 class BatchNorm(Layer):
-    """y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel (Ioffe and Szegedy 2015, algorithm 1).
+    """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
 
-    x: (n, features) or (n, H, W, channels). In training, mean and variance are those of the *global* minibatch, over samples
-    and pixels. In evaluation they are the running mean and variance: exponential moving averages over the minibatches,
-    updated as running <- (1 - momentum) running + momentum newest. As in PyTorch, the running variance averages the unbiased
-    variances.
+    This is algorithm 1 of Ioffe and Szegedy 2015, for x of shape (n, features) or (n, H, W, channels). In training, mean and
+    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are the running mean and
+    variance: exponential moving averages over the minibatches, updated as running <- (1 - momentum) running + momentum newest.
+    As in PyTorch, the running variance averages the unbiased variances.
 
-    channels: the global number of channels. eps: above 0. momentum: in [0, 1]. columns: the channels that this process
-    holds, a slice or an index array; by default all. Raises ValueError for values out of range.
+    Parameters
+    ----------
+    channels : int
+        The number of channels or features.
+    eps : float
+        Above 0.
+    momentum : float
+        The weight of the newest minibatch in the running mean and variance, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import BatchNorm, Sequential
+    >>> net = Sequential([BatchNorm(3)])
+    >>> list(net.state_dict())
+    ['0.weight', '0.bias', '0.running_mean', '0.running_var']
     """
 
     output_may_be_overwritten = True
     overwrites_gradient = False
 
-    def __init__(self, channels, eps=1e-5, momentum=0.1, columns=None):
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         channels = whole_number(channels, "BatchNorm: channels")
         if not eps > 0 or not 0 <= momentum <= 1:
             raise ValueError(f"BatchNorm({channels}): eps must be above 0 and momentum in [0, 1], not {eps} and {momentum}")
         self.channels, self.eps, self.momentum = channels, eps, momentum
-        index = (slice(0, channels) if columns is None else columns,)
-        self.gamma = Parameter("weight", (channels,), index=index, fill=1.0)
-        self.beta = Parameter("bias", (channels,), index=index)
-        self.mean = Buffer("running_mean", (channels,), index=index)
-        self.variance = Buffer("running_var", (channels,), index=index, fill=1.0)
+        self.gamma = Parameter("weight", (channels,), fill=1.0)
+        self.beta = Parameter("bias", (channels,))
+        self.mean = Buffer("running_mean", (channels,))
+        self.variance = Buffer("running_var", (channels,), fill=1.0)
         self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
 
-    def sum_over_ranks(self, sums):
+    def sum_over_ranks(self, sums: Array) -> Array:
         """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
 
         Here there are no other ranks; a parallel network replaces this by an all-reduce.
         """
         return sums
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         return self.normalise(x, context)
 
-    def normalise(self, x, context, relu=None):
+    def normalise(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
         """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = kept.x = None
@@ -122,7 +141,7 @@ class BatchNorm(Layer):
             old = buffer.value * (1 - self.momentum)
             buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         kept = context[self]
         sums = kept.pop("for_gradients")
         if sums is None:
@@ -158,7 +177,7 @@ class BatchNorm(Layer):
         sums[1] *= kept.inverse
         return sums
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         """dx = scale (dy - mean of dy - normalised x * mean of (dy * normalised x)): scale dy - slope x - constant."""
         kept = context[self]
         sums = kept.pop("for_input_gradient")
@@ -177,7 +196,7 @@ class BatchNorm(Layer):
             xp.subtract(dx_piece, term, out=dx_piece)
         return dx
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape[-1] != self.channels:
             raise ValueError(f"layer {self.name} {self!r} takes {self.channels} channels but gets {shape[-1]}")
         return shape
@@ -196,16 +215,16 @@ class RectifiedBatchNorm(Layer):
         self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
 
     @property
-    def observed_as(self):
+    def observed_as(self) -> Layer:
         return self.norm
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         return self.norm.normalise(x, context, self.relu)
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         self.norm.gradients(dy, context)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         return self.norm.input_gradient(dy, context)
 
     def __repr__(self):

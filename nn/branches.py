@@ -1,10 +1,12 @@
 """Layers without parameters that change the structure: `Flatten`, and the branching layers `Residual` and `Concat`."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
 from math import prod
 
-from gridgrad.nn.device import xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
 from gridgrad.nn.fusion import fuse
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.sequence import (
@@ -20,14 +22,20 @@ from gridgrad.nn.sequence import (
 
 
 class Flatten(Layer):
-    """(n, H, W, C) -> (n, C H W); an input (n, features) is returned as it is.
+    """Images as features: (n, H, W, C) -> (n, C H W). An input (n, features) is returned as it is.
 
     The channels vary slowest, as in PyTorch, so the weights of a Linear layer that follows can be exchanged with PyTorch.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Flatten
+    >>> Flatten().output_shape((4, 4, 3))
+    (48,)
     """
 
     takes_images = True
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.shape = x.shape
         if x.ndim == 2:
@@ -37,7 +45,7 @@ class Flatten(Layer):
         xp.copyto(y.reshape(n, channels, height, width), x.transpose(0, 3, 1, 2))
         return y
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         shape = context[self].shape
         if len(shape) == 2:
             return dy
@@ -46,7 +54,7 @@ class Flatten(Layer):
         xp.copyto(dx, dy.reshape(n, channels, height, width).transpose(0, 2, 3, 1))
         return dx
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (prod(shape),)
 
 
@@ -61,19 +69,19 @@ class Branching(Layer):
     has_fused_backward = True
 
     @cached_property
-    def executed_branches(self):
+    def executed_branches(self) -> list[list[Layer]]:
         """The layers of the branches as they run: see `nn/fusion.py`."""
         return [fuse(branch) for branch in self.children]
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.for_gradients = kept.for_input_gradient = None
         return self._join([forward(branch, x, context) for branch in self.executed_branches], kept)
 
-    def backward(self, dy, context):
+    def backward(self, dy: Array, context: Context) -> Array:
         return self._through_branches(dy, context, backward)
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         kept = context[self]
         if kept.pop("for_gradients"):
             for branch in reversed(self.executed_branches):
@@ -83,11 +91,11 @@ class Branching(Layer):
             kept.for_input_gradient = kept.workspace("dx", dx.shape, dx.dtype)
             xp.copyto(kept.for_input_gradient, dx)
 
-    def backward_without_input(self, dy, context):
+    def backward_without_input(self, dy: Array, context: Context) -> None:
         """Write the gradients of all parameters in the branches, but do not compute the gradient of the input."""
         self._through_branches_without_input(dy, context, backward_without_input)
 
-    def input_gradients_without_input(self, dy, context):
+    def input_gradients_without_input(self, dy: Array, context: Context) -> None:
         """Compute the gradients of the outputs of the layers in the branches, but not that of the input."""
         context[self].for_gradients = True
         self._through_branches_without_input(dy, context, input_gradients_without_input)
@@ -98,7 +106,7 @@ class Branching(Layer):
             with context.holding(dy):
                 branch_backward(branch, piece, context)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         kept = context[self]
         dx = kept.pop("for_input_gradient")
         if dx is None:
@@ -138,19 +146,29 @@ class Branching(Layer):
 
 
 class Residual(Branching):
-    """y = branch(x) + shortcut(x) (He et al. 2016).
+    """The sum of two branches, y = branch(x) + shortcut(x) (He et al. 2016).
 
-    branch, shortcut: lists of layers; an empty list is the identity. Both outputs must have the same shape.
+    Parameters
+    ----------
+    branch, shortcut : sequence of Layer
+        The layers of each; an empty one is the identity. Both outputs must have the same shape.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Conv2d, ReLU, Residual, Sequential
+    >>> block = Residual([Conv2d(8, 8, 3, padding=1), ReLU(), Conv2d(8, 8, 3, padding=1)])
+    >>> Sequential([block, ReLU()]).output_shape((32, 32, 8))
+    (32, 32, 8)
     """
 
-    def __init__(self, branch, shortcut=()):
+    def __init__(self, branch: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
         self.branch, self.shortcut = list(branch), list(shortcut)
 
     @property
-    def children(self):
+    def children(self) -> Sequence[list[Layer]]:
         return self.branch, self.shortcut
 
-    def give_name(self, name):
+    def give_name(self, name: str) -> None:
         self.name = name
         self.branch = name_and_order(self.branch, f"{name}.branch.")
         self.shortcut = name_and_order(self.shortcut, f"{name}.shortcut.")
@@ -172,7 +190,7 @@ class Residual(Branching):
             yield dy
         yield dy
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         a, b = output_shape(self.branch, shape), output_shape(self.shortcut, shape)
         if a != b:
             raise ValueError(f"layer {self.name} {type(self).__name__}: the branch gives {a}, the shortcut {b}")
@@ -185,19 +203,33 @@ class Residual(Branching):
 class Concat(Branching):
     """The channels of several branches one after another, as in an inception module (Szegedy et al. 2015).
 
-    branches: at least one list of layers; an empty list is the identity. All outputs must have the same height and width.
+    Parameters
+    ----------
+    *branches : sequence of Layer
+        The layers of each; an empty one is the identity. All outputs must have the same height and width.
+
+    Raises
+    ------
+    ValueError
+        If there is no branch.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Concat, Conv2d, Sequential
+    >>> Sequential([Concat([Conv2d(8, 4, 1)], [Conv2d(8, 6, 3, padding=1)])]).output_shape((32, 32, 8))
+    (32, 32, 10)
     """
 
-    def __init__(self, *branches):
+    def __init__(self, *branches: Sequence[Layer]) -> None:
         if not branches:
             raise ValueError("Concat: there must be at least one branch")
         self.branches = [list(branch) for branch in branches]
 
     @property
-    def children(self):
+    def children(self) -> Sequence[list[Layer]]:
         return tuple(self.branches)
 
-    def give_name(self, name):
+    def give_name(self, name: str) -> None:
         self.name = name
         self.branches = [name_and_order(branch, f"{name}.branches.{number}.") for number, branch in enumerate(self.branches)]
 
@@ -214,7 +246,7 @@ class Concat(Branching):
             piece[...] = dy[..., part]
             yield piece
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         shapes = [output_shape(branch, shape) for branch in self.branches]
         if len({s[:-1] for s in shapes}) > 1:
             raise ValueError(f"layer {self.name} {type(self).__name__}: the branches give {shapes}, which do not fit together")

@@ -5,9 +5,12 @@ a `Context`, which the caller owns. So several micro-batches can be in flight in
 and their passes may come in any order.
 """
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from gridgrad.nn.device import xp
+from gridgrad.nn.device import Array, xp
+from gridgrad.nn.observer import Observer
 from gridgrad.nn.workspace import Workspace
 
 
@@ -41,35 +44,62 @@ class LayerContext:
                     yield array
 
 
-class Context(dict):
-    """The context of one minibatch, or one micro-batch: `context[layer]` is the `LayerContext` of a layer or a loss.
+class Context(dict[Any, Any]):
+    """What the layers keep of one minibatch, or one micro-batch: `context[layer]` is the `LayerContext` of a layer or a loss.
 
-    training: whether a backward pass will follow. If not, layers store nothing that costs time or memory.
+    A context can be used for one minibatch after another; its arrays are allocated once.
 
-    The network sets the following at the start of each forward pass:
-    seed, step: those of the network; random numbers such as dropout masks depend on them.
-    batch_size: the number of samples of the global minibatch or, if it is split, of the global micro-batch. It is also an
-    argument of the context, for layers and losses without a network.
-    first: the index in the global minibatch of the micro-batch's first sample.
-    minibatch_size: the number of samples of the whole global minibatch, over which losses take the mean.
+    Parameters
+    ----------
+    training : bool
+        Whether a backward pass will follow. If not, layers store nothing that costs time or memory.
+    batch_size : int, optional
+        The number of samples of the global minibatch, for layers and losses without a network. A network sets it.
+    sharing : Context, optional
+        Another one, with which it shares the buffers for gradients; no backward pass in the one may then begin within one in
+        the other.
 
-    observer: is told about the passes of the layers, see `nn/observer.py`; None if nobody observes.
-    progress: a function that layers call at progress points within long computations, such as one that lets non-blocking
-    communication advance. If it is None, layers do not split their work to make progress points.
+    Attributes
+    ----------
+    seed, step : int
+        Those of the network; random numbers such as dropout masks depend on them.
+    batch_size : int
+        The number of samples of the global minibatch or, if it is split, of the global micro-batch.
+    first : int
+        The index in the global minibatch of the micro-batch's first sample.
+    minibatch_size : int
+        The number of samples of the whole global minibatch, over which losses take the mean.
+    observer : Observer
+        It is told about the passes of the layers, see `nn/observer.py`; None if nobody observes.
+    progress : function
+        Layers call it at progress points within long computations, such as one that lets non-blocking communication advance.
+        If it is None, layers do not split their work to make progress points.
 
-    A context can be used for one minibatch after another; its arrays are allocated once. sharing: another Context, with which
-    it shares the buffers for gradients; no backward pass in the one may then begin within one in the other.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import MSE, Context, Linear, Sequential
+    >>> net, loss, context = Sequential([Linear(3, 2)]), MSE(), Context()
+    >>> x, y = np.ones((5, 3), np.float32), np.zeros((5, 2), np.float32)
+    >>> value = loss.forward(net.forward(x, context), y, context)
+    >>> net.backward(loss.backward(context), context)
+    >>> net.grads.shape
+    (8,)
     """
 
-    observer = progress = None
+    observer: Observer | None = None
+    progress: Callable[[], object] | None = None
+    batch_size: Any
+    minibatch_size: Any
 
-    def __init__(self, training=True, batch_size=None, sharing=None):
+    def __init__(self, training: bool = True, batch_size: int | None = None, sharing: "Context | None" = None) -> None:
         super().__init__()
         self.training = training
         self.begin(seed=0, step=0, batch_size=batch_size)
-        self._gradients, self._held = [Workspace(), Workspace()] if sharing is None else sharing._gradients, []
+        self._gradients: list[Workspace] = [Workspace(), Workspace()] if sharing is None else sharing._gradients
+        self._held: list[Array] = []
 
-    def begin(self, seed, step, batch_size, first=0, minibatch_size=None):
+    def begin(self, seed: int, step: int, batch_size: int | None, first: int = 0, minibatch_size: int | None = None) -> None:
         """Start the next minibatch or micro-batch: see the class for the arguments. minibatch_size: batch_size by default."""
         self.seed, self.step, self.batch_size, self.first = seed, step, batch_size, first
         self.minibatch_size = batch_size if minibatch_size is None else minibatch_size
@@ -78,7 +108,7 @@ class Context(dict):
         kept = self[layer] = LayerContext()
         return kept
 
-    def gradient_space(self, shape, dy):
+    def gradient_space(self, shape: tuple[int, ...], dy: Array) -> Array:
         """An uninitialised array of `shape` for the gradient of a layer's input; dy: the gradient of its output.
 
         All layers share a few buffers in turn, because a gradient is no longer needed once the preceding layer has computed
@@ -92,7 +122,7 @@ class Context(dict):
         return self._gradients[-1]("gradient", shape, dy.dtype)
 
     @contextmanager
-    def holding(self, *arrays):
+    def holding(self, *arrays: Array) -> Iterator[None]:
         """Within this block, `gradient_space` returns no memory of these arrays."""
         self._held += arrays
         try:
@@ -101,13 +131,13 @@ class Context(dict):
             del self._held[len(self._held) - len(arrays) :]
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """The bytes of all arrays of this context, workspaces included; an array that is stored twice counts once."""
         arrays = [array for buffer in self._gradients for array in buffer.arrays()]
         return total_bytes([*arrays, *self._stored()])
 
     @property
-    def stored_bytes(self):
+    def stored_bytes(self) -> int:
         """The bytes of the arrays that layers store in it, without the buffers for gradients that layers share."""
         return total_bytes(self._stored())
 
@@ -116,7 +146,7 @@ class Context(dict):
 
     # ----- where an observer listens, every pass of a layer is a call of `run` or lies between `begin_pass` and `end_pass`
 
-    def run(self, layer, phase, array):
+    def run(self, layer: Any, phase: str, array: Array) -> Any:
         """Run one pass of a layer, and tell the observer, if there is one. Returns what the layer's method returns.
 
         phase: the name of the method: "forward", "gradients", "input_gradient" or "backward". array: its argument.
@@ -130,22 +160,22 @@ class Context(dict):
         self.observer.computed(observed, phase, array, result, self)
         return result
 
-    def begin_pass(self, layer, phase):
+    def begin_pass(self, layer: Any, phase: str) -> None:
         """Tell the observer that a pass begins which is not a call of `run`, such as a pooling of one block of images."""
         if self.observer is not None:
             self.observer.begin(layer, phase, self)
 
-    def end_pass(self, layer, phase, share=1.0):
+    def end_pass(self, layer: Any, phase: str, share: float = 1.0) -> None:
         """Tell the observer that this pass ends. share: its part of the work of the phase, if that has several such passes."""
         if self.observer is not None:
             self.observer.end(layer, phase, self, share)
 
-    def worked(self, layer, phase, share):
+    def worked(self, layer: Any, phase: str, share: float) -> None:
         """Tell the observer, before a layer waits for communication, which share of the work of this pass is done."""
         if self.observer is not None:
             self.observer.worked(layer, phase, self, share)
 
-    def written(self, layer):
+    def written(self, layer: Any) -> None:
         """Tell the observer that the gradients of a layer's parameters are final."""
         if self.observer is not None:
             self.observer.written(layer.observed_as)

@@ -1,70 +1,81 @@
 """The convolutional layer."""
 
 import math
+from typing import Any
 
 from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.context import Context
 from gridgrad.nn.convolution import algorithm
+from gridgrad.nn.device import Array
 from gridgrad.nn.layer import Parameter
 from gridgrad.nn.weighted import WeightedLayer
-from gridgrad.nn.window import ROWS, along, image_output, make_window
+from gridgrad.nn.window import ROWS, Padding, Pixels, Window, along, image_output, make_window
 
 
 class Conv2d(WeightedLayer):
-    """y = x * w + b, or the block of it that one rank computes. The operation is a correlation, as usual in deep learning.
+    """A convolution of images, y = x * w + b, for x of shape (n, H, W, inputs) and y of shape (n, P, Q, outputs).
 
-    x: (n, H, W, inputs), y: (n, P, Q, outputs); the formula is in `nn/convolution.py`. w is stored as
+    The operation is a correlation, as usual in deep learning; the formula is in `nn/convolution.py`. w is stored as
     (kh, kw, inputs, outputs); `state_dict` transposes it to PyTorch's (outputs, inputs, kh, kw). Initial weights and biases
     are uniform in [-1/sqrt(inputs kh kw), 1/sqrt(inputs kh kw)), as in PyTorch.
 
-    inputs, outputs: the global numbers of channels. kernel, stride: in pixels, a number or (rows, columns). padding: the
-    pixels of zeros on each side, a number, (rows, columns) or ((top, bottom), (left, right)). bias: whether there is one.
-    Raises ValueError for values out of range.
+    Parameters
+    ----------
+    inputs, outputs : int
+        The numbers of channels.
+    kernel : int or (rows, columns)
+        The size of the kernel, in pixels.
+    stride : int or (rows, columns)
+        How far the kernel moves from one output to the next, in pixels.
+    padding : int, (rows, columns) or ((top, bottom), (left, right))
+        The pixels of zeros on each side of an image.
+    bias : bool
+        Whether there is a b.
 
-    rows, columns: the block of w that this process holds, as slices or index arrays of the global inputs and outputs.
-    bias_block: that of the bias, see `WeightedLayer`.
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Conv2d
+    >>> Conv2d(3, 16, 5, stride=2, padding=2).output_shape((32, 32, 3))
+    (16, 16, 16)
     """
 
     takes_images = True
     kind = "conv"
     has_fused_backward = True
 
-    def __init__(self, inputs, outputs, kernel, stride=1, padding=0, bias=True, rows=None, columns=None, bias_block=None):
+    def __init__(
+        self, inputs: int, outputs: int, kernel: Pixels, stride: Pixels = 1, padding: Padding = 0, bias: bool = True
+    ) -> None:
         inputs, outputs = whole_number(inputs, "Conv2d: inputs"), whole_number(outputs, "Conv2d: outputs")
         self.inputs, self.outputs = inputs, outputs
         self.window = make_window(kernel, stride, padding, self)
-        rows = slice(0, inputs) if rows is None else rows
-        columns = slice(0, outputs) if columns is None else columns
         kh, kw = self.window.kernel
         bound = 1 / math.sqrt(inputs * kh * kw)
-        whole = slice(0, kh), slice(0, kw)
-        weight = Parameter("weight", (kh, kw, inputs, outputs), bound, (*whole, rows, columns), torch_axes=(3, 2, 0, 1))
-        super().__init__(weight, bias, bias_block)
+        super().__init__(Parameter("weight", (kh, kw, inputs, outputs), bound, torch_axes=(3, 2, 0, 1)), bias)
 
-    def block(self, rows, columns, bias_block):
-        """A new layer that holds a block of this one. rows, columns, bias_block: as for the class."""
-        window = self.window
-        return Conv2d(
-            self.inputs, self.outputs, window.kernel, window.stride, window.padding, self.has_bias, rows, columns, bias_block
-        )
-
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         y = self.begin_forward(x, context)
         self.compute(y, ROWS, slice(0, y.shape[ROWS]), context)
         return y
 
-    def begin_forward(self, x, context):
+    def begin_forward(self, x: Array, context: Context) -> Array:
         """Store x for the backward pass; returns the uninitialised array for the output, which `compute` then fills."""
         kept, shape = context[self], self.shape_of_output(x)
         kept.x = x
         return kept.workspace("y", shape, self.weight.value.dtype)
 
-    def shape_of_output(self, x):
+    def shape_of_output(self, x: Array) -> tuple[int, ...]:
         """The shape of the output for the input x, (n, P, Q, outputs held here). Raises ValueError if x holds no images."""
         if x.ndim != 4:
             raise ValueError(f"layer {self.name} {self!r} takes (n, height, width, channels) but gets {x.shape}")
         return (len(x), *self.window.output(*x.shape[1:3]), self.weight.value.shape[3])
 
-    def compute(self, y, dim, outputs, context):
+    def compute(self, y: Array, dim: int, outputs: slice, context: Context) -> None:
         """Write the slice `outputs` of the output along `dim`, ROWS or COLUMNS, into y, from what it looks at of the input."""
         part = y[along(dim, outputs)]
         if not self.weight.value.size:  # no channels of the input here
@@ -76,10 +87,10 @@ class Conv2d(WeightedLayer):
             window = self.window.of_part(dim, outputs, length)
             self.algorithm_of(part.shape, window).forward(x, self.weight.value, self.bias_value, part, context.progress)
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         self._backward(dy, None, context)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         dx = context.gradient_space(context[self].x.shape, dy)
         if dy.size and dx.size:
             self.algorithm_of(dy.shape).input_gradient(dy, self.weight.value, dx, context.progress)
@@ -87,7 +98,7 @@ class Conv2d(WeightedLayer):
             dx.fill(0)
         return dx
 
-    def backward(self, dy, context):
+    def backward(self, dy: Array, context: Context) -> Array:
         """Both halves at once, because they share the unrolled input."""
         dx = context.gradient_space(context[self].x.shape, dy)
         self._backward(dy, dx, context)
@@ -104,12 +115,13 @@ class Conv2d(WeightedLayer):
             if gradient is not None:
                 gradient.fill(0)
 
-    def algorithm_of(self, shape, window=None):
+    def algorithm_of(self, shape: tuple[int, ...], window: Window | None = None) -> Any:
         """What computes outputs of this shape, and what follows backward from gradients of it. window: that of a part."""
         w = self.weight.value
-        return algorithm(window or self.window, w.shape[2], w.shape[3], *shape[1:3], w.dtype, shape[0])
+        images, rows, columns, _ = shape
+        return algorithm(window or self.window, w.shape[2], w.shape[3], rows, columns, w.dtype, images)
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         rows, columns = image_output(self.window, shape, self)
         if shape[2] != self.inputs:
             raise ValueError(f"layer {self.name} {self!r} takes {self.inputs} channels but gets {shape[2]}")

@@ -7,8 +7,14 @@ means the same in both libraries: no `where=`, no methods of ufuncs, and `out=` 
 """
 
 import os
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+# An array of the library in use, in type hints. These name NumPy's; on a GPU the arrays are CuPy's, with the same methods,
+# though no type checker knows it.
+Array = npt.NDArray[Any]
 
 ALIGNMENT = 64  # bytes: the size of a cache line and of the widest vector registers
 # The elements of NumPy's buffers. It copies operands whose rows are not contiguous to its buffers if several rows fit. With the
@@ -100,7 +106,7 @@ class Gpu:
 
 
 KINDS = {"cpu": Cpu, "gpu": Gpu}
-xp = ArrayLibrary()
+xp: Any = ArrayLibrary()
 
 
 def use(name, number=0, tf32=False):

@@ -8,7 +8,27 @@ DATA, RATE = "take NaN and infinity out of the data", "try a lower learning rate
 
 
 class Diverged(ArithmeticError):
-    """The loss is NaN or infinite. The message names the step and where the first value that is not finite was found."""
+    """The error of `Sequential.learn` for a loss that is NaN or infinite.
+
+    Parameters
+    ----------
+    message : str
+        It names the step and where the first value that is not finite was found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import MSE, SGD, Diverged, Linear, Sequential
+    >>> net = Sequential([Linear(2, 1)])
+    >>> try:
+    ...     net.learn([[1.0, np.nan]], [0.0], MSE(), SGD(net, lr=0.1))
+    ... except Diverged as error:
+    ...     print(error)
+    step 0: the loss is nan: first not finite: the input; take NaN and infinity out of the data
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
 
 
 def explain_divergence(net, loss, x, context, first_not_finite=None):

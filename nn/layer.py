@@ -1,53 +1,100 @@
 """The base classes of all layers and of the arrays that layers own: parameters and buffers."""
 
+from collections.abc import Sequence
+from copy import copy
 from math import prod
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from gridgrad.nn.device import to_device, xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, to_device, xp
 from gridgrad.nn.random import uniform_block
 from gridgrad.nn.window import take
 
+Part = slice | npt.NDArray[np.integer]  # the indices of one dimension of a whole array that a process holds
 DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them
 
 
 class Parameter:
-    """One block of a global parameter array; `value` and `grad` are views into the network's flat buffers.
+    """An array that a layer trains; `value` and `grad` are views into the network's flat buffers.
 
-    name: the parameter's name within its layer, as `state_dict` and PyTorch use it ("weight", "bias").
-    shape: the shape of the global array.
-    index: the block that this process holds, one slice or index array for each dimension. A serial network holds everything.
-    bound: initial values are drawn uniformly from [-bound, bound) by global index. If it is None, all values start as `fill`.
-    torch_axes: the permutation of the axes that gives PyTorch's layout.
-    layout: how the array is placed on a process grid; None in a serial network. See `parallel/placement/layout.py`.
-    stored_shape: the shape under which a `state_dict` stores the array, before its axes are permuted: another one than `shape`
-    only if `shape` combines some of the dimensions.
+    Parameters
+    ----------
+    name : str
+        Its name within the layer, as `state_dict` and PyTorch use it ("weight", "bias").
+    shape : sequence of int
+        The shape of the whole array.
+    bound : float, optional
+        Initial values are drawn uniformly from [-bound, bound), by their global index. Without it all values start as `fill`.
+    torch_axes : sequence of int, optional
+        The permutation of the axes that gives PyTorch's layout.
+    fill : float
+        The initial value if there is no bound.
+
+    Attributes
+    ----------
+    index : tuple of slice or array
+        The block of the whole array that this process holds, for each dimension: all of it, but for a `block`.
+    value, grad : array
+        That block and the gradient of it; None until the network allocates them.
+    layout : Layout
+        How the array is placed on a process grid, see `parallel/placement/layout.py`; None in a serial network.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Parameter
+    >>> gain = Parameter("gain", (5,), fill=1.0)
+    >>> gain.size, gain.block(slice(0, 2)).size
+    (5, 2)
     """
 
-    layout = None
+    layout: Any = None
     stays_zero = False  # whether no element of the whole array is ever other than zero
+    value: Any
+    grad: Any
 
-    def __init__(self, name, shape, bound=None, index=None, torch_axes=None, fill=0.0):
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        bound: float | None = None,
+        torch_axes: Sequence[int] | None = None,
+        fill: float = 0.0,
+    ) -> None:
         self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill
-        self.index = tuple(index or (slice(0, n) for n in shape))
+        self.index: tuple[Part, ...] = tuple(slice(0, n) for n in shape)
         self.torch_axes = torch_axes or tuple(range(len(shape)))
         self.value = self.grad = None
 
+    def block(self, *parts: Part) -> Self:
+        """A new Parameter, without memory, that holds these parts of the last dimensions and all of those before them."""
+        new = copy(self)
+        before = self.shape[: len(self.shape) - len(parts)]
+        new.index = (*(slice(0, n) for n in before), *parts)
+        new.value = new.grad = None
+        return new
+
     @property
-    def stored_shape(self):
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape under which a `state_dict` stores the array, before its axes are permuted.
+
+        It is another one than `shape` only if that combines some of the dimensions.
+        """
         return self.shape
 
     @property
-    def block_shape(self):
+    def block_shape(self) -> tuple[int, ...]:
         """The shape of the block that this process holds."""
         return tuple(i.stop - i.start if isinstance(i, slice) else len(i) for i in self.index)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """The number of elements of that block."""
         return prod(self.block_shape)
 
-    def initialise(self, seed, stream):
+    def initialise(self, seed: int, stream: str) -> None:
         """Write the initial values of this block into `value`.
 
         They depend on `seed`, on `stream` (a name that no other parameter of the network has) and on the global index only.
@@ -66,18 +113,18 @@ class Parameter:
             block = uniform_block(seed, stream, self.shape[-1], some, self.index[-1], self.bound)
             flat[start : start + many] = to_device(block.astype(self.value.dtype))
 
-    def load(self, whole):
+    def load(self, whole: npt.NDArray[Any]) -> None:
         """Copy this block from a host array of the global shape into `value`."""
         self.value[...] = to_device(take(whole, self.index))
 
 
 class Buffer(Parameter):
-    """One block of an array that is saved with the parameters but not trained, such as a running mean.
+    """An array that is saved with the parameters but not trained, such as a running mean.
 
     It has no gradient and memory of its own, outside the network's flat buffers.
     """
 
-    def allocate(self, dtype):
+    def allocate(self, dtype: npt.DTypeLike) -> None:
         """Allocate `value` and set all of it to `fill`."""
         self.value = xp.empty(self.block_shape, dtype)
         self.value.fill(self.fill)
@@ -97,12 +144,24 @@ class Layer:
 
     `backward` does both halves, and calls `context.written` when the gradients of the parameters are final. Layers with
     `has_fused_backward` override it, because the halves share work or because communication can overlap with one of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import Layer, Sequential
+    >>> class Double(Layer):
+    ...     def forward(self, x, context):
+    ...         return 2 * x
+    ...
+    ...     def input_gradient(self, dy, context):
+    ...         return 2 * dy
+    >>> Sequential([Double()]).predict(np.ones((1, 2), np.float32))
+    array([[2., 2.]], dtype=float32)
     """
 
     name = ""  # the position in the serial network, as in PyTorch's state_dict
-    parameters = ()  # the Parameter objects of this layer
-    buffers = ()  # the Buffer objects of this layer
-    children = ()  # the branches of a layer that contains other layers: one list of layers for each branch
+    parameters: Sequence[Parameter] = ()  # each is an attribute of the layer as well
+    buffers: Sequence[Buffer] = ()
     output_may_be_overwritten = False  # true if backward does not read the output: the next layer may then reuse its memory
     overwrites_gradient = True  # whether the backward pass may overwrite the gradient of the output, or return it
     in_place = False  # whether this layer may overwrite its input; set by the network
@@ -110,29 +169,53 @@ class Layer:
     is_max_pooling = False
     takes_images = False  # whether the input must be images: (n, height, width, channels)
     kind = ""  # "linear", "conv" or "autoencoder" if there are weights that can be sharded; else empty
+    inputs: int  # of a layer that has a `kind`: the features or channels of its input
     has_fused_backward = False  # whether `backward` computes both halves at once instead of calling one after the other
 
-    def give_name(self, name):
+    @property
+    def children(self) -> Sequence[list["Layer"]]:
+        """The branches of a layer that contains other layers: one list of layers for each branch."""
+        return ()
+
+    def block(self, **parts: Sequence[Part]) -> Self:
+        """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
+
+        parts: by their names what `Parameter.block` takes; the new layer has all of an array that is not named. Raises
+        ValueError for a name that none of them has.
+        """
+        new = copy(self)
+        made: dict[Parameter, Any] = {}
+        for attribute, p in vars(self).items():
+            if isinstance(p, Parameter):
+                made[p] = p.block(*parts.get(p.name, ()))
+                setattr(new, attribute, made[p])
+        if unknown := parts.keys() - {p.name for p in made}:
+            raise ValueError(f"layer {self.name} {self!r} has no parameter {', '.join(sorted(unknown))}")
+        new.name = ""
+        new.parameters, new.buffers = (tuple(made[p] for p in arrays) for arrays in (self.parameters, self.buffers))
+        return new
+
+    def give_name(self, name: str) -> None:
         """Set the name of this layer and of all layers in its branches."""
         self.name = name
 
     @property
-    def observed_as(self):
+    def observed_as(self) -> "Layer":
         """The layer that observers see in place of this one: another one if this layer only combines several."""
         return self
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         """The output of the layer, (n, ...), for the input x, (n, ...)."""
         raise NotImplementedError
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         """Write the gradients of this layer's parameters. dy: the gradient of the output, in its shape."""
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         """The gradient of the input, in its shape. dy: the gradient of the output."""
         raise NotImplementedError
 
-    def backward(self, dy, context):
+    def backward(self, dy: Array, context: Context) -> Array:
         """Both halves: write the gradients of the parameters and return the gradient of the input."""
         if context.observer is None:  # as below, without the cost of `run`
             if self.parameters:
@@ -143,16 +226,16 @@ class Layer:
             context.written(self)
         return context.run(self, "input_gradient", dy)
 
-    def check_trained(self, stored):
+    def check_trained(self, stored: object) -> None:
         """Raise ValueError if `stored` is None, which is something that only a forward pass in training stores."""
         if stored is None:
             raise ValueError(f"layer {self.name} {self!r}: backward must follow a forward pass with Context(training=True)")
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one output sample for an input sample of `shape`. Raises ValueError if the layer cannot take it."""
         return shape
 
-    def inputs_of(self, columns):
+    def inputs_of(self, columns: Part) -> Part:
         """The inputs that some outputs of a layer with weights are computed from, all of them unless its weights are sparse.
 
         columns: the outputs, a slice or an increasing index array; of a TiedAutoencoder the hidden units. Returns a slice or an
@@ -162,7 +245,7 @@ class Layer:
         return slice(0, self.inputs if some else 0)
 
     @property
-    def description(self):
+    def description(self) -> str:
         """The layer in a few words, for messages and tables: its `repr`, or only its type if it has branches."""
         return type(self).__name__ if self.children else repr(self)
 

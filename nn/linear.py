@@ -3,38 +3,47 @@
 import math
 
 from gridgrad.nn.arguments import whole_number
-from gridgrad.nn.device import xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
 from gridgrad.nn.gemm import column_sums, matmul
 from gridgrad.nn.layer import Parameter
 from gridgrad.nn.weighted import WeightedLayer
 
 
 class Linear(WeightedLayer):
-    """y = x W + b, or the block of this product that one rank computes.
+    """A fully connected layer, y = x W + b, for x of shape (n, inputs) and y of shape (n, outputs).
 
-    x: (n, inputs), y: (n, outputs). W is stored as (inputs, outputs), because BLAS is fastest for `x @ W` and `x.T @ dy`;
-    `state_dict` transposes it to PyTorch's (outputs, inputs). Initial weights and biases are uniform in
-    [-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch. Raises ValueError if inputs or outputs is not a whole number above 0.
+    W is stored as (inputs, outputs), because BLAS is fastest for `x @ W` and `x.T @ dy`; `state_dict` transposes it to
+    PyTorch's (outputs, inputs). Initial weights and biases are uniform in [-1/sqrt(inputs), 1/sqrt(inputs)), as in PyTorch.
 
-    bias: whether there is one. rows, columns: the block of W that this process holds, as slices or index arrays of the global
-    inputs and outputs. bias_block: that of the bias, see `WeightedLayer`.
+    Parameters
+    ----------
+    inputs, outputs : int
+        The numbers of features.
+    bias : bool
+        Whether there is a b.
+
+    Raises
+    ------
+    ValueError
+        If inputs or outputs is not a whole number above 0.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> net = Sequential([Linear(3, 2)])
+    >>> {name: array.shape for name, array in net.state_dict().items()}
+    {'0.weight': (2, 3), '0.bias': (2,)}
     """
 
     kind = "linear"
 
-    def __init__(self, inputs, outputs, bias=True, rows=None, columns=None, bias_block=None):
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
         inputs, outputs = whole_number(inputs, "Linear: inputs"), whole_number(outputs, "Linear: outputs")
         self.inputs, self.outputs = inputs, outputs
-        rows = slice(0, inputs) if rows is None else rows
-        columns = slice(0, outputs) if columns is None else columns
-        bound = 1 / math.sqrt(inputs)
-        super().__init__(Parameter("weight", (inputs, outputs), bound, (rows, columns), torch_axes=(1, 0)), bias, bias_block)
+        super().__init__(Parameter("weight", (inputs, outputs), 1 / math.sqrt(inputs), torch_axes=(1, 0)), bias)
 
-    def block(self, rows, columns, bias_block):
-        """A new layer that holds a block of this one. rows, columns, bias_block: as for the class."""
-        return Linear(self.inputs, self.outputs, self.has_bias, rows, columns, bias_block)
-
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.x = x
         w, b = self.weight.value, self.bias_value
@@ -44,16 +53,16 @@ class Linear(WeightedLayer):
             xp.add(y, b, out=y)
         return y
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         matmul(context[self].x.T, dy, self.weight.grad, context.progress)
         if self.bias_gradient.size:
             column_sums(dy, self.bias_gradient)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         w = self.weight.value
         return matmul(dy, w.T, context.gradient_space((len(dy), w.shape[0]), dy), context.progress)
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         if shape != (self.inputs,):
             got = shape[0] if len(shape) == 1 else f"images of {shape}: put a Flatten in front"
             raise ValueError(f"layer {self.name} {self} takes {self.inputs} features but gets {got}")

@@ -5,6 +5,7 @@ then called for every pass of every layer in training, for the loss, the optimiz
 a parallel network, for every collective. They are not called for evaluations.
 """
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -135,19 +136,19 @@ class Observable:
     observer: the registered Observer, an ObserverGroup if there are several, or None if there is none.
     """
 
-    observer = None
-    _observers = ()
+    observer: Observer | None = None
+    _observers: tuple[Observer, ...] = ()
 
-    def observe(self, observer):
+    def observe(self, observer: Observer) -> None:
         """Register an observer."""
         self._set_observers((*self._observers, observer))
 
-    def forget(self, observer):
+    def forget(self, observer: Observer) -> None:
         """Remove an observer."""
         self._set_observers(tuple(other for other in self._observers if other is not observer))
 
     @contextmanager
-    def observed_by(self, observer):
+    def observed_by(self, observer: Observer) -> Iterator[Observer]:
         """A context manager: the observer is registered within its block."""
         self.observe(observer)
         try:

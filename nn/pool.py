@@ -6,39 +6,38 @@ rows of an image are such runs. Its columns are first copied apart: one array ha
 windows, the next one those at the second place, until a place of one window is the first place of the next window.
 """
 
-from functools import lru_cache
-from itertools import groupby
+from collections.abc import Sequence
 from math import prod
 
+import numpy.typing as npt
+
 from gridgrad.nn import device
-from gridgrad.nn.device import xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
 from gridgrad.nn.layer import Layer
-from gridgrad.nn.window import COLUMNS, ROWS, along, image_output, make_window, matching_slices
+from gridgrad.nn.pool_space import clear_uncovered, runs, space_for
+from gridgrad.nn.window import COLUMNS, ROWS, Padding, Pixels, image_output, make_window
 from gridgrad.nn.workspace import blocks, copy_runs, scratch
 
 
 class Pool2d(Layer):
-    """The base class of poolings: (n, H, W, C) -> (n, P, Q, C).
-
-    kernel, stride, padding: as for `Conv2d`; by default the stride is the kernel. Windows may overlap. Raises ValueError if
-    the padding is more than half the kernel, because a window could then lie completely in the padding.
-    """
+    """The base class of poolings: (n, H, W, C) -> (n, P, Q, C). Windows may overlap."""
 
     output_may_be_overwritten = takes_images = True
     overwrites_gradient = False
     in_padding = 0.0  # the value of the pixels in the padding
 
-    def __init__(self, kernel, stride=None, padding=0):
+    def __init__(self, kernel: Pixels, stride: Pixels | None = None, padding: Padding = 0) -> None:
         self.window = make_window(kernel, kernel if stride is None else stride, padding, self)
         if any(2 * pad > k for k, pads in zip(self.window.kernel, self.window.padding) for pad in pads):
             raise ValueError(f"{self!r}: the padding must be at most half the kernel")
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         y = self.begin_forward(x.shape, x.dtype, context)
         self.forward_block(x, y, slice(0, len(x)), context)
         return y
 
-    def begin_forward(self, shape, dtype, context):
+    def begin_forward(self, shape: tuple[int, ...], dtype: npt.DTypeLike, context: Context) -> Array:
         """Prepare a forward pass for inputs of this shape; returns the uninitialised array for the output.
 
         The caller then calls `forward_block` for each block of images.
@@ -49,15 +48,15 @@ class Pool2d(Layer):
         self.prepare_backward((n, p, width, channels), (n, p, q, channels), context)
         return kept.workspace("y", (n, p, q, channels), dtype)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         dx = context.gradient_space(context[self].shape, dy)
         self.backward_block(dy, dx, slice(0, len(dy)), context)
         return dx
 
-    def prepare_backward(self, halfway, output, context):
+    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
         """Allocate what the backward pass needs. halfway: the shape after pooling the rows. output: that of the output."""
 
-    def forward_block(self, x, y, images, context):
+    def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
         for some, rows, places, space in self._row_blocks(x, y, context):
             where = slice(images.start + some.start, images.start + some.stop), rows
@@ -69,7 +68,7 @@ class Pool2d(Layer):
                 self.reduce(space.places, space.wide, COLUMNS, 0, where, context)
                 copy_runs(y[some, rows], space.wide[:, :, : y.shape[2]])
 
-    def backward_block(self, dy, dx, images, context):
+    def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
         """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
         (k, stride, _), (columns, column_stride, _) = self.window.along(ROWS), self.window.along(COLUMNS)
         clear_uncovered(self.window, ROWS, dx, dy.shape[1])
@@ -88,7 +87,9 @@ class Pool2d(Layer):
             targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
             self.spread(space.halfway, targets, ROWS, min(places), where, context)
 
-    def reduce(self, places, y, axis, first, where, context):
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
         """Write the reduction of some arrays of equal shape, one for each place in the window, to y.
 
         axis: ROWS or COLUMNS. first: the first of these places; those before it lie in the padding. where: the slices
@@ -96,7 +97,15 @@ class Pool2d(Layer):
         """
         raise NotImplementedError
 
-    def spread(self, dy, targets, axis, first, where, context):
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
         """Write or add the gradient of each place: the adjoint of `reduce`.
 
         targets: for each place (the array for its gradient, whether to overwrite it rather than add to it).
@@ -118,105 +127,48 @@ class Pool2d(Layer):
                 space = space_for(self.window, shape, y.shape[2], x.dtype, device.is_cpu())
                 yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, space
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*image_output(self.window, shape, self), shape[2])
 
     def __repr__(self):
         return f"{type(self).__name__}({self.window})"
 
 
-class Space:
-    """Scratch memory for a block of images whose rows are pooled, and whose columns are not.
-
-    window: that of the pooling. shape: (images, rows, width, channels). outputs: the number of columns that come out.
-
-    halfway: the block, an array of this shape.
-    places: for each place in a window, an array with the column of `halfway` that each window has there. All are contiguous:
-    where windows overlap, the columns at places a stride apart are the same memory, shifted by a column. Each row then has
-    some more columns than there are outputs, whose contents mean nothing.
-    wide: an array of the same shape for the output, or None if there are no more columns than outputs.
-    """
-
-    def __init__(self, window, shape, outputs, dtype):
-        self.window, self.outputs = window, outputs
-        (images, rows, width, channels), (k, stride, left) = shape, window.along(COLUMNS)
-        shift = (k - 1) // stride
-        wide = images, rows, outputs + shift, channels
-        self.halfway = scratch("halfway", shape, dtype)
-        self.wide = scratch("wide", wide, dtype) if shift else None
-        self.places, self._copies, self._outside, self._first = [None] * k, [], [], []
-        for first in range(min(k, stride)):
-            flat = scratch(f"columns {first}", (prod(wide) + shift * channels,), dtype)
-            apart = flat[: prod(wide)].reshape(wide)
-            inside, columns = matching_slices(first - left, stride, outputs + shift, width)
-            self._copies.append((apart[:, :, inside], self.halfway[:, :, columns]))
-            outside = apart[:, :, : inside.start], apart[:, :, inside.stop :], flat[prod(wide) :]
-            self._outside += [part for part in outside if part.size]
-            self._first.append(flat[: (k - 1 - first) // stride * channels])
-            for i in range(first, k, stride):
-                start = i // stride * channels
-                self.places[i] = flat[start : start + prod(wide)].reshape(wide)
-
-    def take_apart(self, in_padding):
-        """Copy the columns of `halfway` to `places`. in_padding: the value of the columns outside the image."""
-        for part in self._outside:
-            part.fill(in_padding)
-        for apart, columns in self._copies:
-            copy_runs(apart, columns)
-
-    def clear_first(self):
-        """Set to 0 what the last place of each window does not overwrite, so that the other places can be added."""
-        for part in self._first:
-            part.fill(0)
-
-    def put_together(self):
-        """Copy the columns in `places`, which are gradients, to `halfway`."""
-        clear_uncovered(self.window, COLUMNS, self.halfway, self.outputs)
-        for apart, columns in self._copies:
-            copy_runs(columns, apart)
-
-
-@lru_cache(maxsize=16)
-def space_for(window, shape, outputs, dtype, on_cpu):
-    """A Space with these arguments. It is kept, because many blocks have the same shape and making one takes long."""
-    return Space(window, shape, outputs, dtype)
-
-
-def clear_uncovered(window, axis, dx, outputs):
-    """Set to 0 the rows or columns that no window has at one of its last places, as many as the stride: others are added."""
-    k, stride, before = window.along(axis)
-    if k < stride:
-        dx.fill(0)
-        return
-    for outside in (slice(0, max(0, k - stride - before)), slice(max(0, (outputs - 1) * stride + k - before), None)):
-        part = dx[along(axis, outside)]
-        if part.size:
-            part.fill(0)
-
-
-@lru_cache(maxsize=4096)
-def runs(k, stride, before, outputs, length):
-    """[(slice of outputs, range of places)]: runs of outputs whose windows have the same places inside the image."""
-    inside = lambda p: range(max(0, before - p * stride), min(k, length + before - p * stride))  # noqa: E731
-    found = []
-    for places, group in groupby(range(outputs), inside):
-        group = list(group)
-        found.append((slice(group[0], group[-1] + 1), places))
-    return found
-
-
 class MaxPool2d(Pool2d):
-    """The maximum of each window.
+    """The maximum of each window: (n, H, W, C) -> (n, P, Q, C). Windows may overlap.
 
     If several pixels have the maximum, the gradient goes to the first column that contains one, and there to the first row.
     For the backward pass the context stores one bit for each place in a window: whether the value there is larger than all
     values before it. The last place with this bit has the maximum.
+
+    Parameters
+    ----------
+    kernel : int or (rows, columns)
+        The size of a window, in pixels.
+    stride : int or (rows, columns), optional
+        How far the windows are apart, in pixels; by default as far as they are large.
+    padding : int, (rows, columns) or ((top, bottom), (left, right))
+        The pixels on each side of an image that are smaller than all others.
+
+    Raises
+    ------
+    ValueError
+        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import MaxPool2d, Sequential
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> Sequential([MaxPool2d(2)]).predict(image)[0, :, :, 0]
+    array([[ 5.,  7.],
+           [13., 15.]], dtype=float32)
     """
 
     is_max_pooling = True
     in_padding = -float("inf")
 
-    def prepare_backward(self, halfway, output, context):
+    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
         kept = context[self]
         kept.larger = None
         if context.training:
@@ -227,7 +179,9 @@ class MaxPool2d(Pool2d):
                 COLUMNS: kept.workspace(COLUMNS, (columns - 1, n, p, wide, channels), xp.bool_),
             }
 
-    def reduce(self, places, y, axis, first, where, context):
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
         larger = context[self].larger
         held = places[0]
         for i, place in enumerate(places[1:], first):
@@ -237,7 +191,15 @@ class MaxPool2d(Pool2d):
         if held is not y:
             xp.copyto(y, held)
 
-    def spread(self, dy, targets, axis, first, where, context):
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
         """Each gradient goes to the last place that was larger than all before it, and is taken from what is left."""
         larger = context[self].larger
         self.check_trained(larger)
@@ -254,9 +216,33 @@ class MaxPool2d(Pool2d):
 
 
 class AvgPool2d(Pool2d):
-    """The mean of each window. Pixels of the padding count as zeros, as in PyTorch by default."""
+    """The mean of each window: (n, H, W, C) -> (n, P, Q, C). Windows may overlap.
 
-    def forward_block(self, x, y, images, context):
+    Parameters
+    ----------
+    kernel : int or (rows, columns)
+        The size of a window, in pixels.
+    stride : int or (rows, columns), optional
+        How far the windows are apart, in pixels; by default as far as they are large.
+    padding : int, (rows, columns) or ((top, bottom), (left, right))
+        The pixels on each side of an image that count as zeros, as in PyTorch by default.
+
+    Raises
+    ------
+    ValueError
+        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import AvgPool2d, Sequential
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> Sequential([AvgPool2d(2)]).predict(image)[0, :, :, 0]
+    array([[ 2.5,  4.5],
+           [10.5, 12.5]], dtype=float32)
+    """
+
+    def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
         if not self._is_global(x):
             super().forward_block(x, y, images, context)
             return
@@ -265,7 +251,7 @@ class AvgPool2d(Pool2d):
         weights.fill(self._weight)
         xp.matmul(weights, x.reshape(n, height * width, channels), out=y.reshape(n, 1, channels))
 
-    def backward_block(self, dy, dx, images, context):
+    def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
         if not self._is_global(dx):
             super().backward_block(dy, dx, images, context)
             return
@@ -273,12 +259,22 @@ class AvgPool2d(Pool2d):
         xp.multiply(dy, dy.dtype.type(self._weight), out=scaled)
         copy_runs(dx, scaled)
 
-    def reduce(self, places, y, axis, first, where, context):
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
         add_up(places, y)
         if axis == COLUMNS:
             xp.multiply(y, y.dtype.type(self._weight), out=y)
 
-    def spread(self, dy, targets, axis, first, where, context):
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
         if axis == COLUMNS:
             dy = xp.multiply(dy, dy.dtype.type(self._weight), out=scratch("scaled", dy.shape, dy.dtype))
         for target, overwrites in reversed(targets):

@@ -8,7 +8,8 @@ from math import prod
 
 from gridgrad.nn import device
 from gridgrad.nn.arguments import whole_number
-from gridgrad.nn.device import xp
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
 from gridgrad.nn.layer import Layer
 from gridgrad.nn.window import matching_slices
 from gridgrad.nn.workspace import scratch
@@ -17,25 +18,47 @@ PIECE = 1 << 15  # the elements of one array in a piece, on a CPU
 
 
 class LocalResponseNorm(Layer):
-    """y_c = x_c / (k + alpha / size * sum_(c' near c) x_c'^2)^beta (Krizhevsky et al. 2012, section 3.3).
+    """Normalisation across channels, y_c = x_c / (k + alpha / size * sum_(c' near c) x_c'^2)^beta.
 
-    x: (n, .., C), y: (n, .., C - before - after). As in PyTorch, the sum goes over the channels from c - size // 2 to
-    c + (size - 1) // 2, and alpha is divided by `size`. alpha: at least 0. k: above 0. Raises ValueError for values out of
-    range.
+    This is section 3.3 of Krizhevsky et al. 2012, for x and y of shape (n, .., channels). As in PyTorch, the sum goes over the
+    channels from c - size // 2 to c + (size - 1) // 2, and alpha is divided by `size`.
 
-    before, after: how many of the first and last channels of x are a halo: they enter the sums of their neighbours, but
-    their own outputs are computed by other ranks.
+    Parameters
+    ----------
+    size : int
+        The number of channels in a sum.
+    alpha : float
+        At least 0.
+    beta : float
+        The exponent.
+    k : float
+        Above 0.
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import LocalResponseNorm, Sequential
+    >>> Sequential([LocalResponseNorm(1, alpha=3.0, beta=0.5)]).predict(np.ones((1, 2), np.float32))
+    array([[0.5, 0.5]], dtype=float32)
     """
 
     output_may_be_overwritten = True
+    # How many of the first and last channels of x are a halo: they enter the sums of their neighbours, but their own outputs
+    # are computed by other ranks, so that y has fewer channels.
+    before = after = 0
 
-    def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0, before=0, after=0):
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         size = whole_number(size, "LocalResponseNorm: size")
         if not alpha >= 0 or not k > 0:
             raise ValueError(f"LocalResponseNorm({size}): alpha must be at least 0 and k above 0, not {alpha} and {k}")
-        self.size, self.alpha, self.beta, self.k, self.before, self.after = size, alpha, beta, k, before, after
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, x, context):
+    def forward(self, x: Array, context: Context) -> Array:
         kept = context[self]
         kept.x = x
         y = kept.workspace("y", self._own(x).shape, x.dtype)
@@ -44,7 +67,7 @@ class LocalResponseNorm(Layer):
             xp.multiply(own, self._power(self._base(x_piece))[:, : own.shape[1]], out=y_piece)
         return y
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: Array, context: Context) -> Array:
         """dx_c = dy_c base_c^-beta - 2 alpha beta / size x_c sum_c' dy_c' x_c' base_c'^(-beta - 1).
 
         base is the denominator k + alpha / size * sum x^2; c' are the channels whose window contains c.
@@ -72,7 +95,7 @@ class LocalResponseNorm(Layer):
         xp.multiply(x, self._window_sums(flat, padded.shape)[:, :channels], out=dx)
         xp.add(self._own(dx), direct, out=self._own(dx))
 
-    def neighbours(self, part, channels):
+    def neighbours(self, part: slice, channels: int) -> slice:
         """The slice of input channels that the slice `part` of output channels needs. channels: their global number."""
         return slice(max(0, part.start - self.size // 2), min(channels, part.stop + (self.size - 1) // 2))
 

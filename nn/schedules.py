@@ -4,12 +4,14 @@ All raise ValueError for a learning rate that is not finite and above 0, and for
 """
 
 import math
+from collections.abc import Callable
 from numbers import Real
 
+Schedule = Callable[[int], float]
 HELP = "cosine (to 0), constant or step:EVERY:FACTOR, with ,warmup:STEPS after it if wanted"
 
 
-def constant(lr):
+def constant(lr: float) -> Schedule:
     """The same learning rate at every step."""
     _check(lr)
     return lambda step: lr

@@ -1,15 +1,20 @@
 """The serial network: a list of layers over two flat buffers."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from gridgrad.nn.arguments import network_dtype, sample_shape, seed_number
 from gridgrad.nn.context import Context
-from gridgrad.nn.device import empty, to_device, to_host
+from gridgrad.nn.device import Array, empty, to_device, to_host
 from gridgrad.nn.divergence import Diverged, explain_divergence
 from gridgrad.nn.fusion import fuse
+from gridgrad.nn.layer import Buffer, Layer, Parameter
+from gridgrad.nn.losses import Loss
 from gridgrad.nn.measure_kernels import ensure_measured
 from gridgrad.nn.minibatch_checks import as_input, checked_minibatch
 from gridgrad.nn.observer import Observable, observed
@@ -26,36 +31,80 @@ from gridgrad.nn.sequence import (
 )
 
 
+class HasStep(Protocol):
+    """What `learn` needs of an optimizer. The update protocols of `parallel` have it, too."""
+
+    def step(self) -> object:
+        """Update the parameters from the gradients."""
+
+
 class Sequential(Observable):
     """A network of layers that run one after another.
-
-    layers: Layer objects. seed: a whole number in [0, 2^64), for the initial weights and dropout masks.
-    dtype: float32 or float64. input_shape: the shape of a sample, (features,) or (height, width, channels); None if it is
-    not known. Raises ValueError if an argument is none of these.
 
     All parameters lie in one flat buffer, `params`, and all gradients in another, `grads`; layers hold views of them. So an
     update or an all-reduce is one call on a slice. The buffers are allocated on first use: until then a network is only a
     description, and takes no memory however large it is.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        The layers, each a new one.
+    seed : int
+        A whole number in [0, 2^64), for the initial weights and dropout masks.
+    dtype : dtype
+        float32 or float64.
+    input_shape : int or tuple of int, optional
+        The shape of a sample, (features,) or (height, width, channels), if it is known. `parallelize` needs that of images.
+
+    Attributes
+    ----------
+    step : int
+        The number of the next minibatch, counted from 0; dropout masks depend on it.
+
+    Raises
+    ------
+    ValueError
+        If an argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import SGD, Linear, ReLU, Sequential, SoftmaxCrossEntropy
+    >>> net = Sequential([Linear(4, 16), ReLU(), Linear(16, 3)], seed=1)
+    >>> loss, optimizer = SoftmaxCrossEntropy(), SGD(net, lr=0.1)
+    >>> x, labels = np.eye(4, dtype=np.float32), np.array([0, 1, 2, 1])
+    >>> first, *_, last = (net.learn(x, labels, loss, optimizer) for _ in range(20))
+    >>> last < first
+    True
+    >>> net.predict(x).shape
+    (4, 3)
     """
 
-    def __init__(self, layers, seed=0, dtype=np.float32, input_shape=None):
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        seed: int = 0,
+        dtype: npt.DTypeLike = np.float32,
+        input_shape: int | Sequence[int] | None = None,
+    ) -> None:
         self.seed, self.dtype, self.input_shape = seed_number(seed), network_dtype(dtype), sample_shape(input_shape)
-        self.step = 0  # the number of the next minibatch, counted from 0; dropout masks depend on it
+        self.step = 0
         self.set_layers(layers)
 
-    def set_layers(self, layers):
+    def set_layers(self, layers: Sequence[Layer]) -> None:
         """Begin anew with these layers, which have no memory yet. What was derived from earlier ones is forgotten."""
-        self._flat = self._pairs = None
-        self.accepted_minibatch = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
+        self._flat: Any = None
+        self._pairs: list[tuple[Layer, Parameter]] = []
+        self.accepted_minibatch: Any = None, None, 0  # what `nn/minibatch_checks.py` knows about the last minibatch
         for derived in ("context", "executed_layers"):
             vars(self).pop(derived, None)
         self.layers = self.arrange(layers)
 
-    def arrange(self, layers):
+    def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
         """Name the layers by their positions, and return them in the order in which they run: see `nn/sequence.py`."""
         return name_and_order(layers)
 
-    def allocate(self):
+    def allocate(self) -> None:
         """Allocate the parameters and draw their initial values, unless this has been done before.
 
         It is called by everything that needs the parameters: optimizers when they are made, `forward`, `state_dict`.
@@ -75,66 +124,73 @@ class Sequential(Observable):
             buffer.allocate(self.dtype)
 
     @property
-    def allocated(self):
+    def allocated(self) -> bool:
         """Whether the parameters have been allocated."""
         return self._flat is not None
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[tuple[Layer, Parameter]]:
         """All (layer, Parameter) pairs, in the order of the flat buffers. Allocates them if necessary."""
         self.allocate()
         return self._pairs
 
-    def flat_buffers(self, size):
+    def flat_buffers(self, size: int) -> tuple[Array, Array]:
         """New flat buffers for the parameters and for the gradients, of `size` elements each."""
         return empty(size, self.dtype), empty(size, self.dtype)
 
     @property
-    def buffers(self):
+    def buffers(self) -> list[tuple[Layer, Buffer]]:
         """All (layer, Buffer) pairs: the arrays that are saved but not trained."""
         return [(layer, buffer) for layer in self.leaves() for buffer in layer.buffers]
 
-    def leaves(self):
+    def leaves(self) -> Iterator[Layer]:
         """All layers that have no branches: a branching layer is replaced by the layers in its branches."""
         return leaves(self.layers)
 
     @property
-    def size(self):
+    def size(self) -> int:
         """The number of parameters that this process holds. Does not allocate them."""
         return sum(p.size for layer in self.leaves() for p in layer.parameters)
 
     @property
-    def params(self):
+    def params(self) -> Array:
         """The flat buffer of the parameters that this process holds: (size,). Allocates it if necessary."""
         self.allocate()
         return self._flat[0]
 
     @property
-    def grads(self):
+    def grads(self) -> Array:
         """The flat buffer of the gradients, in the order of `params`: (size,). Allocates it if necessary."""
         self.allocate()
         return self._flat[1]
 
     @property
-    def owned(self):
+    def owned(self) -> list[slice]:
         """The slices of the flat buffers that this process's optimizer updates, in ascending order: here one, everything."""
         return [slice(0, self.params.size)]
 
-    def complete(self, where):
+    def complete(self, where: slice) -> None:
         """An optimizer calls this before it reads the slice `where` of `grads`, which must then be final."""
 
-    def changed(self, where):
+    def changed(self, where: slice) -> None:
         """An optimizer calls this after it has written the slice `where` of `params`."""
 
-    def updated(self):
+    def updated(self) -> None:
         """An optimizer calls this at the end of an update of all parameters."""
 
     @cached_property
-    def context(self):
+    def context(self) -> Context:
         """The network's own context, for evaluations and for `learn`."""
         return Context(training=False)
 
-    def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
+    def forward(
+        self,
+        x: npt.ArrayLike,
+        context: Context | None = None,
+        batch_size: int | None = None,
+        first: int = 0,
+        minibatch_size: int | None = None,
+    ) -> Array:
         """The output of the network, (n, outputs), for x, (n, ...).
 
         context: a Context in which to store what `backward` needs. By default this is an evaluation in the network's own one.
@@ -143,13 +199,13 @@ class Sequential(Observable):
         the whole global minibatch, by default batch_size.
         """
         self.allocate()
-        x = as_input(x, self.dtype)
+        inputs = as_input(x, self.dtype)
         if context is None:
             context = self.context
             context.training = False
-        context.begin(self.seed, self.step, len(x) if batch_size is None else batch_size, first, minibatch_size)
+        context.begin(self.seed, self.step, len(inputs) if batch_size is None else batch_size, first, minibatch_size)
         self._attach_observer(context)
-        return forward(self.executed_layers, x, context)
+        return forward(self.executed_layers, inputs, context)
 
     def _attach_observer(self, context):
         """Connect the observer to a context, if that is for training: evaluations are not observed."""
@@ -157,11 +213,11 @@ class Sequential(Observable):
         context.progress = context.observer and context.observer.progress
 
     @cached_property
-    def executed_layers(self):
+    def executed_layers(self) -> list[Layer]:
         """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/fusion.py`)."""
         return fuse(self.layers)
 
-    def backward(self, dy, context, input_gradient=False):
+    def backward(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
         """Write the gradients of all parameters to `grads`.
 
         dy: the gradient of the output, (n, outputs); it is overwritten. context: that of the forward pass.
@@ -174,7 +230,7 @@ class Sequential(Observable):
         backward_without_input(self.executed_layers, dy, context)
         return None
 
-    def input_gradients(self, dy, context, input_gradient=False):
+    def input_gradients(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:
         """One half of `backward`: compute the gradients of the layers' inputs, but not those of the parameters.
 
         The arguments and the result are as in `backward`. `parameter_gradients` may follow at any later time: the context
@@ -186,12 +242,12 @@ class Sequential(Observable):
         input_gradients_without_input(self.executed_layers, dy, context)
         return None
 
-    def parameter_gradients(self, context):
+    def parameter_gradients(self, context: Context) -> None:
         """The other half of `backward`: write the gradients of the parameters, after `input_gradients` in the same context."""
         self._attach_observer(context)
         parameter_gradients(self.executed_layers, context)
 
-    def learn(self, x, y, loss, optimizer):
+    def learn(self, x: npt.ArrayLike, y: npt.ArrayLike, loss: Loss, optimizer: HasStep) -> float:
         """Train for one step on a global minibatch; returns the mean loss over it, before the update.
 
         x: the samples, (n, ...). y: their labels, (n,), or targets, (n, outputs). loss: an object such as
@@ -199,27 +255,27 @@ class Sequential(Observable):
         with the whole minibatch on every rank, and each rank takes its own part.
         Raises ValueError if the arguments do not fit together (`nn/minibatch_checks.py`), Diverged if the loss is not finite.
         """
-        x, y = checked_minibatch(self, x, y, loss, optimizer)
-        context, x = self.context, to_device(x)
+        samples, targets = (to_device(array) for array in checked_minibatch(self, x, y, loss, optimizer))
+        context = self.context
         context.training = True
-        outputs = self.forward(x, context)
-        value = observed(self.observer, loss, "forward", outputs, to_device(y), context, context=context)
+        outputs = self.forward(samples, context)
+        value = observed(self.observer, loss, "forward", outputs, targets, context, context=context)
         if not isfinite(value):
-            raise Diverged(explain_divergence(self, value, x, context))
+            raise Diverged(explain_divergence(self, value, samples, context))
         self.backward(observed(self.observer, loss, "backward", context, context=context), context)
         observed(self.observer, optimizer, "step")
         self.step += 1
         return value
 
-    def predict(self, x):
+    def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any] | Any:
         """The outputs for samples x (n, ...), as a host array of its own: (n, outputs). No minibatch may be under way."""
         return np.array(to_host(self.forward(x)))
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of one output sample for an input sample of `shape`. ValueError names the layer that cannot take it."""
         return output_shape(self.layers, shape)
 
-    def state_dict(self, everywhere=False):
+    def state_dict(self, everywhere: bool = False) -> dict[str, npt.NDArray[Any]] | Any:
         """{name: host array} with copies of all parameters and buffers, under PyTorch's names and in its layout.
 
         Collective in a parallel network: rank 0 gets the dictionary and the other ranks None, or all ranks get it if
@@ -228,7 +284,7 @@ class Sequential(Observable):
         state = dict(self.global_parameters(everywhere))
         return None if any(value is None for value in state.values()) else state
 
-    def global_parameters(self, everywhere=False):
+    def global_parameters(self, everywhere: bool = False) -> Iterator[tuple[str, npt.NDArray[Any] | Any]]:
         """Yield (name, array) for each entry of `state_dict`, one at a time, so that one global array is in memory at a time.
 
         The array is None on a rank that does not get it. Collective in a parallel network.
@@ -240,11 +296,11 @@ class Sequential(Observable):
                 whole = np.array(to_host(whole).reshape(p.stored_shape).transpose(p.torch_axes), order="C")
             yield f"{layer.name}.{p.name}", whole
 
-    def global_value(self, parameter, everywhere=False):
+    def global_value(self, parameter: Parameter, everywhere: bool = False) -> Array | Any:
         """The global array of a Parameter or Buffer; None on a rank that does not get it. Collective in a parallel network."""
         return parameter.value
 
-    def load_state_dict(self, state, strict=True):
+    def load_state_dict(self, state: Mapping[str, npt.ArrayLike], strict: bool = True) -> None:
         """Set all parameters and buffers from a `state_dict`, of this library or PyTorch's: {name: host array of global shape}.
 
         strict: as in PyTorch. If it is false, parameters that the state does not name keep their values, and entries of other

@@ -12,11 +12,13 @@ All were measured with OpenBLAS 0.3.31 and its kernels for SkylakeX, which it us
   `results/kernels.json` has the measurements.
 """
 
+from typing import Any
+
 from gridgrad.nn.kernel_table import NO_LIMIT, Kernels, Tiles
 
 BLAS = "openblas", "SkylakeX"  # the name and the kernels of the library with which all of them were measured
 
-ZEN = {
+ZEN: dict[str, Any] = {
     "tiles": Tiles(
         few_columns=(NO_LIMIT,) * 3,
         shapes=(*((rows, 64) for rows in (16, 32, 20, 24)), *((rows, 32) for rows in (50, 48, 32))),

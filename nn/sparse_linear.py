@@ -1,11 +1,14 @@
 """The fully connected layer most of whose weights are zero and stay zero."""
 
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.layer import Parameter
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, to_device, xp
+from gridgrad.nn.layer import Parameter, Part
 from gridgrad.nn.linear import Linear
 from gridgrad.nn.window import take
 
@@ -13,30 +16,46 @@ from gridgrad.nn.window import take
 class SparseLinear(Linear):
     """A Linear layer whose weights are zero, and stay so in training, outside of a pattern.
 
-    pattern: a boolean array (inputs, outputs), true where a weight may be other than zero. Raises ValueError for anything else.
-    The other arguments are those of Linear. Weights of the pattern start with the values that those of a Linear would have.
+    Weights of the pattern start with the values that those of a Linear would have.
 
     The products are those of a dense array: with a tenth of the weights they take about as long as those of SciPy's sparse
     matrices in the forward pass, and SciPy has none that computes x^T dy at some places only. What the zeros save is
     communication, and work of ranks that hold only the rows `inputs_of` their columns.
+
+    Parameters
+    ----------
+    pattern : array of bool, (inputs, outputs)
+        True where a weight may be other than zero.
+    bias : bool
+        Whether there is one.
+
+    Raises
+    ------
+    ValueError
+        If the pattern is no such array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import SparseLinear
+    >>> SparseLinear(np.eye(4, dtype=bool))
+    SparseLinear(4, 4, 75.0% zeros)
     """
 
-    def __init__(self, pattern, bias=True, rows=None, columns=None, bias_block=None):
+    def __init__(self, pattern: npt.ArrayLike, bias: bool = True) -> None:
         pattern = np.asarray(pattern)
         if pattern.ndim != 2 or pattern.dtype != bool:
             raise ValueError(f"SparseLinear: pattern must be boolean (inputs, outputs), not {pattern.dtype} {pattern.shape}")
-        super().__init__(*pattern.shape, bias, rows, columns, bias_block)
+        inputs, outputs = pattern.shape
+        super().__init__(inputs, outputs, bias)
         self.pattern = pattern
-        self.weight = SparseWeight(pattern, self.weight.bound, self.weight.index)
+        self.weight: SparseWeight = SparseWeight(pattern, self.weight.bound)
         self.parameters = (self.weight, *self.parameters[1:])
 
-    def block(self, rows, columns, bias_block):
-        return SparseLinear(self.pattern, self.has_bias, rows, columns, bias_block)
-
-    def inputs_of(self, columns):
+    def inputs_of(self, columns: Part) -> Part:
         return np.flatnonzero(self.pattern[:, columns].any(axis=1))
 
-    def gradients(self, dy, context):
+    def gradients(self, dy: Array, context: Context) -> None:
         super().gradients(dy, context)
         self.weight.clear(self.weight.grad)
 
@@ -47,27 +66,28 @@ class SparseLinear(Linear):
 class SparseWeight(Parameter):
     """The weight of a SparseLinear: a dense block that is zero outside of the pattern."""
 
-    def __init__(self, pattern, bound, index):
-        super().__init__("weight", pattern.shape, bound, index, torch_axes=(1, 0))
-        self.pattern = pattern
+    def __init__(self, pattern: npt.NDArray[np.bool_], bound: float | None) -> None:
+        super().__init__("weight", pattern.shape, bound, torch_axes=(1, 0))
+        self.pattern, self.stays_zero = pattern, not pattern.any()
 
-    @property
-    def stays_zero(self):
-        return not self.pattern.any()
+    def block(self, *parts: Part) -> Self:
+        new = super().block(*parts)
+        vars(new).pop("kept", None)
+        return new
 
     @cached_property
-    def kept(self):
+    def kept(self) -> Array:
         """The block of the pattern that this process holds, on the device."""
         return to_device(np.ascontiguousarray(take(self.pattern, self.index)))
 
-    def clear(self, array):
+    def clear(self, array: Array) -> None:
         """Set the elements of an array of this block's shape to zero that are outside of the pattern."""
         xp.multiply(array, self.kept, out=array)
 
-    def initialise(self, seed, stream):
+    def initialise(self, seed: int, stream: str) -> None:
         super().initialise(seed, stream)
         self.clear(self.value)
 
-    def load(self, whole):
+    def load(self, whole: npt.NDArray[Any]) -> None:
         super().load(whole)
         self.clear(self.value)

@@ -1,5 +1,6 @@
 """Which input pixels lie in the window of each output of a convolution or pooling, and how blocks of arrays are indexed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from gridgrad.nn.device import to_device
 
+Pixels = int | Sequence[int]  # a number, or (rows, columns)
+Padding = Pixels | Sequence[Sequence[int]]  # also ((top, bottom), (left, right))
 ROWS, COLUMNS = 1, 2  # the dimensions of (n, H, W, C) that a window slides along
 
 

@@ -9,7 +9,7 @@ from math import inf, prod
 
 import numpy as np
 
-from gridgrad.nn import Context, Sequential, TiedAutoencoder
+from gridgrad.nn import Context, Sequential
 from gridgrad.nn.device import synchronise, to_device
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.performance.workload import Workload
@@ -58,9 +58,7 @@ class LayerSeconds:
 def block_of(layer, inputs, outputs):
     """A new layer that is the block of a layer with weights with so many inputs, and outputs or hidden units."""
     held = slice(0, outputs)
-    if isinstance(layer, TiedAutoencoder):
-        return TiedAutoencoder(layer.inputs, layer.hidden, held)
-    return layer.block(slice(0, inputs), held, held)
+    return layer.block(weight=(slice(0, inputs), held), bias=(held,))
 
 
 class MeasuredSeconds(LayerSeconds):

@@ -1,6 +1,5 @@
 """The placement of a TiedAutoencoder."""
 
-from gridgrad.nn import TiedAutoencoder
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Shard
@@ -12,7 +11,7 @@ def place_autoencoder(placer, layer):
 
     The bias of the decoder must be added only once: the first rank that has any hidden units adds it.
     """
-    sizes, coordinates = placer.grid.sizes, placer.grid.coordinates
+    sizes = placer.grid.sizes
     choices = {axis: placer.choices[axis][layer] for axis in placer.at}
     sharded, adding, outputs = {}, {}, {}
     for axis, choice in choices.items():
@@ -23,10 +22,7 @@ def place_autoencoder(placer, layer):
             first = next(rank for rank in range(sizes[axis]) if units.size(rank))
             sharded[axis], outputs[axis] = Shard(-1, units), Partial()
             adding[axis] = Shard(0, Partition.at_rank(layer.inputs, sizes[axis], first))
-    layouts = [Layout(p.shape, sizes, of) for p, of in zip(layer.parameters, (sharded, sharded, adding), strict=True)]
-    (_, columns), _, (decoder_bias,) = (layout.block(coordinates) for layout in layouts)
-    block = TiedAutoencoder(layer.inputs, layer.hidden, columns, decoder_bias)
-    for p, layout in zip(block.parameters, layouts, strict=True):
-        p.layout = layout
+    placements = {"weight": sharded, "bias": sharded, "decoder_bias": adding}
+    block = placer.block(layer, **{p.name: Layout(p.shape, sizes, placements[p.name]) for p in layer.parameters})
     placer.append(block, layer.name)
     placer.at |= outputs

@@ -21,7 +21,6 @@ loss. (Eserol 2019, chapter 3; the thesis did not execute the fine grain.)
 import numpy as np
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.layer import Parameter
 from gridgrad.nn.sequence import leaves
 from gridgrad.nn.sparse_linear import SparseLinear
 from gridgrad.parallel.placement.layout import Layout
@@ -90,11 +89,10 @@ def place_pieces(placer, axis, layer):
         return place_pairs(placer, axis, layer, owned)
     needed = needed_by(layer, owned)
     placer.move(axis, Shard(C, needed), layer.name)
-    rank = placer.grid.coordinates[axis]
-    block = layer.block(needed.part(rank), owned.part(rank), owned.part(rank))
-    block.weight.layout = Layout(layer.weight.shape, placer.grid.sizes, {axis: Tile(needed, owned)})
-    block.bias.layout = Layout(layer.bias.shape, placer.grid.sizes, {axis: Shard(0, owned)})
-    placer.append(block, layer.name)
+    sizes = placer.grid.sizes
+    weight = Layout(layer.weight.shape, sizes, {axis: Tile(needed, owned)})
+    bias = Layout(layer.bias.shape, sizes, {axis: Shard(0, owned)})
+    placer.append(placer.block(layer, weight=weight, bias=bias), layer.name)
     placer.at[axis] = Shard(C, owned)
 
 
@@ -116,7 +114,7 @@ def place_pairs(placer, axis, layer, owned):
         placer.append(sums, layer.name)
     placer.at[axis] = Shard(C, owned)
     if layer.bias in layer.parameters:
-        bias = Parameter(layer.bias.name, layer.bias.shape, layer.bias.bound, (owned.part(rank),))
+        bias = layer.bias.block(owned.part(rank))
         bias.layout = Layout(bias.shape, placer.grid.sizes, {axis: Shard(0, owned)})
         placer.append(AddBias(bias), layer.name)
 

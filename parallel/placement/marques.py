@@ -246,8 +246,8 @@ def handed_convolution(block, group, columns, before, after, rows):
     window, ranks = block.window, group.size
     held, whole = Shard(N, at_master(ranks)), Shard(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
     copies, shares = Shard(N, Copies(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
-    conv = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False,
-                  columns=columns.part(group.rank))  # fmt: skip
+    serial = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False)
+    conv = serial.block(weight=(columns.part(group.rank),))
     kernels = ThroughMaster(group, whole, shares, block.weight.shape, whole)
     yield ThroughMaster(group, held, copies, before, held, rows)
     yield HandedConv2d(block.weight, conv, kernels)
@@ -264,9 +264,7 @@ def place_at_masters(placer, layer):
     (axis,) = placer.with_masters
     grid = placer.grid
     weight, bias = (Layout(p.shape, grid.sizes, held_by_masters(placer, p)) for p in (layer.weight, layer.bias))
-    (*_, rows, columns), (biases,) = (layout.block(grid.coordinates) for layout in (weight, bias))
-    block = layer.block(rows, columns, biases)
-    block.weight.layout, block.bias.layout = weight, bias
+    block = placer.block(layer, weight=weight, bias=bias)
     if layer.kind != "conv":
         append_at_masters(placer, block, layer)
         return

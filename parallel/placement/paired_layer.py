@@ -20,8 +20,8 @@ class Pairs(Parameter):
 
     def __init__(self, weight, held):
         *kernel, inputs, outputs = weight.shape
-        index = (*(slice(0, n) for n in kernel), held)
-        super().__init__(weight.name, (*kernel, inputs * outputs), weight.bound, index, weight.torch_axes)
+        super().__init__(weight.name, (*kernel, inputs * outputs), weight.bound, weight.torch_axes)
+        self.index = (*self.index[:-1], held)
         self.weight = weight
 
     @property
@@ -30,12 +30,11 @@ class Pairs(Parameter):
 
     def initialise(self, seed, stream):
         """As the serial weight. It is drawn for one input at a time, because random numbers are drawn in whole rows."""
-        *kernel, held = self.index
         outputs = self.weight.shape[-1]
-        rows, columns = np.divmod(indices(held), outputs)
+        rows, columns = np.divmod(indices(self.index[-1]), outputs)
         for where in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1) if len(rows) else ():
             row = slice(int(rows[where[0]]), int(rows[where[0]]) + 1)
-            drawn = Parameter(self.name, self.weight.shape, self.bound, (*kernel, row, slice(0, outputs)))
+            drawn = self.weight.block(row, slice(0, outputs))
             drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
             drawn.initialise(seed, stream)
             self.value[..., where[0] : where[-1] + 1] = drawn.value[..., 0, to_device(columns[where])]
@@ -49,7 +48,7 @@ class Product:
     """
 
     def __init__(self, layer, inputs, outputs, needed, made, held):
-        self.block = layer.block(inputs, outputs, EMPTY)
+        self.block = layer.block(weight=(inputs, outputs), bias=(EMPTY,))
         self.rows, self.columns = (place_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
         self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)

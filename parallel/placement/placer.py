@@ -130,6 +130,13 @@ class Placer:
         """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
         return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
 
+    def block(self, layer, **layouts):
+        """What this rank holds of a layer. layouts: the Layout of each of its parameters and buffers, by name."""
+        block = layer.block(**{name: layout.block(self.grid.coordinates) for name, layout in layouts.items()})
+        for p in (*block.parameters, *block.buffers):
+            p.layout = layouts[p.name]
+        return block
+
     def append(self, layer, name):
         """Append a layer of this rank. name: of the serial layer that it belongs to."""
         layer.give_name(name)
@@ -156,7 +163,8 @@ class Placer:
         choices = {axis: self.choices[axis][layer] for axis in self.at}
         for axis, choice in choices.items():
             self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
-        block, outputs = self._block(layer, choices)
+        layouts, outputs = self._layouts(layer, choices)
+        block = self.block(layer, **layouts)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
         if self._sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
@@ -174,8 +182,8 @@ class Placer:
                 outputs[axis] = Invariant()
         self.at |= outputs
 
-    def _block(self, layer, choices):
-        """(the block of a Linear or Conv2d that this rank holds, the placements of its output by axis).
+    def _layouts(self, layer, choices):
+        """({"weight": Layout, "bias": Layout} of a Linear or Conv2d, the placements of its output by axis).
 
         Each axis shards the weight's outputs, its inputs, or neither. Where the inputs are sharded, every rank computes a
         partial sum of the output. The bias must be added only once: the first rank that has any inputs adds it.
@@ -193,11 +201,8 @@ class Placer:
                 weight[axis], outputs[axis] = Shard(-2, rows), Partial()
             else:
                 outputs[axis] = self.at[axis]
-        layouts = [Layout(p.shape, self.grid.sizes, of) for p, of in ((layer.weight, weight), (layer.bias, bias))]
-        (*_, rows, columns), (biases,) = (layout.block(self.grid.coordinates) for layout in layouts)
-        block = layer.block(rows, columns, biases)
-        block.weight.layout, block.bias.layout = layouts
-        return block, outputs
+        sizes = self.grid.sizes
+        return {"weight": Layout(layer.weight.shape, sizes, weight), "bias": Layout(layer.bias.shape, sizes, bias)}, outputs
 
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
@@ -245,7 +250,7 @@ class Placer:
         """A Dropout: each rank draws its block of the mask that the serial layer draws."""
         self.whole_values(layer.name)
         new, layout, coordinates = copy(layer), self.layout, self.grid.coordinates
-        new.shape, new.block = self.shape, layout.sample_block(coordinates)
+        new.shape, new.part = self.shape, layout.sample_block(coordinates)
         new.rows = partial(layout.rows, coordinates=coordinates)
         self.append(new, layer.name)
 
@@ -258,11 +263,9 @@ class Placer:
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
         layout = Layout((layer.channels,), self.grid.sizes, channels | held_by_masters(self, layer.gamma))
-        (held,) = layout.block(self.grid.coordinates)
-        new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum, held)
-        for array in (*new.parameters, *new.buffers):
-            array.layout = layout
-        append_at_masters(self, new, layer)
+        new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum)
+        block = self.block(new, **{p.name: layout for p in (*new.parameters, *new.buffers)})
+        append_at_masters(self, block, layer)
 
     def response_norm(self, layer):
         """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""

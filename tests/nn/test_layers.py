@@ -3,7 +3,22 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import MSE, Context, Conv2d, Dropout, LeakyReLU, Linear, ReLU, Sequential, Sigmoid, SoftmaxCrossEntropy, Tanh
+from gridgrad.nn import (
+    MSE,
+    BatchNorm,
+    Context,
+    Conv2d,
+    Dropout,
+    LeakyReLU,
+    Linear,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    SoftmaxCrossEntropy,
+    SparseLinear,
+    Tanh,
+    TiedAutoencoder,
+)
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.nn.layer import Layer
 
@@ -115,12 +130,45 @@ def test_bad_sizes_are_refused(bad):
         bad()
 
 
-@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(slice(0, 2), slice(1, 3), slice(1, 3))])
+@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(weight=(slice(0, 2), slice(1, 3)))])
 def test_outputs_of_a_dense_layer_need_all_inputs(layer):
     for columns in (slice(2, 3), np.array([0, 4])):
         assert layer.inputs_of(columns) == slice(0, 7)
     for columns in (slice(2, 2), np.array([], int)):
         assert layer.inputs_of(columns) == slice(0, 0)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Linear(6, 5),
+        Linear(6, 5, bias=False),
+        SparseLinear(np.tri(6, 5, dtype=bool)),
+        Conv2d(6, 5, 3, padding=1),
+        BatchNorm(5),
+        TiedAutoencoder(6, 5),
+    ],
+    ids=repr,
+)
+def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
+    whole = Sequential([layer], seed=1, dtype=np.float64)
+    whole.allocate()
+    held, memory = np.array([0, 3]), whole.params.copy()
+    block = layer.block(**{p.name: (held,) for p in (*layer.parameters, *layer.buffers)})
+    assert type(block) is type(layer) and block.name == "" and all(p.value is None for p in block.parameters)
+    part = Sequential([block], seed=1, dtype=np.float64)
+    part.allocate()
+    for mine, theirs in zip((*block.parameters, *block.buffers), (*layer.parameters, *layer.buffers), strict=True):
+        assert mine.shape == theirs.shape and np.array_equal(to_host(mine.value), to_host(theirs.value)[..., held])
+    part.params.fill(0)
+    assert np.array_equal(to_host(whole.params), to_host(memory)) and layer.name == "0"
+
+
+def test_the_block_of_an_array_that_is_not_named_is_all_of_it():
+    block = Linear(7, 5).block(weight=(slice(0, 2), slice(1, 3)))
+    assert block.weight.block_shape == (2, 2) and block.bias.block_shape == (5,)
+    with pytest.raises(ValueError, match="has no parameter gain"):
+        Linear(7, 5).block(gain=(slice(0, 2),))
 
 
 def test_base_layer_is_abstract():

@@ -16,7 +16,7 @@ def test_a_published_network_may_have_another_dropout():
     assert dropouts("vgg16") == [0.5, 0.5]
     assert dropouts("vgg16,dropout=0.25") == [0.25, 0.25]
     for wrong in ("lenet5,dropout=0.2", "vgg16,dropout=1", "vgg16,dropout=x", "vgg16,width=3"):
-        with pytest.raises(ValueError, match="out of place|must be in|neither"):
+        with pytest.raises(ValueError, match="out of place|must be a number in|neither"):
             build(wrong, (32, 32, 3), 10)
 
 

@@ -45,8 +45,8 @@ def test_initial_weights_follow_the_seed_and_not_the_type():
 def test_a_block_of_initial_weights_is_that_of_the_whole(index):
     index = tuple(part if isinstance(part, slice) else np.array(part) for part in index)
     blocks = {}
-    for name, part in (("whole", None), ("block", index)):
-        p = Parameter("weight", (4, 5, 6)[: len(index)], 0.5, part)
+    whole = Parameter("weight", (4, 5, 6)[: len(index)], 0.5)
+    for name, p in (("whole", whole), ("block", whole.block(*index))):
         p.value = xp.empty(p.block_shape, np.float64)
         p.initialise(3, "0.weight")
         blocks[name] = to_host(p.value)

@@ -15,7 +15,8 @@ class ColumnLinear(Linear):
 
     def __init__(self, inputs, outputs):
         self.mine = slice(model.rank * outputs // model.size, (model.rank + 1) * outputs // model.size)
-        super().__init__(inputs, outputs, columns=self.mine)
+        super().__init__(inputs, outputs)
+        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
 
     def forward(self, x, context):
         return np.concatenate(model.allgather(super().forward(x, context)), axis=1)

@@ -14,7 +14,8 @@ class ColumnLinear(Linear):
 
     def __init__(self, inputs, outputs):
         self.mine = slice(comm.rank * outputs // comm.size, (comm.rank + 1) * outputs // comm.size)
-        super().__init__(inputs, outputs, columns=self.mine)
+        super().__init__(inputs, outputs)
+        self.weight.index, self.bias.index = (slice(0, inputs), self.mine), (self.mine,)
 
     def forward(self, x, context):
         return np.concatenate(comm.allgather(super().forward(x, context)), axis=1)

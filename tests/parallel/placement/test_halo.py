@@ -68,7 +68,8 @@ def test_channels_have_halos_too(comm):
         needed = Partition.of(7, tuple(slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned.parts))
         mine, seen = owned.part(comm.rank), needed.part(comm.rank)
         halo = Redistribute(grid.group("model"), Shard(C, owned), Shard(C, needed), whole.shape[1:])
-        norm = LocalResponseNorm(5, 0.5, before=mine.start - seen.start, after=seen.stop - mine.stop)
+        norm = LocalResponseNorm(5, 0.5)
+        norm.before, norm.after = mine.start - seen.start, seen.stop - mine.stop
         context = Context(batch_size=len(whole))
         y = norm.forward(halo.forward(to_device(whole[..., mine].copy()), context), context)
         assert np.allclose(to_host(y), expected[..., mine], rtol=1e-12, atol=0)
