@@ -18,6 +18,12 @@ from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.trace import Trace
+from gridgrad.parallel.pipeline.csv_text import to_csv as schedule_to_csv
+from gridgrad.parallel.pipeline.drawing import draw as draw_schedule
+from gridgrad.parallel.pipeline.passes import complete as complete_schedule
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound
+from gridgrad.parallel.pipeline.simulate import simulate as simulate_schedule
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
@@ -41,10 +47,13 @@ __all__ = [
     "Choice",
     "CHOICES",
     "compare_collectives",
+    "complete_schedule",
     "distribute",
     "divide",
+    "draw_schedule",
     "evaluate",
     "H",
+    "Instruction",
     "Layout",
     "minibatch_indices",
     "N",
@@ -66,9 +75,14 @@ __all__ = [
     "Reduction",
     "Replicate",
     "resumable_steps",
+    "Route",
+    "Schedule",
+    "schedule_to_csv",
     "Shard",
+    "simulate_schedule",
     "Trace",
     "train_step",
+    "Unsound",
     "use_device",
     "W",
     "Watchdog",
