@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import ArrayLike
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
@@ -205,15 +206,15 @@ class ParallelSequential(Sequential):
         self.grid.group(*self.input.replicated).all_reduce(dx, "input gradient")
         return dx
 
-    def learn(self, x: np.ndarray, y: np.ndarray, loss: Any, optimizer: Any) -> float:
+    def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
         """One training step; returns the mean loss over the global minibatch. Collective.
 
         x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
         """
-        x, y = checked_minibatch(self, x, y, loss, optimizer)
-        parts = (part for part in Partition.even(len(x), self.micro_batches).parts if size(part))
-        mine = (self.blocks(x[part], y[part]) for part in parts)
-        return accumulated_step(self, loss, optimizer, mine, len(x))
+        inputs, targets = checked_minibatch(self, x, y, loss, optimizer)
+        parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
+        mine = (self.blocks(inputs[part], targets[part]) for part in parts)
+        return accumulated_step(self, loss, optimizer, mine, len(inputs))
 
     def blocks(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
@@ -267,17 +268,17 @@ class ParallelSequential(Sequential):
         """Called by the optimizer when it has written all slices: sends them to all ranks that hold them. Collective."""
         self.reduction.updated()
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray] | None, strict: bool = True) -> None:
+    def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
 
         state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
         the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
         """
         meet(self.grid.comm, "a state, which may be read on rank 0 alone")
-        if self.grid.comm.allreduce(state is None, MPI.LOR):
-            state = self._of_first_rank(state)
+        missing = self.grid.comm.allreduce(state is None, MPI.LOR)
+        whole: Any = self._of_first_rank(state) if missing else state
         with self.exclusive():
-            super().load_state_dict(state, strict)
+            super().load_state_dict(whole, strict)
 
     def _of_first_rank(self, state):
         """Broadcast the state of rank 0: a dict of arrays. ValueError, on all ranks, if rank 0 has none. Collective."""
@@ -293,7 +294,7 @@ class ParallelSequential(Sequential):
 
     def forward(
         self,
-        x: np.ndarray,
+        x: ArrayLike,
         context: Context | None = None,
         batch_size: int | None = None,
         first: int = 0,
@@ -309,7 +310,7 @@ class ParallelSequential(Sequential):
                              "or use predict, which takes x whole")  # fmt: skip
         return super().forward(x, context, batch_size, first, minibatch_size)
 
-    def predict(self, x: np.ndarray) -> np.ndarray | None:  # type: ignore[override]  # serially there is always a result
+    def predict(self, x: ArrayLike) -> np.ndarray | None:
         """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective."""
         x = np.asarray(x)
         outputs = self.forward(to_device(np.ascontiguousarray(x[self.input_block(len(x))])), batch_size=len(x))
