@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gridgrad.parallel.pipeline.simulate import Simulation
+    from gridgrad.parallel.pipeline import simulate
 
 AROUND = 4  # instructions shown on each side of one that is marked
 
@@ -22,7 +22,7 @@ def grid(rows, marks):
     return "\n".join(lines)
 
 
-def draw(simulation: "Simulation", unit: float | None = None, columns: int = 40) -> str:
+def draw(simulation: "simulate.Simulation", unit: float | None = None, columns: int = 40) -> str:
     """Draw a schedule in virtual time as text: a line a rank, time to the right.
 
     What a rank does stands in the first column of its time, and - in the others; a rank waits in those with a dot.
