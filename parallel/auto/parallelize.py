@@ -53,49 +53,49 @@ def parallelize(
 
     Parameters
     ----------
-    net
+    net : Sequential
         A serial network. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
         images must have an `input_shape`.
-    grid
+    grid : ProcessGrid, str or dict
         A ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
         {"batch": 4, "model": 2}; or "auto" for the planner's choice.
-    plan
+    plan : str or sequence of str, optional
         A text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
         on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the
         name of a file of owners stand for a partition of the network over the axis `model`
         (`parallel/partitioning/choose.py`).
-    reduction
+    reduction : str
         How gradients are summed: "plain", "overlap", "overlap:KIB", "shared", "powersgd:R" or "auto", see
         `parallel/auto/reductions.py`.
-    sharded
+    sharded : bool, optional
         Whether each rank updates only its shard of the parameters. By default only if the reduction is "shared".
-    float16_gradients
+    float16_gradients : bool
         Whether gradients are sent in float16.
-    shares
+    shares : dict or str, optional
         {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
         channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto":
         every rank is timed, and the shares are those with which the slowest rank finishes as early as possible
         (`parallel/balance/choose.py`).
-    owners
+    owners : dict of Partition or Owners, optional
         {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
         consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan
         "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
         `model`.
-    batch_size
-        The samples in a global minibatch, for the planner and for measured shares.
-    memory
+    batch_size : int
+        The samples in a global minibatch, for the planner and for measured shares; by default 128.
+    memory : float, optional
         The bytes that a rank may use, likewise; by default what the machine has.
-    machine
+    machine : Machine, optional
         What the planner predicts for; by default the machine that this job runs on, which is measured if that is unknown.
-    pipeline
+    pipeline : str, optional
         The schedule of a grid with the axis `stage`, see `parallel/pipeline/names.py`; by default "1f1b". Where the planner
         runs, it chooses what is not given of these last options; with a pipeline or cuts its grid has the axis `stage`.
-    micro_batches
+    micro_batches : int, optional
         Into how many parts a minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule or without
         stages.
-    cuts
+    cuts : sequence of int, optional
         The positions in `net.layers` at which new chunks begin; by default the chunks have about the same work.
-    allocate
+    allocate : bool
         Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first
         whether it fits.
 

@@ -36,15 +36,15 @@ def resumable_steps(
     ----------
     net, optimizer
         A parallel network and its optimizer; the body of the loop trains them by one step.
-    directory
+    directory : str or path
         Where checkpoints are, on a file system that all ranks see.
-    steps
+    steps : int
         How many steps there are in all.
     every, minutes
         Steps and minutes between two checkpoints. By default there is one every 15 minutes.
-    keep
+    keep : int
         How many checkpoints to keep.
-    kept
+    kept : dict, optional
         Whatever else the script wants back: a dict of what JSON can hold, finite and the same on all ranks, which checkpoints
         contain too. It is changed in place, before the first step.
 

@@ -45,11 +45,11 @@ class Watchdog:
 
     Parameters
     ----------
-    comm
+    comm : communicator
         An MPI communicator.
-    seconds
+    seconds : float
         How long a rank may wait in one collective; longer than a rank that is well ever waits for the slowest other one.
-    net
+    net : Sequential, optional
         A network whose `step` is reported; the attribute may be set later.
 
     Examples

@@ -35,7 +35,7 @@ def compare_collectives(on: bool = True) -> None:
 
     Parameters
     ----------
-    on
+    on : bool
         Whether to compare them, or no longer.
 
     Examples

@@ -17,13 +17,13 @@ def use_device(comm: MPI.Intracomm, name: str, tf32: bool = False) -> None:
 
     Parameters
     ----------
-    comm
+    comm : communicator
         An MPI communicator.
-    name
+    name : str
         "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
         GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the
         ranks, such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
-    tf32
+    tf32 : bool
         Whether matrix products on GPUs may round to TensorFloat-32, see `gridgrad.nn.device.use`.
 
     Raises

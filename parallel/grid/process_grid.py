@@ -33,7 +33,7 @@ def parse_grid(text: str) -> dict[str, int]:
 
     Parameters
     ----------
-    text
+    text : str
         The grid as on the command line, such as "batch=4,model=2".
 
     Returns
@@ -119,9 +119,9 @@ class ProcessGrid:
 
     Parameters
     ----------
-    comm
+    comm : communicator
         An MPI communicator, such as `MPI.COMM_WORLD`.
-    **sizes
+    **sizes : int
         The number of ranks along each of the axes `stage`, `batch`, `height` and `model`; axes left out have size 1.
 
     Attributes

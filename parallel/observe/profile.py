@@ -18,7 +18,7 @@ class Profile(SpanObserver):
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank.
 
     Attributes

@@ -26,9 +26,9 @@ class Trace(SpanObserver):
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank.
-    steps
+    steps : int
         How many training steps to record; later ones are ignored.
 
     Examples

@@ -13,7 +13,7 @@ def to_csv(schedule: Schedule) -> str:
 
     Parameters
     ----------
-    schedule
+    schedule : Schedule
         A schedule whose chunks are whole.
 
     Returns

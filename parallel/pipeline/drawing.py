@@ -29,11 +29,11 @@ def draw(simulation: "simulate.Simulation", unit: float | None = None, columns: 
 
     Parameters
     ----------
-    simulation
+    simulation : Simulation
         What `simulate_schedule` returned.
-    unit
+    unit : float, optional
         The seconds of a column, by default those of the shortest instruction that computes.
-    columns
+    columns : int
         How many columns to show at most.
 
     Returns

@@ -10,7 +10,7 @@ def complete(schedule: Schedule) -> Schedule:
 
     Parameters
     ----------
-    schedule
+    schedule : Schedule
         What each rank computes, in which order.
 
     Returns

@@ -19,11 +19,11 @@ class Route:
 
     Parameters
     ----------
-    places
+    places : sequence of sequences of int
         For each chunk, the ranks that hold it or a part of it.
-    senders
+    senders : sequence of dicts
         For each chunk {rank: other ranks whose outputs of the chunk before it needs}; those of chunk 0 are {}.
-    ranks
+    ranks : int
         The number of ranks.
 
     Raises

@@ -21,14 +21,14 @@ class Instruction(NamedTuple):
 
     Parameters
     ----------
-    op
+    op : str
         F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends outputs
         of the chunk to the ranks of the next one, RECV_F receives what the chunk takes; SEND_B sends the gradient of what the
         chunk takes back, RECV_B receives that of its outputs. U updates the rank's parameters with the gradients of the
         micro-batches after the update before, up to `micro_batch`.
-    chunk
+    chunk : int or None
         The number of the chunk; None for an update.
-    micro_batch
+    micro_batch : int
         The number of the micro-batch.
 
     Examples
@@ -65,11 +65,11 @@ class Schedule:
 
     Parameters
     ----------
-    rows
+    rows : sequence of sequences of Instruction
         For each rank its Instructions, in order.
-    route
+    route : Route
         Which rank has which chunk of the network.
-    name
+    name : str
         For people.
 
     Raises
@@ -116,11 +116,11 @@ class Unsound(ValueError):
 
     Parameters
     ----------
-    line
+    line : str
         The message.
-    rows
+    rows : sequence of sequences of Instruction
         Those of the schedule.
-    marks
+    marks : dict
         {rank: position in its row}.
 
     Examples

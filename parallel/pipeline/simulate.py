@@ -78,11 +78,11 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
 
     Parameters
     ----------
-    schedule
+    schedule : Schedule
         A complete schedule.
-    times
+    times : Times, optional
         What each instruction takes. By default a forward pass takes 1 second, a backward pass 2, and messages nothing.
-    memory
+    memory : Memory, optional
         The bytes that a rank keeps for each micro-batch, by default none.
 
     Returns

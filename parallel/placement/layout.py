@@ -20,11 +20,11 @@ class Layout:
 
     Parameters
     ----------
-    shape
+    shape : tuple of int or None
         Of the whole array; its first length is None for activations, whose samples come with each minibatch.
-    sizes
+    sizes : dict
         {axis: ranks}.
-    placements
+    placements : dict
         {axis: placement}, the outermost axis first: where several axes shard one dimension, each of them divides what the ones
         before it left together. Along an axis that is not named every rank holds the whole array.
 

@@ -33,9 +33,9 @@ class Shard:
 
     Parameters
     ----------
-    dim
+    dim : int
         The dimension: N, H, W or C of activations, or one of a weight.
-    partition
+    partition : Partition or Split
         Which of its indices each rank holds; for the samples a Split, because the batch size is not known yet.
 
     Examples

@@ -46,9 +46,9 @@ class Choice:
     ----------
     input, output
         The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
-    weight
+    weight : int or None
         The dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs; None if every rank holds all of it.
-    move
+    move : subclass of Redistribute
         The layer that brings the input to its placement: Redistribute, or a subclass with another algorithm.
 
     Examples

@@ -24,13 +24,13 @@ class Redistribute(Layer):
 
     Parameters
     ----------
-    group
+    group : Group
         The ranks along the axis.
-    source, target
+    source, target : placement
         Placements along it.
-    shape
+    shape : sequence of int
         Of a whole sample.
-    rows
+    rows : function, optional
         A function from the global batch size to the slice of the global minibatch that the ranks of the group hold together.
         By default they hold the whole minibatch.
 

@@ -15,7 +15,7 @@ def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
 
     Parameters
     ----------
-    grid
+    grid : ProcessGrid
         The grid of all ranks.
 
     Returns

@@ -42,16 +42,16 @@ class ProtocolForm:
 
     Parameters
     ----------
-    make
+    make : class or function
         A class or function, called with (net, workers, make_optimizer) and keywords.
-    help
+    help : str
         A line about it, for `--help`.
-    values
+    values : dict
         {keyword: function that reads it from a text} of the values that must be there, in their order. Each has an attribute
         `words`, such as "a whole number of at least 1", for errors; those of other rows can be used again.
-    words
+    words : dict
         {word: keywords that it stands for}, which may be there.
-    options
+    options : dict
         {keyword: function that reads it}, which may be there.
 
     Examples
@@ -127,7 +127,7 @@ def parse(text: str) -> Callable[..., Protocol]:
 
     Parameters
     ----------
-    text
+    text : str
         As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS.
 
     Returns

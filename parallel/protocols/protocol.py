@@ -81,11 +81,11 @@ class Protocol:
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank's worker; all workers start with the same parameters.
-    workers
+    workers : Workers
         The Workers, through which this rank reaches the ranks that hold the same blocks: see `divide`.
-    make_optimizer
+    make_optimizer : function
         A function that returns an optimizer for a network, or for anything else with `params`, `grads` and `step`.
 
     Attributes

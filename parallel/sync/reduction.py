@@ -41,11 +41,11 @@ class Reduction:
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank.
-    sharded
+    sharded : bool
         Whether each rank updates only its shard of the parameters.
-    float16_gradients
+    float16_gradients : bool
         Whether gradients are sent in float16.
 
     Attributes

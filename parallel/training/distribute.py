@@ -35,13 +35,13 @@ def distribute(
 
     Parameters
     ----------
-    net
+    net : Sequential
         A serial network; one that was never used costs no memory.
-    grid
+    grid : ProcessGrid
         The grid. With an update protocol, that of this rank's worker: see `divide`.
-    plan
+    plan : str
         As in `parallelize`.
-    reduction
+    reduction : function
         A function that returns a Reduction for a parallel network, such as one of the classes.
     shares, owners, pipeline, micro_batches, cuts
         As in `parallelize`; shares are numbers.

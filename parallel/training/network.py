@@ -34,13 +34,13 @@ class ParallelSequential(Sequential):
 
     Parameters
     ----------
-    placed
+    placed : Placed
         The layers of this rank: what `place` of `parallel/placement/place_network.py` returns.
-    grid
+    grid : ProcessGrid
         The grid.
     seed, dtype
         As in Sequential.
-    make_reduction
+    make_reduction : function
         A function that returns the Reduction for this network.
 
     Attributes

@@ -34,13 +34,13 @@ def minibatch_indices(count: int, batch_size: int, seed: int, step: int) -> tupl
 
     Parameters
     ----------
-    count
+    count : int
         How many samples there are.
-    batch_size
+    batch_size : int
         The samples in a global minibatch.
-    seed
+    seed : int
         Of the order.
-    step
+    step : int
         The training step, counted from 0 at the start of training.
 
     Returns
@@ -80,15 +80,15 @@ def train_step(
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank.
     loss, optimizer
         Such as SoftmaxCrossEntropy() and SGD(net, lr=0.1).
-    x, y
+    x, y : array
         This rank's part of the minibatch, as a reader of READERS loads it, on the host or the device.
-    batch_size
+    batch_size : int
         The samples in the global minibatch.
-    context
+    context : Context, optional
         Holds what backward needs; by default the network's own.
 
     Returns
@@ -203,15 +203,15 @@ def evaluate(
 
     Parameters
     ----------
-    net
+    net : ParallelSequential
         The network of this rank.
-    part
-        The samples, a `gridgrad.datasets.Part`.
-    loss_name
+    part : gridgrad.datasets.Part
+        The samples.
+    loss_name : str
         "cross-entropy" for classes, otherwise "mse".
-    reader
+    reader : Reader
         A reader of these samples for the network, see READERS.
-    batch_size
+    batch_size : int
         The samples in one global forward pass.
 
     Returns
