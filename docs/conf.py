@@ -27,13 +27,15 @@ myst_heading_anchors = 4  # every heading can be linked to, by the same anchor a
 
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # what overrides a method does what the base class says
-autodoc_typehints = "none"  # the docstrings say what is expected, with shapes and units
+autodoc_typehints = "signature"  # and docstrings say what is expected, with shapes and units
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 100  # characters, above which each parameter has a line of its own
 autodoc_default_options = {"members": True}
 # Of what the code imports, only NumPy is needed to build the documents: no MPI library, no HDF5.
 absent = "h5py matplotlib mpi4py mtkahypar PIL platformdirs pooch scipy threadpoolctl tqdm"
 autodoc_mock_imports = absent.split(" ")
 
-nitpick_ignore = [("py:class", "numpy.float32")]  # the value of an attribute of a dataclass
+nitpick_ignore_regex = [("py:class", r"(collections|mpi4py|numpy|os|pathlib|typing)\..*")]  # types that are not ours
 toc_object_entries = False  # in the margin stand the modules of a page; with all functions a build takes three times as long
 
 html_theme = "furo"

@@ -3,6 +3,7 @@
 What the docstrings of this project are made of becomes: a paragraph stays one, with `code` as literals; paragraphs in which
 lines begin with the names of arguments or attributes, `name: what it is`, become lists; tables of `|` become tables; paragraphs
 that are indented stay as they stand, in a fixed-width font. All else that would mean something in reStructuredText is escaped.
+Sections in numpydoc's form, such as Parameters, become fields, their entries definitions, and examples stay examples.
 """
 
 import inspect
@@ -11,6 +12,7 @@ import textwrap
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 
+SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 BEFORE, AFTER = " \n'\"([{<-/:", " \n'\")]}>-/\\:.,;!?"  # what may stand at a literal without a space in between
 NAMES = r"\*{0,2}[A-Za-z_]\w*(?:, \*{0,2}[A-Za-z_]\w*)*"
@@ -72,12 +74,12 @@ def one_line(text):
 
 
 def paragraph(block, names):
-    """The lines of one block of a docstring, between empty lines."""
+    """The lines of one block of a docstring, between empty lines. names: as in `converted`; None where it describes none."""
     if block.startswith("|"):
         return table(block)
     if block.startswith(" "):
         return ["::", "", *textwrap.indent(textwrap.dedent(block), "    ").splitlines()]
-    pairs = arguments(block, names)
+    pairs = None if names is None else arguments(block, names)
     if pairs is None and re.match(r"- ", block):
         pairs = [(None, item) for item in re.split(r"^- ", block, flags=re.MULTILINE)[1:]]
     if pairs is None:
@@ -102,6 +104,36 @@ def table(block):
 
 def converted(text, names=frozenset()):
     """The lines of reStructuredText for a docstring. names: those of the parameters and attributes that it may describe."""
+    before, *parts = SECTION.split(text)
+    lines = paragraphs(before, names)
+    for heading, section in zip(parts[::2], parts[1::2], strict=True):
+        lines += [f":{heading}:", *textwrap.indent("\n".join(section_body(section)), "    ").splitlines(), ""]
+    return lines
+
+
+def section_body(text):
+    """The lines of a section: examples as they stand, entries as definitions, and all else as paragraphs."""
+    lines = []
+    for block in re.split(r"\n[ \t]*\n(?![ \t])", text.strip("\n")):
+        if block.startswith(">>> "):
+            lines += [*block.splitlines(), ""]
+        elif re.search(r"^[ \t]", block, re.MULTILINE):
+            for entry in re.split(r"\n(?![ \t\n])", block):
+                lines += definition(*entry.partition("\n")[::2])
+        else:
+            lines += paragraphs(block, None)
+    return lines
+
+
+def definition(term, description):
+    """The lines of an entry of a section. term: a name, or `name : type`. description: indented."""
+    name, colon, kind = term.partition(" : ")
+    body = "\n".join(paragraphs(textwrap.dedent(description), None))
+    return [f"**{special(name)}**{colon}{escaped(kind)}", *textwrap.indent(body, "    ").splitlines(), ""]
+
+
+def paragraphs(text, names):
+    """The lines of text without sections; see `converted`."""
     lines = []
     for block in re.split(r"\n[ \t]*\n", text.strip("\n")):
         lead, rest = split_indented(block)

@@ -38,7 +38,7 @@ from gridgrad.parallel import (
     Profile,
     Trace,
     evaluate,
-    parallelize_unallocated,
+    parallelize,
     parse_grid,
     predict,
     use_device,
@@ -126,7 +126,7 @@ def main():
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
         chosen = reduction_of(args) | train_setup.pipeline_of(args) | pipelining
-        net = parallelize_unallocated(serial, own_grid, plan, shares=shares, owners=owners, **chosen)
+        net = parallelize(serial, own_grid, plan, shares=shares, owners=owners, allocate=False, **chosen)
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
         if model:

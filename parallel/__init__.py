@@ -1,8 +1,16 @@
-"""The process grid, placements, redistributions, plans: everything that makes a serial network parallel."""
+"""Everything that makes a serial network parallel: the process grid, placements and redistributions, training, protocols.
 
-from gridgrad.parallel.auto.parallelize import parallelize, parallelize_unallocated
-from gridgrad.parallel.balance.choose import measured_shares
-from gridgrad.parallel.balance.rebalance import Rebalancer
+Beside functions and classes it has these values:
+
+- `N`, `H`, `W`, `C`: the dimensions of activations, for `Shard`: samples, rows and columns of images, channels or features.
+- `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each", "scatter", "scatter-broadcast"
+  (`parallel/training/minibatch_readers.py`).
+- `CHOICES`: {word of a plan: Choice}, see `parallel/placement/plans.py`.
+- `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.
+- `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
+"""
+
+from gridgrad.parallel.auto.parallelize import parallelize
 from gridgrad.parallel.checkpoint.script import resumable_steps
 from gridgrad.parallel.faults.watchdog import Watchdog
 from gridgrad.parallel.grid.checked_group import compare_collectives
@@ -10,39 +18,72 @@ from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.trace import Trace
+from gridgrad.parallel.pipeline.csv_text import to_csv as schedule_to_csv
+from gridgrad.parallel.pipeline.drawing import draw as draw_schedule
+from gridgrad.parallel.pipeline.passes import complete as complete_schedule
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, Unsound
+from gridgrad.parallel.pipeline.simulate import simulate as simulate_schedule
+from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
+from gridgrad.parallel.placement.placer import PLACES
+from gridgrad.parallel.placement.plans import CHOICES, Choice
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols.names import FORMS as PROTOCOLS
+from gridgrad.parallel.protocols.names import ProtocolForm
+from gridgrad.parallel.protocols.names import parse as parse_protocol
+from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.minibatch_readers import READERS
 from gridgrad.parallel.training.network import ParallelSequential
-from gridgrad.parallel.training.steps import evaluate, predict, train_step
+from gridgrad.parallel.training.steps import evaluate, minibatch_indices, predict, train_step
 
 __all__ = [
-    "READERS",
+    "BlockingReduction",
     "C",
-    "H",
-    "N",
-    "ParallelSequential",
-    "Partial",
-    "ProcessGrid",
-    "Rebalancer",
-    "Profile",
-    "Redistribute",
-    "Replicate",
-    "Shard",
-    "Trace",
-    "Watchdog",
+    "Choice",
+    "CHOICES",
     "compare_collectives",
-    "evaluate",
-    "parallelize_unallocated",
+    "complete_schedule",
     "distribute",
-    "measured_shares",
+    "divide",
+    "draw_schedule",
+    "evaluate",
+    "H",
+    "Instruction",
+    "Layout",
+    "minibatch_indices",
+    "N",
     "parallelize",
+    "ParallelSequential",
     "parse_grid",
-    "predict",
-    "resumable_steps",
+    "parse_protocol",
+    "Partial",
     "Partition",
+    "PLACES",
+    "predict",
+    "ProcessGrid",
+    "Profile",
+    "Protocol",
+    "ProtocolForm",
+    "PROTOCOLS",
+    "READERS",
+    "Redistribute",
+    "Reduction",
+    "Replicate",
+    "resumable_steps",
+    "Route",
+    "Schedule",
+    "schedule_to_csv",
+    "Shard",
+    "simulate_schedule",
+    "Trace",
     "train_step",
+    "Unsound",
     "use_device",
+    "W",
+    "Watchdog",
 ]

@@ -161,7 +161,7 @@ def make_optimizer(args, net, steps):
 
 
 def pipeline_of(args):
-    """The keywords for `parallelize_unallocated` that the options of pipelines stand for."""
+    """The keywords for `parallelize` that the options of pipelines stand for."""
     return {"pipeline": args.pipeline, "micro_batches": args.micro_batches, "cuts": args.cuts and tuple(args.cuts)}
 
 

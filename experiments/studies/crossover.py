@@ -31,7 +31,7 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_names
-from gridgrad.parallel import ProcessGrid, parallelize_unallocated, train_step
+from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.auto.this_machine import memory_of_machine
 from gridgrad.parallel.calibration.core_speed import machine
 from gridgrad.parallel.job.launch import LINK
@@ -53,7 +53,7 @@ class Side:
 
     def __init__(self, serial, comm, sizes, reduction):
         self.sizes, self.grid = sizes, ProcessGrid(comm, **sizes)
-        self.net = parallelize_unallocated(serial, self.grid, **reduction)  # without memory: `check_memory` comes first
+        self.net = parallelize(serial, self.grid, allocate=False, **reduction)  # `check_memory` comes first
         self.optimizer = None
 
     def begin(self, x, y):

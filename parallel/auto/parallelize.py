@@ -3,6 +3,7 @@
 The planner chooses the grid and the plan, and a measurement the reduction, if they are "auto".
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from mpi4py import MPI
@@ -17,88 +18,146 @@ from gridgrad.parallel.job.run import one_line
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
+from gridgrad.parallel.performance.machine import Machine
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.place_network import shares_by_axis, splits
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.network import ParallelSequential
 
 
-def parallelize(net, grid="auto", plan=None, **options):
-    """Make a serial network parallel: return this rank's part, a ParallelSequential with allocated memory. Collective.
+def parallelize(
+    net: Sequential,
+    grid: ProcessGrid | str | Mapping[str, int] = "auto",
+    plan: str | Sequence[str] | None = None,
+    reduction: str = "plain",
+    sharded: bool | None = None,
+    float16_gradients: bool = False,
+    shares: Mapping[str, Sequence[float]] | str | None = None,
+    owners: Mapping[str, Partition] | Owners | None = None,
+    batch_size: int = BATCH_SIZE,
+    memory: float | None = None,
+    machine: Machine | None = None,
+    pipeline: str | None = None,
+    micro_batches: int | None = None,
+    cuts: Sequence[int] | None = None,
+    allocate: bool = True,
+) -> ParallelSequential:
+    """Make a serial network parallel: all ranks together compute what the serial network computes. Collective.
 
-    All ranks together compute what the serial network computes.
+    The planner runs only for a grid or a plan that is "auto", and sums are timed only for the reductions "auto" and "overlap"
+    without a size. Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
 
-        net = parallelize(net)                     # the planner chooses
-        net = parallelize(net, "batch=4")          # data parallelism
-        net = parallelize(net, "batch=2,model=4")  # 2-D
+    Parameters
+    ----------
+    net : Sequential
+        A serial network. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
+        images must have an `input_shape`.
+    grid : ProcessGrid, str or dict
+        A ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
+        {"batch": 4, "model": 2}; or "auto" for the planner's choice.
+    plan : str or sequence of str, optional
+        A text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
+        on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the
+        name of a file of owners stand for a partition of the network over the axis `model`
+        (`parallel/partitioning/choose.py`).
+    reduction : str
+        How gradients are summed: "plain", "overlap", "overlap:KIB", "shared", "powersgd:R" or "auto", see
+        `parallel/auto/reductions.py`.
+    sharded : bool, optional
+        Whether each rank updates only its shard of the parameters. By default only if the reduction is "shared".
+    float16_gradients : bool
+        Whether gradients are sent in float16.
+    shares : dict or str, optional
+        {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
+        channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto":
+        every rank is timed, and the shares are those with which the slowest rank finishes as early as possible
+        (`parallel/balance/choose.py`).
+    owners : dict of Partition or Owners, optional
+        {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
+        consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan
+        "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
+        `model`.
+    batch_size : int
+        The samples in a global minibatch, for the planner and for measured shares; by default 128.
+    memory : float, optional
+        The bytes that a rank may use, likewise; by default what the machine has.
+    machine : Machine, optional
+        What the planner predicts for; by default the machine that this job runs on, which is measured if that is unknown.
+    pipeline : str, optional
+        The schedule of a grid with the axis `stage`, see `parallel/pipeline/names.py`; by default "1f1b". Where the planner
+        runs, it chooses what is not given of these last options; with a pipeline or cuts its grid has the axis `stage`.
+    micro_batches : int, optional
+        Into how many parts a minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule or without
+        stages.
+    cuts : sequence of int, optional
+        The positions in `net.layers` at which new chunks begin; by default the chunks have about the same work.
+    allocate : bool
+        Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first
+        whether it fits.
 
-    net: a serial Sequential. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
-    images must have an `input_shape`.
-    grid: a ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
-    {"batch": 4, "model": 2}; or "auto" for the planner's choice.
-    plan: a text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
-    on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the name
-    of a file of owners stand for a partition of the network over the axis `model` (`parallel/partitioning/choose.py`).
-    options: see `parallelize_unallocated`. The planner runs only for a grid or a plan that is "auto", and sums are
-    timed only for the reductions "auto" and "overlap" without a size.
-    Raises ValueError if the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do
-    not fit, or no layer has weights.
-    Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+    Returns
+    -------
+    This rank's part of the network.
+
+    Raises
+    ------
+    ValueError
+        If the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do not fit, or
+        no layer has weights.
+
+    Examples
+    --------
+    `parallelize(net)` leaves the choice to the planner; "batch=4" is data parallelism, and "batch=2,model=4" is 2-D.
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
+    >>> from gridgrad.parallel import parallelize
+    >>> net = parallelize(Sequential([Linear(3, 5), Tanh(), Linear(5, 2)], dtype=np.float64), f"model={MPI.COMM_WORLD.size}")
+    >>> optimizer, loss = SGD(net, lr=0.1), MSE()
+    >>> x, y = np.ones((4, 3)), np.zeros((4, 2))  # the global minibatch: each rank takes its part
+    >>> values = [net.learn(x, y, loss, optimizer) for step in range(3)]
+    >>> values[2] < values[0]
+    True
+    >>> net.grid.free()
     """
-    parallel = parallelize_unallocated(net, grid, plan, **options)
-    parallel.allocate()
+    parallel = _unallocated(
+        net, grid, plan, reduction, sharded, float16_gradients, shares, owners, batch_size, memory, machine,
+        {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts},
+    )  # fmt: skip
+    if allocate:
+        parallel.allocate()
     return parallel
 
 
-def parallelize_unallocated(
-    net, grid="auto", plan=None, reduction="plain", sharded=None, float16_gradients=False, shares=None, owners=None,
-    batch_size=BATCH_SIZE, memory=None, machine=None, pipeline=None, micro_batches=None, cuts=None,
+def _unallocated(
+    net, grid, plan, reduction, sharded, float16_gradients, shares, owners, batch_size, memory, machine, pipelining
 ):  # fmt: skip
-    """What `parallelize` returns, but before its memory is allocated: a program can check first whether it fits. Collective.
-
-    net, grid, plan: see `parallelize`.
-    reduction: how gradients are summed: "plain", "overlap", "overlap:KIB", "shared" or "auto", see
-    `parallel/auto/reductions.py`.
-    sharded: whether each rank updates only its shard of the parameters; None means only if the reduction is "shared".
-    float16_gradients: whether gradients are sent in float16.
-    shares: {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
-    channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto": every
-    rank is timed, and the shares are those with which the slowest rank finishes as early as possible
-    (`parallel/balance/choose.py`).
-    owners: {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
-    consecutive: `Partition.owned` makes one from the rank of the axis model that has each output. For the plan "hypergraph",
-    Owners; by default a partition is searched for, with parts in proportion to the shares along the axis `model`.
-    pipeline: the schedule of a grid with the axis stage, see `parallel/pipeline/names.py`; by default "1f1b". micro_batches:
-    into how many parts a minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule or without stages.
-    cuts: the positions in `net.layers` at which new chunks begin; by default the chunks have about the same work. Where the
-    planner runs, it chooses what is None; if the pipeline or the cuts are given and the grid is "auto", it has the axis stage.
-    batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
-    rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
-    if that is unknown).
-    """
+    """What `parallelize` returns, before its memory is allocated. pipelining: its arguments pipeline, micro_batches, cuts."""
     auto_shares = isinstance(shares, str) and shares == "auto"
     if auto_shares and isinstance(plan, str) and is_partition(plan):
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
-    pipelines = None if auto_shares else Pipelines(pipeline, micro_batches, cuts)
-    grid, plan, owners, pipelining = grid_and_plan(
+    pipelines = None if auto_shares else Pipelines(**pipelining)
+    grid, plan, owners, chosen = grid_and_plan(
         net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, not auto_shares, pipelines
     )  # fmt: skip
-    pipelining = {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts} | pipelining
     if auto_shares:
         if owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
         machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
         shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
     make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
-    return distribute(net, grid, plan, make_reduction, shares, owners, **pipelining)
+    return distribute(net, grid, plan, make_reduction, shares, owners, **(pipelining | chosen))
 
 
 def grid_and_plan(
     net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True, pipelines=None
 ):  # fmt: skip
-    """(the ProcessGrid, the text of the plan, the owners, the pipelining) for these arguments of `parallelize_unallocated`.
+    """(the ProcessGrid, the text of the plan, the owners, the pipelining) for these arguments of `parallelize`.
 
     partitions: whether the planner considers the plan "hypergraph". pipelines: what is asked for of a pipeline, a Pipelines; if
     it is None, the planner considers none on a grid that is "auto". The pipelining is a dict of the arguments pipeline,
@@ -173,7 +232,7 @@ def choose_grid_and_plan(
 ):  # fmt: skip
     """(grid, plan, owners, pipelining) for `parallelize`, in which the planner has chosen what was "auto". Collective.
 
-    The arguments are those of `parallelize_unallocated`, and partition and pipelines those of the Planner. A grid or a plan
+    The arguments are those of `parallelize`, and partition and pipelines those of the Planner. A grid or a plan
     that is not "auto" is kept. The owners are None but for the plan "hypergraph"; pipelining is as in `grid_and_plan`. The
     planner runs on the first rank.
     """

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.faults.whereabouts import main_frame, mpi_call, place
 from gridgrad.parallel.job import under_way
 from gridgrad.parallel.job.deaths import DRAIN
@@ -38,14 +39,28 @@ SLOT = np.dtype([("written", "f8"), ("seconds", "f8"), ("waits", "u1"), ("text",
 
 
 class Watchdog:
-    """Watches the ranks of a communicator within a `with` block, or from `start` to `stop`. Making one is collective.
+    """Ends a job in which a rank waits too long, and says where all ranks are. Making one is collective.
 
-    comm: an MPI communicator. seconds: how long a rank may wait in one collective; longer than a rank that is well ever waits
-    for the slowest other one. net: a network whose `step` is reported; may be set later.
-    On one rank it does nothing.
+    It watches the ranks of a communicator within a `with` block, or from `start` to `stop`. On one rank it does nothing.
+
+    Parameters
+    ----------
+    comm : communicator
+        An MPI communicator.
+    seconds : float
+        How long a rank may wait in one collective; longer than a rank that is well ever waits for the slowest other one.
+    net : Sequential, optional
+        A network whose `step` is reported; the attribute may be set later.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import Watchdog
+    >>> with Watchdog(MPI.COMM_WORLD, seconds=300):
+    ...     MPI.COMM_WORLD.Barrier()  # training steps
     """
 
-    def __init__(self, comm, seconds, net=None):
+    def __init__(self, comm: MPI.Intracomm, seconds: float, net: Sequential | None = None) -> None:
         self.seconds, self.net, self.period = seconds, net, min(PERIOD, seconds / 10)
         self.is_needed = comm.size > 1
         if not self.is_needed:
@@ -64,22 +79,22 @@ class Watchdog:
         comm.Barrier()  # from here on all slots are filled
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def start(self):
+    def start(self) -> None:
         """Begin to watch."""
         if self.is_needed:
             self._thread.start()
 
-    def stop(self):
+    def stop(self) -> None:
         """End watching."""
         if self.is_needed:
             self._over.set()
             self._thread.join()
 
-    def __enter__(self):
+    def __enter__(self) -> "Watchdog":
         self.start()
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def _watch(self):

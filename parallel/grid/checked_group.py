@@ -25,11 +25,29 @@ ROOT = HERE.parents[1]
 LONGEST = 150  # characters of the name of a layer and of a place in the source that are compared
 ROOM = 2048, 48  # bytes of what a rank tells: at most, and more for each rank of the group
 _checking = False
-_begun = Counter()  # {ranks: how many collectives this process has begun in all groups of exactly these ranks}
+_begun: Counter[tuple] = Counter()  # {ranks: how many collectives this process has begun in all groups of exactly these ranks}
 
 
-def compare_collectives(on=True):
-    """Compare the collectives of all groups that are made from now on, or with `on=False` no longer."""
+def compare_collectives(on: bool = True) -> None:
+    """Compare the collectives of all groups of ranks that are made from now on, to find ranks that do different things.
+
+    Call it before the grid is made. Where ranks contradict each other the job ends, with a line that says what was found.
+
+    Parameters
+    ----------
+    on : bool
+        Whether to compare them, or no longer.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import ProcessGrid, compare_collectives
+    >>> compare_collectives()
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     print(type(grid.world).__name__)
+    CheckedGroup
+    >>> compare_collectives(False)
+    """
     global _checking
     _checking = on
 

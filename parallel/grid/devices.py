@@ -12,15 +12,34 @@ HELP = (
 )
 
 
-def use_device(comm, name, tf32=False):
+def use_device(comm: MPI.Intracomm, name: str, tf32: bool = False) -> None:
     """Choose the device of every rank of `comm`. Collective.
 
-    name: "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
-    GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the ranks,
-    such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
-    tf32: whether matrix products on GPUs may round to TensorFloat-32, see `gridgrad.nn.device.use`.
-    Raises ValueError, on all ranks, if a rank has no such device, if the list is longer than the number of ranks, or if
-    GRIDGRAD_CUDA_AWARE is neither 0 nor 1.
+    Parameters
+    ----------
+    comm : communicator
+        An MPI communicator.
+    name : str
+        "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
+        GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the
+        ranks, such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
+    tf32 : bool
+        Whether matrix products on GPUs may round to TensorFloat-32, see `gridgrad.nn.device.use`.
+
+    Raises
+    ------
+    ValueError
+        On all ranks, if a rank has no such device, if the list is longer than the number of ranks, or if GRIDGRAD_CUDA_AWARE
+        is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import ProcessGrid, use_device
+    >>> use_device(MPI.COMM_WORLD, "cpu")
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     print(grid.on_cpus)
+    True
     """
     names = _checked_names(name, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -5,12 +5,15 @@ import re
 from collections import defaultdict
 from itertools import product
 from math import prod
+from typing import Any
 
+import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.checked_group import make_group
 from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.same_kernels import agree_on_kernels
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
@@ -20,16 +23,35 @@ LAYER_AXES = ("batch", "height", "model")  # the axes that divide the arrays of 
 AXES = (STAGE, *LAYER_AXES)  # outermost first: consecutive ranks, often on one node, are neighbours along `model`
 SIZE = re.compile("0*[1-9][0-9]{0,8}")  # of an axis, as text
 ALWAYS_WRITTEN = ("batch", "model")  # also where their size is 1
-KEY = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
+KEY: list[
+    int
+] = []  # holds the MPI attribute key under which a communicator caches the result of `neighbours`, once it is created
 
 
-def parse_grid(text):
-    """The sizes {axis: number of ranks} that a text such as "batch=4,model=2" names.
+def parse_grid(text: str) -> dict[str, int]:
+    """The number of ranks along each axis of a grid that a text names.
 
-    Axes that the text does not name are not in the result and have size 1. Raises ValueError for an unknown or repeated axis,
-    or a size that is not a whole number of at least 1.
+    Parameters
+    ----------
+    text : str
+        The grid as on the command line, such as "batch=4,model=2".
+
+    Returns
+    -------
+    {axis: number of ranks}, only with the axes that the text names; the others have size 1.
+
+    Raises
+    ------
+    ValueError
+        For an unknown or repeated axis, or a size that is not a whole number of at least 1.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import parse_grid
+    >>> parse_grid("batch=4,model=2")
+    {'batch': 4, 'model': 2}
     """
-    sizes = {}
+    sizes: dict[str, int] = {}
     for word in text.split(","):
         axis, equals, number = word.strip().partition("=")
         if axis not in AXES or not equals:
@@ -89,19 +111,46 @@ def neighbours(comm):
 
 
 class ProcessGrid:
-    """Ranks arranged on named axes, such as ProcessGrid(comm, batch=4, model=2). Making one is collective over `comm`.
+    """Ranks arranged on named axes. Making one is collective over `comm`.
 
-    comm: an MPI communicator. sizes: the number of ranks along each axis; axes left out have size 1.
-    Raises ValueError for an unknown axis, if the product of the sizes is not the size of `comm`, or if GRIDGRAD_KERNELS names
-    no table of kernels; otherwise all ranks on CPUs compute with the table of the first of them.
-    Once a grid was made, an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+    All ranks on CPUs compute with the table of kernels of the first of them. Once a grid was made, an uncaught exception on
+    one rank ends the whole job: see `parallel/job/uncaught.py`. A grid is a context manager that frees its communicators at
+    the end: see `free`.
 
-    sizes: {axis: number of ranks}. coordinates: {axis: coordinate} of this rank. tally: counts this rank's communication.
-    on_cpus: whether all ranks compute on CPUs, in NumPy.
-    A grid is a context manager that frees its communicators at the end: see `free`.
+    Parameters
+    ----------
+    comm : communicator
+        An MPI communicator, such as `MPI.COMM_WORLD`.
+    **sizes : int
+        The number of ranks along each of the axes `stage`, `batch`, `height` and `model`; axes left out have size 1.
+
+    Attributes
+    ----------
+    sizes
+        {axis: number of ranks}, of all axes.
+    coordinates
+        {axis: coordinate} of this rank.
+    tally
+        Counts this rank's communication.
+    on_cpus
+        Whether all ranks compute on CPUs, in NumPy.
+
+    Raises
+    ------
+    ValueError
+        For an unknown axis, if the product of the sizes is not the size of `comm`, or if GRIDGRAD_KERNELS names no table of
+        kernels.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import ProcessGrid
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     print(grid.size == grid.sizes["batch"], grid.rank == grid.coordinates["batch"], grid.group("model").size)
+    True True 1
     """
 
-    def __init__(self, comm, **sizes):
+    def __init__(self, comm: MPI.Intracomm, **sizes: int) -> None:
         end_job_when_uncaught()
         if unknown := sizes.keys() - set(AXES):
             raise ValueError(f"grid: unknown axes {', '.join(sorted(unknown))}; the axes are {', '.join(AXES)}")
@@ -113,22 +162,24 @@ class ProcessGrid:
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        self._groups, self._leaders, self._node = {}, {}, None
+        self._forget_groups()
         most = ranks_per_node(comm.size)
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
 
-    def group(self, *axes):
-        """The ranks that differ from this one only along `axes`: a Group.
+    def _forget_groups(self) -> None:
+        self._groups: dict[frozenset[str], Group] = {}
+        self._leaders: dict[Group, Group | None] = {}
+        self._node: Group | None = None
 
-        Collective over the grid at the first call for `axes`.
-        """
-        axes = frozenset(axes)
-        if axes not in self._groups:
-            self._groups[axes] = make_group(self.comm.Sub([axis in axes for axis in AXES]), self.tally)
-        return self._groups[axes]
+    def group(self, *axes: str) -> Group:
+        """The ranks that differ from this one only along `axes`. Collective over the grid at the first call for `axes`."""
+        named = frozenset(axes)
+        if named not in self._groups:
+            self._groups[named] = make_group(self.comm.Sub([axis in named for axis in AXES]), self.tally)
+        return self._groups[named]
 
     @property
-    def node(self):
+    def node(self) -> Group:
         """The ranks that share memory with this one, in rank order: a Group. Collective over the grid at the first call.
 
         GRIDGRAD_RANKS_PER_NODE=N limits it to N consecutive ranks, such as those of one socket.
@@ -137,20 +188,20 @@ class ProcessGrid:
             self._node = make_group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
         return self._node
 
-    def on_node(self, group):
+    def on_node(self, group: Group) -> list[int]:
         """Those ranks of `node`, as numbers in its order, that also belong to `group`: a list."""
         return [rank for rank, everywhere in enumerate(self.node.ranks) if everywhere in group.ranks]
 
-    def spans_nodes(self, *axes):
+    def spans_nodes(self, *axes: str) -> bool:
         """Whether anywhere on the grid ranks that differ only along `axes` are on several nodes."""
         fixed = [axis for axis in AXES if axis not in axes]
-        nodes = defaultdict(set)
+        nodes: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
         for rank, node in enumerate(self._nodes):
             place = self.coordinates_of(rank)
             nodes[tuple(place[axis] for axis in fixed)].add(node)
         return any(len(found) > 1 for found in nodes.values())
 
-    def leaders(self, group):
+    def leaders(self, group: Group) -> Group | None:
         """The ranks of `group` that are the first of it on their node: a Group if this rank is one of them, otherwise None.
 
         Collective over `group` at the first call for it.
@@ -163,47 +214,49 @@ class ProcessGrid:
         return self._leaders[group]
 
     @property
-    def world(self):
-        """All ranks of the grid, in rank order: a Group."""
+    def world(self) -> Group:
+        """All ranks of the grid, in rank order."""
         return self.group(*AXES)
 
     @property
-    def size(self):
+    def size(self) -> int:
+        """The number of ranks of the grid."""
         return self.comm.size
 
     @property
-    def rank(self):
+    def rank(self) -> int:
+        """The number of this rank in the grid, from 0."""
         return self.comm.rank
 
-    def coordinates_of(self, rank):
+    def coordinates_of(self, rank: int) -> dict[str, int]:
         """The coordinates, by axis, of any rank."""
         return dict(zip(AXES, self.comm.Get_coords(rank)))
 
-    def places(self, *axes):
+    def places(self, *axes: str) -> list[dict[str, int]]:
         """The coordinates {axis: coordinate}, along `axes`, of the ranks of `group(*axes)`, in its order: a list."""
         return places({axis: self.sizes[axis] for axis in AXES if axis in axes})
 
-    def max(self, array):
+    def max(self, array: np.ndarray) -> np.ndarray:
         """The elementwise maximum of a host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MAX)
         return array
 
-    def min(self, array):
+    def min(self, array: np.ndarray) -> np.ndarray:
         """The elementwise minimum of a host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.MIN)
         return array
 
-    def mean(self, array):
+    def mean(self, array: np.ndarray) -> np.ndarray:
         """The elementwise mean of a float64 host array over all ranks, in place. Collective; the tally does not count it."""
         self.comm.Allreduce(MPI.IN_PLACE, array, MPI.SUM)
         array /= self.size
         return array
 
-    def gather(self, thing):
+    def gather(self, thing: Any) -> list | None:
         """Every rank's `thing`, in rank order: a list on rank 0, None elsewhere. Collective. It pickles: only for reports."""
         return self.comm.gather(thing)
 
-    def free(self):
+    def free(self) -> None:
         """Free the communicators, of which an MPI library has only about two thousand. Collective.
 
         The grid is unusable then.
@@ -211,13 +264,13 @@ class ProcessGrid:
         made = [*self._groups.values(), *self._leaders.values(), self._node]
         for group in filter(None, made):
             group.free()
-        self._groups, self._leaders, self._node = {}, {}, None
+        self._forget_groups()
         self.comm.Free()
 
-    def __enter__(self):
+    def __enter__(self) -> "ProcessGrid":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         self.free()
 
     def __str__(self):

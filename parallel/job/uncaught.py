@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from gridgrad.parallel.job.run import DRAIN, print_of_rank
 
-_installed = []  # the hooks of sys and threading that ours replaced; empty until it is installed
+_installed: list[tuple] = []  # the hooks of sys and threading that ours replaced; empty until it is installed
 
 
 def end_job_when_uncaught():

@@ -3,7 +3,7 @@
 There is one record for a process. A tally keeps it, through which all communication that is counted passes, and `waiting.py`.
 """
 
-_open = []  # (group, layer, kind) of each one that this process has entered and not left, the innermost last
+_open: list[tuple] = []  # (group, layer, kind) of each one that this process has entered and not left, the innermost last
 _entered = 0  # how many it has entered so far
 
 

@@ -1,9 +1,12 @@
 """The spans of time in which a rank is busy with passes and collectives: the common base of traces and profiles."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from gridgrad.nn import device
 from gridgrad.nn.observer import Observer
+from gridgrad.parallel.grid.group import Group
 
 METHODS = "forward", "gradients", "input_gradient", "backward"  # the phases of a layer's passes
 
@@ -22,12 +25,15 @@ class SpanObserver(Observer):
     must call the methods of this class too.
     """
 
-    end_step = math.inf
+    end_step: float = math.inf
+    record: Callable[[tuple], None]
     hears_collectives = True
 
     def __init__(self, net):
         self.net = net
-        self._open = []  # for each span under way: its start, and what `_inner` was in the span around it
+        self._open: list[
+            tuple[float, float]
+        ] = []  # for each span under way: its start, and what `_inner` was in the span around it
         self._inner = 0.0  # seconds of the spans and collectives that ended within the innermost span under way
 
     def __enter__(self):
@@ -40,15 +46,15 @@ class SpanObserver(Observer):
         self._open.clear()
         self._inner = 0.0
 
-    def timer(self):
+    def timer(self) -> Callable[[], float]:
         """The function that tells the time in seconds. It is asked for on entering: a simulation has a clock of its own."""
         return self.net.grid.tally.clock.now
 
-    def begin(self, thing, phase, context):
+    def begin(self, thing: Any, phase: str, context: Any) -> None:
         self._open.append((self.clock(), self._inner))
         self._inner = 0.0
 
-    def end(self, thing, phase, context, share=1.0):
+    def end(self, thing: Any, phase: str, context: Any, share: float = 1.0) -> None:
         device.synchronise()
         stop = self.clock()
         start, around = self._open.pop()
@@ -57,8 +63,8 @@ class SpanObserver(Observer):
             self.record(((thing.name, type(thing).__name__, phase), start, stop, self._inner, step))
         self._inner = around + stop - start
 
-    def collective(self, group, layer, kind, bytes_sent, start, stop):
+    def collective(self, group: Group, layer: str, kind: str, bytes_sent: int, start: float, stop: float) -> None:
         self._inner += stop - start
 
-    def advanced(self, group, layer, kind, bytes_sent, start, stop):
+    def advanced(self, group: Group, layer: str, kind: str, bytes_sent: int, start: float, stop: float) -> None:
         self._inner += stop - start

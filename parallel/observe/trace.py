@@ -3,6 +3,7 @@
 import platform
 from bisect import bisect_left
 from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
@@ -12,63 +13,83 @@ from gridgrad.parallel.grid import clock
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.observe.timeline import Event, timeline
 
+if TYPE_CHECKING:
+    from gridgrad.parallel.training.network import ParallelSequential
+
 STEPS = 20  # how many steps are recorded by default
 
 
 class Trace(SpanObserver):
     """Records, while it is open, when this rank was in which layer, collective and instruction of a pipeline.
 
-        with Trace(net) as trace:
-            ...
-        timeline = trace.timeline()  # on rank 0, to be written as JSON
-
-    net: a ParallelSequential. steps: how many training steps to record; later ones are ignored.
     Entering and leaving it is collective, since the clocks of the ranks are compared then.
+
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank.
+    steps : int
+        How many training steps to record; later ones are ignored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
+    >>> from gridgrad.parallel import Trace, parallelize
+    >>> net = parallelize(Sequential([Linear(3, 2)]), {"batch": MPI.COMM_WORLD.size})
+    >>> with Trace(net) as trace:
+    ...     value = net.learn(np.ones((4, 3)), np.zeros((4, 2)), MSE(), SGD(net, lr=0.1))
+    >>> timeline = trace.timeline()  # on rank 0, to be written as JSON
+    >>> timeline is None or "traceEvents" in timeline
+    True
+    >>> net.grid.free()
     """
 
-    def __init__(self, net, steps=STEPS):
+    def __init__(self, net: "ParallelSequential", steps: int = STEPS) -> None:
         super().__init__(net)
         self.steps = steps
-        self.spans = []  # of passes: the tuples that SpanObserver records
-        self.collectives = []  # (category, (group, layer, kind, bytes), start, stop, step)
-        self.instructions = []  # (Instruction, start, stop, step)
+        self.spans: list[tuple] = []  # of passes: the tuples that SpanObserver records
+        self.collectives: list[tuple] = []  # (category, (group, layer, kind, bytes), start, stop, step)
+        self.instructions: list[tuple] = []  # (Instruction, start, stop, step)
         self.record = self.spans.append
 
-    def __enter__(self):
+    def __enter__(self) -> "Trace":
         self.end_step = self.net.step + self.steps
         self.comparisons = [self.net.grid.tally.clock.compare(self.net.grid.comm)]
-        return super().__enter__()
+        super().__enter__()
+        return self
 
-    def __exit__(self, kind, *exception):
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         super().__exit__(kind, *exception)
         if kind is None:  # after an exception the other ranks may not take part
             self.comparisons.append(self.net.grid.tally.clock.compare(self.net.grid.comm))
 
-    def begin_instruction(self, instruction):
+    def begin_instruction(self, instruction: Any) -> None:
         self._begun = self.clock(), self.net.step
 
-    def end_instruction(self, instruction):
+    def end_instruction(self, instruction: Any) -> None:
         device.synchronise()
         start, step = self._begun
         if step < self.end_step:
             self.instructions.append((instruction, start, self.clock(), step))
 
-    def collective(self, *call):
+    def collective(self, *call: Any) -> None:
         super().collective(*call)
         self._record_collective("collective", *call)
 
-    def advanced(self, *call):
+    def advanced(self, *call: Any) -> None:
         super().advanced(*call)
         self._record_collective("progress", *call)
 
-    def flight(self, *call):
+    def flight(self, *call: Any) -> None:
         self._record_collective("flight", *call)
 
     def _record_collective(self, category, group, layer, kind, bytes_sent, start, stop):
         if self.net.step < self.end_step:
             self.collectives.append((category, (group, layer, kind, bytes_sent), start, stop, self.net.step))
 
-    def timeline(self):
+    def timeline(self) -> dict[str, Any] | None:
         """The timeline of all ranks, a dict to be written as JSON, on rank 0; None elsewhere. Collective.
 
         `parallel/observe/timeline.py` describes the format.

@@ -30,9 +30,9 @@ class Hypergraph:
     costs: np.ndarray
     offsets: np.ndarray
     pins: np.ndarray
-    roots: np.ndarray = None
-    reduces: np.ndarray = None
-    groups: np.ndarray = None
+    roots: np.ndarray | None = None
+    reduces: np.ndarray | None = None
+    groups: np.ndarray | None = None
     group_names: tuple = ("",)
 
     def __post_init__(self):

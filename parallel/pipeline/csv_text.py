@@ -8,8 +8,30 @@ MOST_RANKS = 2**12
 MOST_INSTRUCTIONS = 2**20
 
 
-def to_csv(schedule):
-    """The text of a schedule whose chunks are whole. ValueError for one with parts of chunks."""
+def to_csv(schedule: Schedule) -> str:
+    """A schedule of a pipeline as CSV, in the format of PyTorch's pipelines, for `parallelize(.., pipeline="FILE.csv")`.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        A schedule whose chunks are whole.
+
+    Returns
+    -------
+    The text: a row a rank, a cell an instruction.
+
+    Raises
+    ------
+    ValueError
+        For a schedule with parts of chunks.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, schedule_to_csv
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> schedule_to_csv(Schedule(rows, Route.contiguous(2)))
+    '0F0,0B0\\n1F0,1B0\\n'
+    """
     if any(len(ranks) > 1 for ranks in schedule.route.places):
         raise ValueError("a schedule of parts of chunks can not be written as CSV")
     return "".join(",".join(map(str, row)) + "\n" for row in schedule.rows)

@@ -1,5 +1,10 @@
 """Schedules as text."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gridgrad.parallel.pipeline import simulate
+
 AROUND = 4  # instructions shown on each side of one that is marked
 
 
@@ -17,11 +22,31 @@ def grid(rows, marks):
     return "\n".join(lines)
 
 
-def draw(simulation, unit=None, columns=40):
-    """The events of a simulation as text: a line a rank, time to the right, up to so many columns.
+def draw(simulation: "simulate.Simulation", unit: float | None = None, columns: int = 40) -> str:
+    """Draw a schedule in virtual time as text: a line a rank, time to the right.
 
-    unit: seconds of a column, by default those of the shortest instruction that computes. What a rank does stands in the first
-    column of its time, and - in the others; a rank waits in those with a dot.
+    What a rank does stands in the first column of its time, and - in the others; a rank waits in those with a dot.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        What `simulate_schedule` returned.
+    unit : float, optional
+        The seconds of a column, by default those of the shortest instruction that computes.
+    columns : int
+        How many columns to show at most.
+
+    Returns
+    -------
+    The lines.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, complete_schedule, draw_schedule, simulate_schedule
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> print(draw_schedule(simulate_schedule(complete_schedule(Schedule(rows, Route.contiguous(2))))))
+    rank 0: 0F0 .   .   .   0B0 -
+    rank 1: .   1F0 1B0 -
     """
     computed = [
         [event for event in row if event.stop > event.start and event.instruction.op in "FBIWU"] for row in simulation.events
@@ -29,7 +54,7 @@ def draw(simulation, unit=None, columns=40):
     unit = unit or min((event.stop - event.start for row in computed for event in row), default=1)
     lines = []
     for row in computed:
-        cells = []
+        cells: list[str] = []
         for event in row:
             begin, end = round(event.start / unit), round(event.stop / unit)
             cells += ["."] * (begin - len(cells))

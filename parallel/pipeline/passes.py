@@ -2,11 +2,34 @@
 
 from dataclasses import replace
 
-from gridgrad.parallel.pipeline.schedule import Instruction, check, update
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, update
 
 
-def complete(schedule):
-    """The schedule with all messages and updates. Raises Unsound if ranks could not follow it."""
+def complete(schedule: Schedule) -> Schedule:
+    """Complete a schedule of a pipeline by all messages and updates.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        What each rank computes, in which order.
+
+    Returns
+    -------
+    The schedule with a receive before each instruction that needs one, a send after each that makes something to send, and an
+    update at the end of each row that has none. What is there already stays where it is.
+
+    Raises
+    ------
+    Unsound
+        If ranks could not follow it.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, complete_schedule
+    >>> rows = [[Instruction("F", rank, 0), Instruction("B", rank, 0)] for rank in range(2)]
+    >>> " ".join(map(str, complete_schedule(Schedule(rows, Route.contiguous(2))).rows[0]))
+    '0F0 0SEND_F0 0RECV_B0 0B0 U0'
+    """
     return check(with_updates(with_messages(schedule)))
 
 

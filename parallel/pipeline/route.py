@@ -3,6 +3,7 @@
 A network's layers are cut into chunks 0, 1, .., each of consecutive layers. A rank holds whole chunks or parts of them.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,16 +12,34 @@ from gridgrad.nn.arguments import whole_number
 
 @dataclass(frozen=True)
 class Route:
-    """The ranks of each chunk, and the messages between one chunk and the next.
+    """The ranks of each chunk of a pipeline, and the messages between one chunk and the next.
 
-    places: for each chunk, the ranks that hold it or a part of it. senders: for each chunk {rank: other ranks whose outputs of
-    the chunk before it needs}; those of chunk 0 are {}. ranks: their number. A rank that also holds the chunk before needs its
-    own outputs too, without a message. The backward pass sends the gradients of the same outputs the other way.
-    Raises ValueError if a rank holds nothing, or if the senders do not fit the places.
+    A rank that also holds the chunk before needs its own outputs too, without a message. The backward pass sends the gradients
+    of the same outputs the other way. `contiguous`, `looped`, `v_shaped` and `of_stages` make those of whole chunks.
+
+    Parameters
+    ----------
+    places : sequence of sequences of int
+        For each chunk, the ranks that hold it or a part of it.
+    senders : sequence of dicts
+        For each chunk {rank: other ranks whose outputs of the chunk before it needs}; those of chunk 0 are {}.
+    ranks : int
+        The number of ranks.
+
+    Raises
+    ------
+    ValueError
+        If a rank holds nothing, or if the senders do not fit the places.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Route
+    >>> Route.v_shaped(2).places, Route.looped(2, per_rank=2).held(1)
+    (((0,), (1,), (1,), (0,)), (1, 3))
     """
 
-    places: tuple
-    senders: tuple
+    places: Sequence[Sequence[int]]
+    senders: Sequence[Mapping[int, Sequence[int]]]
     ranks: int
 
     def __post_init__(self):
@@ -43,60 +62,61 @@ class Route:
                     raise ValueError(f"nothing comes to rank {rank} for chunk {chunk}")
 
     @classmethod
-    def of_stages(cls, stage_of_chunk):
+    def of_stages(cls, stage_of_chunk: Iterable[int]) -> "Route":
         """Whole chunks. stage_of_chunk: the rank of each."""
         places = tuple((whole_number(stage, "a stage", least=0),) for stage in stage_of_chunk)
         pairs = zip(places, places[1:])
-        senders = ({}, *({here: (before,)} if here != before else {} for (before,), (here,) in pairs))
+        senders: tuple = ({}, *({here: (before,)} if here != before else {} for (before,), (here,) in pairs))
         return cls(places, senders, 1 + max((stage for (stage,) in places), default=-1))
 
     @classmethod
-    def contiguous(cls, stages):
+    def contiguous(cls, stages: int) -> "Route":
         """A chunk on each of so many ranks."""
         return cls.of_stages(range(whole_number(stages, "stages")))
 
     @classmethod
-    def looped(cls, stages, per_rank):
+    def looped(cls, stages: int, per_rank: int) -> "Route":
         """So many chunks on each rank, dealt out in turn: chunk c on rank c % stages."""
         return cls.of_stages([*range(whole_number(stages, "stages"))] * whole_number(per_rank, "chunks of a rank"))
 
     @classmethod
-    def v_shaped(cls, stages):
+    def v_shaped(cls, stages: int) -> "Route":
         """Two chunks on each rank, those of rank 0 being the first and the last one of the network."""
         forth = range(whole_number(stages, "stages"))
         return cls.of_stages([*forth, *reversed(forth)])
 
     @classmethod
-    def everywhere(cls, ranks, senders):
+    def everywhere(cls, ranks: int, senders: Sequence[Mapping[int, Sequence[int]]]) -> "Route":
         """A part of every chunk on every rank. senders: as in Route."""
         return cls((tuple(range(ranks)),) * len(senders), tuple(senders), ranks)
 
     @property
-    def chunks(self):
+    def chunks(self) -> int:
+        """The number of chunks."""
         return len(self.places)
 
-    def held(self, rank):
+    def held(self, rank: int) -> tuple[int, ...]:
         """The chunks that a rank holds or has a part of, in rising order."""
         return self._held[rank]
 
-    def holds(self, chunk, rank):
+    def holds(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds a chunk or a part of it."""
         return chunk in self._held_as_set[rank]
 
-    def local_before(self, chunk, rank):
+    def local_before(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds this chunk and the one before, or parts of them."""
         return self.holds(chunk, rank) and self.holds(chunk - 1, rank)
 
-    def local_after(self, chunk, rank):
+    def local_after(self, chunk: int, rank: int) -> bool:
         """Whether a rank holds this chunk and the next one, or parts of them."""
         return self.local_before(chunk + 1, rank)
 
-    def sources(self, chunk, rank):
-        """The other ranks whose outputs of the chunk before a rank needs for this one. A tuple."""
+    def sources(self, chunk: int, rank: int) -> Sequence[int]:
+        """The other ranks whose outputs of the chunk before a rank needs for this one."""
         return self.senders[chunk].get(rank, ())
 
-    def receivers(self, chunk, rank):
-        """The other ranks that need a rank's outputs of a chunk for the next chunk. A tuple."""
+    def receivers(self, chunk: int, rank: int) -> Sequence[int]:
+        """The other ranks that need a rank's outputs of a chunk for the next chunk."""
         return self._receivers[chunk].get(rank, ())
 
     @cached_property

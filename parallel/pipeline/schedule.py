@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,13 +15,27 @@ _TEXT = re.compile(r"(\d{1,7})(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)(\d{1,7})|U(\
 
 
 class Instruction(NamedTuple):
-    """What a rank does for one micro-batch and, except in an update, for one chunk of the network.
+    """What a rank of a pipeline does for one micro-batch and, except in an update, for one chunk of the network.
 
-    op: F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends outputs
-    of the chunk to the ranks of the next one, RECV_F receives what the chunk takes; SEND_B sends the gradient of what the chunk
-    takes back, RECV_B receives that of its outputs. U, with chunk None, updates the rank's parameters with the gradients of
-    the micro-batches after the update before, up to `micro_batch`. As text: "2F0" is F of chunk 2 for micro-batch 0; "U0" an
-    update after micro-batch 0.
+    As text, "2F0" is F of chunk 2 for micro-batch 0, and "U0" an update after micro-batch 0.
+
+    Parameters
+    ----------
+    op : str
+        F forward; B backward, or its halves I, the gradient of the input, and W, that of the parameters. SEND_F sends outputs
+        of the chunk to the ranks of the next one, RECV_F receives what the chunk takes; SEND_B sends the gradient of what the
+        chunk takes back, RECV_B receives that of its outputs. U updates the rank's parameters with the gradients of the
+        micro-batches after the update before, up to `micro_batch`.
+    chunk : int or None
+        The number of the chunk; None for an update.
+    micro_batch : int
+        The number of the micro-batch.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction
+    >>> print(Instruction("F", 2, 0), Instruction.parse("U3"))
+    2F0 U3
     """
 
     op: str
@@ -31,7 +46,7 @@ class Instruction(NamedTuple):
         return f"{'' if self.chunk is None else self.chunk}{self.op}{self.micro_batch}"
 
     @classmethod
-    def parse(cls, text):
+    def parse(cls, text: str) -> "Instruction":
         """The instruction that a text means. ValueError if it means none."""
         found = _TEXT.fullmatch(text)
         if not found:
@@ -46,12 +61,34 @@ def update(micro_batch):
 
 @dataclass(frozen=True)
 class Schedule:
-    """rows: for each rank its Instructions, in order. route: a Route. name: for people.
+    """What each rank of a pipeline does, in which order. It may lack messages and updates, which `complete_schedule` adds.
 
-    A schedule may lack messages and updates, which `complete` of parallel.pipeline.passes adds.
+    Parameters
+    ----------
+    rows : sequence of sequences of Instruction
+        For each rank its Instructions, in order.
+    route : Route
+        Which rank has which chunk of the network.
+    name : str
+        For people.
+
+    Raises
+    ------
+    ValueError
+        If the rows do not fit the route.
+
+    Examples
+    --------
+    Two ranks, each with a chunk, pass two micro-batches forward and then back, as GPipe does:
+
+    >>> from gridgrad.parallel import Instruction, Route, Schedule
+    >>> rows = [[Instruction(op, rank, micro_batch) for op in "FB" for micro_batch in range(2)] for rank in range(2)]
+    >>> schedule = Schedule(rows, Route.contiguous(2), "gpipe")
+    >>> schedule.micro_batches, " ".join(map(str, schedule.rows[1]))
+    (2, '1F0 1F1 1B0 1B1')
     """
 
-    rows: tuple
+    rows: Sequence[Sequence[Instruction]]
     route: Route
     name: str = ""
 
@@ -61,12 +98,12 @@ class Schedule:
             raise ValueError(f"a schedule for {len(self.rows)} ranks does not fit a route on {self.route.ranks}")
 
     @cached_property
-    def micro_batches(self):
+    def micro_batches(self) -> int:
         """The number of micro-batches."""
         return 1 + max((instruction.micro_batch for row in self.rows for instruction in row), default=-1)
 
     @property
-    def synchronous(self):
+    def synchronous(self) -> bool:
         """Whether each rank updates its parameters once, after everything that it computes."""
         ops = [[instruction.op for instruction in row if instruction.op not in MESSAGES] for row in self.rows]
         return all(of.count("U") == 1 and of[-1] == "U" for of in ops)
@@ -75,16 +112,33 @@ class Schedule:
 class Unsound(ValueError):
     """Ranks that follow a schedule would compute something wrong, or wait for ever.
 
-    The message is one line; a note of the exception shows the rows around the places that are marked. rows: those of the
-    schedule. marks: {rank: position in its row}.
+    The message is one line; a note of the exception shows the rows around the places that are marked.
+
+    Parameters
+    ----------
+    line : str
+        The message.
+    rows : sequence of sequences of Instruction
+        Those of the schedule.
+    marks : dict
+        {rank: position in its row}.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, Unsound, complete_schedule
+    >>> try:
+    ...     complete_schedule(Schedule([[Instruction("B", 0, 0)]], Route.contiguous(1)))
+    ... except Unsound as refused:
+    ...     print(refused)
+    rank 0 never does 0F0
     """
 
-    def __init__(self, line, rows, marks):
+    def __init__(self, line: str, rows: Sequence[Sequence[Instruction]], marks: Mapping[int, int]) -> None:
         super().__init__(line)
         self.rows, self.marks = rows, marks
         self.add_note(grid(rows, marks))
 
-    def of(self, name):
+    def of(self, name: str) -> "Unsound":
         """The same, said of the schedule with this name."""
         return Unsound(f"{name}: {self}", self.rows, self.marks)
 

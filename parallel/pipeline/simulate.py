@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from gridgrad.parallel.pipeline.memory import Memory, kept
 from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, execution
-from gridgrad.parallel.pipeline.times import Ports, UnitTimes
+from gridgrad.parallel.pipeline.times import Ports, Times, UnitTimes
 
 
 class Event(NamedTuple):
@@ -73,16 +73,42 @@ class Simulation:
         return tuple(found)
 
 
-def simulate(schedule, times=None, memory=None):
-    """The Simulation of a complete schedule. times: a Times, by default UnitTimes. memory: a Memory, by default of no bytes.
+def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None) -> Simulation:
+    """Play a schedule of a pipeline in virtual time, without any job.
 
-    Raises Unsound, with the place of each rank that is blocked, if ranks wait for each other for ever, and for all else that
-    `check` finds.
+    Parameters
+    ----------
+    schedule : Schedule
+        A complete schedule.
+    times : Times, optional
+        What each instruction takes. By default a forward pass takes 1 second, a backward pass 2, and messages nothing.
+    memory : Memory, optional
+        The bytes that a rank keeps for each micro-batch, by default none.
+
+    Returns
+    -------
+    A Simulation: its `makespan` are the seconds until the last rank has done everything, `idle` those in which each rank waits,
+    and `peak_open` the micro-batches that each rank keeps at a time, at most.
+
+    Raises
+    ------
+    Unsound
+        If ranks wait for each other for ever, with the place of each rank that is blocked, or could not follow the schedule for
+        another reason.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Instruction, Route, Schedule, complete_schedule, simulate_schedule
+    >>> rows = [[Instruction(op, rank, micro_batch) for op in "FB" for micro_batch in range(4)] for rank in range(3)]
+    >>> found = simulate_schedule(complete_schedule(Schedule(rows, Route.contiguous(3))))
+    >>> found.makespan, found.peak_open  # GPipe takes 3 (micro-batches + stages - 1)
+    (18, (4, 4, 4))
     """
     check(schedule)
     times = times or UnitTimes()
-    ports, arrivals = Ports(times), {}  # arrivals: {(receiver, RECV_F or RECV_B): when the last of its messages is there}
-    events = [[] for _ in schedule.rows]
+    ports = Ports(times)
+    arrivals: dict[tuple, float] = {}  # {(receiver, RECV_F or RECV_B): when the last of its messages is there}
+    events: list[list[Event]] = [[] for _ in schedule.rows]
     for rank, instruction in execution(schedule):
         start = max(events[rank][-1].stop if events[rank] else 0, arrivals.pop((rank, instruction), 0))
         stop = start + times.seconds(rank, instruction)

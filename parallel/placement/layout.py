@@ -4,7 +4,11 @@ Which block a rank holds, which ranks hold the same block, who counts it in a su
 gradient has to be summed: all are answered here for any rank, without communication.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from gridgrad.parallel.placement.partition import size, within
 from gridgrad.parallel.placement.placements import Invariant, Replicate
@@ -12,32 +16,46 @@ from gridgrad.parallel.placement.placements import Invariant, Replicate
 
 @dataclass(frozen=True)
 class Layout:
-    """shape: of the whole array; its first length is None for activations, whose samples come with each minibatch.
+    """The placement of an array along every axis of a grid.
 
-    sizes: ranks along each axis. placements: by axis, the outermost first: where several axes shard one dimension, each of
-    them divides what the ones before it left together. An axis that is not named holds replicas.
+    Parameters
+    ----------
+    shape : tuple of int or None
+        Of the whole array; its first length is None for activations, whose samples come with each minibatch.
+    sizes : dict
+        {axis: ranks}.
+    placements : dict
+        {axis: placement}, the outermost axis first: where several axes shard one dimension, each of them divides what the ones
+        before it left together. Along an axis that is not named every rank holds the whole array.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Layout, Partition, Shard
+    >>> weight = Layout((5, 7), {"batch": 2, "model": 3}, {"model": Shard(1, Partition.even(7, 3))})
+    >>> weight.block({"batch": 0, "model": 2}), weight.replicated
+    ((slice(0, 5, None), slice(5, 7, None)), ('batch',))
     """
 
-    shape: tuple
-    sizes: dict = field(hash=False)
-    placements: dict = field(hash=False)
+    shape: tuple[int | None, ...]
+    sizes: Mapping[str, int] = field(hash=False)
+    placements: Mapping[str, Any] = field(hash=False)
 
     @property
-    def sample_shape(self):
+    def sample_shape(self) -> tuple[int, ...]:
         """The shape of a whole sample of activations: (features,) or (height, width, channels)."""
-        return self.shape[1:]
+        return self.shape[1:]  # type: ignore[return-value]  # only the number of samples may be open
 
-    def of(self, samples):
+    def of(self, samples: int) -> "Layout":
         """The layout of activations with `samples` samples."""
         return Layout((samples, *self.shape[1:]), self.sizes, self.placements)
 
-    def part(self, dim, coordinates, inside=None):
+    def part(self, dim: int, coordinates: Mapping[str, int], inside: str | None = None) -> slice | np.ndarray:
         """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.
 
         inside: if given, the name of an axis: only the axes before it divide the dimension.
         """
         dim %= len(self.shape)
-        held = slice(0, self.shape[dim])
+        held: slice | np.ndarray = slice(0, self.shape[dim])
         for axis, placement in self.placements.items():
             if axis == inside:
                 break
@@ -46,32 +64,32 @@ class Layout:
                 held = within(held, split.of_length(size(held)).part(coordinates[axis]))
         return held
 
-    def block(self, coordinates):
+    def block(self, coordinates: Mapping[str, int]) -> tuple[slice | np.ndarray, ...]:
         """The block that the rank at `coordinates` holds: for each dimension a slice or an index array."""
         return tuple(self.part(dim, coordinates) for dim in range(len(self.shape)))
 
-    def rows(self, samples, coordinates):
+    def rows(self, samples: int, coordinates: Mapping[str, int]) -> slice | np.ndarray:
         """The slice of a global minibatch of `samples` samples that the rank at `coordinates` holds, of activations."""
         return self.of(samples).part(0, coordinates)
 
-    def sample_block(self, coordinates):
+    def sample_block(self, coordinates: Mapping[str, int]) -> tuple[slice | np.ndarray, ...]:
         """The part of each sample that the rank at `coordinates` holds, of activations: one for each dimension of a sample."""
         return tuple(self.part(dim, coordinates) for dim in range(1, len(self.shape)))
 
-    def local_shape(self, coordinates):
+    def local_shape(self, coordinates: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of the block that the rank at `coordinates` holds."""
         return tuple(size(part) for part in self.block(coordinates))
 
     @property
-    def replicated(self):
+    def replicated(self) -> tuple[str, ...]:
         """The axes along which every rank holds the same block: those along which a parameter's gradient is a partial sum."""
         return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) in (Replicate(), Invariant()))
 
     @property
-    def sharded(self):
+    def sharded(self) -> tuple[str, ...]:
         """The axes along which the ranks hold different blocks, the outermost first."""
         return tuple(axis for axis, placement in self.placements.items() if placement.dim is not None)
 
-    def is_counted(self, coordinates):
+    def is_counted(self, coordinates: Mapping[str, int]) -> bool:
         """Whether the rank at `coordinates` counts in sums over the grid: one of those that hold the same block does."""
         return all(coordinates[axis] == 0 for axis in self.replicated)

@@ -28,6 +28,7 @@ same element hold partial sums of it, and the exchange adds them.
 from collections import Counter
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -115,7 +116,7 @@ class Step:
 class Move:
     """A row of the table. kind: the name of its collective."""
 
-    kind = None
+    kind: str | None = None
 
     def run(self, step, x, space, layer):
         """Move x, this rank's array, from the source of a Step to its target; returns the new array. Collective over the group.
@@ -324,9 +325,9 @@ MOVES = {
 }
 
 
-def move_of(source, target):
+def move_of(source: Any, target: Any) -> Move:
     """The row of the table for two placements; KeyError if there is none."""
-    key = type(source), type(target)
+    key: tuple = type(source), type(target)
     if key == (Shard, Shard):
         key += (SAME if source.dim == target.dim else OTHER,)
     return MOVES[key]

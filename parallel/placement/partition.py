@@ -4,12 +4,14 @@ A part is a slice where its indices follow one another, else an increasing array
 overlap: then a rank holds copies of what others own, as the halo of a convolution does.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from math import floor, isfinite
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 EMPTY = slice(0, 0)
 
@@ -19,45 +21,54 @@ class Partition:
 
     It is made by `even`, `weighted`, `of_sizes`, `owned`, `of`, `at_rank`, and from another one by `mapped` and `grouped`. It
     answers for any rank, without communication, and equal partitions compare equal however they were made.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Partition
+    >>> seven = Partition.even(7, 3)
+    >>> seven.sizes, seven.part(1), seven.owner(5)
+    ([3, 2, 2], slice(3, 5, None), 2)
+    >>> Partition.weighted(7, (5, 2)) == Partition.of_sizes([5, 2]) == Partition.owned([0, 0, 0, 0, 0, 1, 1], ranks=2)
+    True
     """
 
     length: int
     ranks: int
 
-    def part(self, rank):
+    def part(self, rank: int) -> slice | np.ndarray:
         """The indices that a rank holds: a slice, or an increasing index array."""
         raise NotImplementedError
 
-    def size(self, rank):
+    def size(self, rank: int) -> int:
         """How many indices a rank holds."""
         return size(self.part(rank))
 
-    def of_length(self, length):
+    def of_length(self, length: int) -> "Partition":
         """This Partition: its length is known. See `Split`."""
         return self
 
     @property
-    def parts(self):
+    def parts(self) -> list[slice | np.ndarray]:
         """The parts of all ranks, in rank order."""
         return [self.part(rank) for rank in range(self.ranks)]
 
     @property
-    def sizes(self):
+    def sizes(self) -> list[int]:
         """How many indices each rank holds, in rank order."""
         return [self.size(rank) for rank in range(self.ranks)]
 
-    def intersection(self, rank, other, other_rank):
+    def intersection(self, rank: int, other: "Partition", other_rank: int) -> slice | np.ndarray:
         """The indices that `rank` holds here and `other_rank` holds in the Partition `other`."""
         return common(self.part(rank), other.part(other_rank))
 
-    def owner(self, index):
+    def owner(self, index: int) -> int | None:
         """The first rank that holds an index; None if no rank does."""
         for rank in range(self.ranks):
             if size(common(self.part(rank), slice(index, index + 1))):
                 return rank
         return None
 
-    def mapped(self, length, function):
+    def mapped(self, length: int, function: Callable[[slice | np.ndarray], slice | np.ndarray]) -> "Partition":
         """The Partition of another dimension, of `length` indices, in which each rank holds function(its part of this one).
 
         The parts are computed when they are asked for, so that it costs nothing however many ranks there are. The function must
@@ -66,17 +77,17 @@ class Partition:
         """
         return _Mapped(self, length, function)
 
-    def grouped(self, unit):
+    def grouped(self, unit: int) -> "Partition":
         """The Partition of `unit` times as many indices where each index of this one stands for `unit` that stay together."""
         return Partition.of(self.length * unit, tuple(_times(part, unit) for part in self.parts))
 
     @cached_property
-    def is_contiguous(self):
+    def is_contiguous(self) -> bool:
         """Whether all parts are slices, so that nothing is indexed."""
         return all(isinstance(part, slice) for part in self.parts)
 
     @property
-    def holders(self):
+    def holders(self) -> np.ndarray:
         """For each index, how many ranks hold it: an array. Time and memory grow with the length and the occupied ranks."""
         counts = np.zeros(self.length, np.int64)
         for rank in range(self.occupied):
@@ -84,12 +95,12 @@ class Partition:
         return counts
 
     @property
-    def is_exact_cover(self):
+    def is_exact_cover(self) -> bool:
         """Whether each index belongs to exactly one rank."""
         return bool((self.holders == 1).all())
 
     @property
-    def occupied(self):
+    def occupied(self) -> int:
         """A bound on the ranks that hold anything: all ranks from this one on hold nothing."""
         return self.ranks
 
@@ -109,7 +120,7 @@ class Partition:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def even(length, ranks):
+    def even(length: int, ranks: int) -> "Partition":
         """Consecutive parts whose sizes differ by at most one, the larger ones first. ValueError for negative numbers."""
         if length < 0 or ranks < 1:
             raise ValueError(f"cannot split {length} things over {ranks} ranks")
@@ -117,7 +128,7 @@ class Partition:
 
     @staticmethod
     @lru_cache(maxsize=4096)
-    def weighted(length, weights):
+    def weighted(length: int, weights: tuple[float, ...]) -> "Partition":
         """Consecutive parts whose sizes are proportional to `weights`, a tuple with one number of at least 0 for each rank.
 
         Sizes are rounded by the largest remainder. ValueError for weights that are negative, not finite, or all 0.
@@ -132,12 +143,12 @@ class Partition:
         return Partition.of_sizes(sizes)
 
     @staticmethod
-    def of_sizes(sizes):
+    def of_sizes(sizes: Sequence[int]) -> "Partition":
         """Consecutive parts of these sizes, one for each rank."""
         return Partition.of(sum(sizes), tuple(slice(stop - n, stop) for stop, n in zip(accumulate(sizes), sizes)))
 
     @staticmethod
-    def owned(owners, ranks):
+    def owned(owners: ArrayLike, ranks: int) -> "Partition":
         """Index i belongs to rank owners[i], as a hypergraph partitioner says. ValueError for an owner that is no rank."""
         owners = np.asarray(owners)
         if owners.ndim != 1 or owners.dtype.kind not in "iu" or owners.size and not 0 <= owners.min() <= owners.max() < ranks:
@@ -145,12 +156,12 @@ class Partition:
         return Partition.of(len(owners), tuple(np.flatnonzero(owners == rank) for rank in range(ranks)))
 
     @staticmethod
-    def at_rank(length, ranks, rank):
+    def at_rank(length: int, ranks: int, rank: int) -> "Partition":
         """One rank holds all indices, the others none."""
         return _AtRank(length, ranks, rank)
 
     @staticmethod
-    def of(length, parts):
+    def of(length: int, parts: Sequence[slice | np.ndarray]) -> "Partition":
         """The Partition of these parts: slices, or increasing index arrays. ValueError for indices outside the dimension."""
         return _Explicit(length, tuple(_inside(_normal(part), length) for part in parts))
 
@@ -256,7 +267,7 @@ class Split:
         return Partition.even(length, self.ranks) if self.weights is None else Partition.weighted(length, self.weights)
 
 
-def size(part):
+def size(part: slice | np.ndarray) -> int:
     """How many indices a part holds."""
     return part.stop - part.start if isinstance(part, slice) else len(part)
 

@@ -31,21 +31,34 @@ PIXELS = H, W  # the dimensions that only images have
 class Shard:
     """Each rank holds its part of one dimension.
 
-    dim: the dimension. partition: a Partition of it; for the samples a Split, because the batch size is not known yet.
+    Parameters
+    ----------
+    dim : int
+        The dimension: N, H, W or C of activations, or one of a weight.
+    partition : Partition or Split
+        Which of its indices each rank holds; for the samples a Split, because the batch size is not known yet.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import C, Partition, Shard
+    >>> features = Shard(C, Partition.even(7, 2))
+    >>> print(features, features.adjoint == features, features.partition.sizes)
+    Shard(dim=-1) True [4, 3]
     """
 
     dim: int
     partition: Partition | Split
 
     @property
-    def adjoint(self):
+    def adjoint(self) -> "Shard":
+        """The placement of the gradient: the same."""
         return self
 
-    def partition_of(self, samples):
+    def partition_of(self, samples: int) -> Partition:
         """The Partition of the dimension. samples: of the minibatch, which is the length of the dimension where that is N."""
         return self.partition.of_length(samples)
 
-    def split_of(self, dim, dims):
+    def split_of(self, dim: int, dims: int) -> Partition | Split | None:
         """The Partition or Split of dimension `dim`, counted from 0, of an array with `dims` of them; None if it is whole."""
         return self.partition if self.dim % dims == dim else None
 
@@ -73,15 +86,23 @@ class Tile:
 
 @dataclass(frozen=True)
 class Replicate:
-    """Every rank holds the whole array."""
+    """Every rank holds the whole array.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Partial, Replicate
+    >>> Replicate().adjoint  # each rank computes a partial sum of the gradient
+    Partial()
+    """
 
     dim = None  # no dimension is sharded
 
-    def split_of(self, dim, dims):
-        return None
+    def split_of(self, dim: int, dims: int) -> None:
+        """See `Shard.split_of`: every dimension is whole."""
 
     @property
-    def adjoint(self):
+    def adjoint(self) -> "Partial":
+        """The placement of the gradient."""
         return Partial()
 
     def __str__(self):
@@ -90,15 +111,23 @@ class Replicate:
 
 @dataclass(frozen=True)
 class Partial:
-    """Every rank holds an array of the full shape; the global array is the sum of them."""
+    """Every rank holds an array of the full shape; the global array is the sum of them.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import Partial
+    >>> Partial().adjoint  # the gradient of each term is that of the sum
+    Replicate()
+    """
 
     dim = None
 
-    def split_of(self, dim, dims):
-        return None
+    def split_of(self, dim: int, dims: int) -> None:
+        """See `Shard.split_of`: every dimension is whole."""
 
     @property
-    def adjoint(self):
+    def adjoint(self) -> Replicate:
+        """The placement of the gradient."""
         return Replicate()
 
     def __str__(self):

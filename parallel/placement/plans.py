@@ -42,15 +42,26 @@ OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
 class Choice:
     """What a word of a plan means for a layer with weights along an axis.
 
-    input, output: the placements that the layer needs and leaves; a number stands for a Shard of that dimension. weight: the
-    dimension of the weight that is sharded, OUTPUTS or INPUTS; None if every rank holds all of it. move: the layer that brings
-    the input to its placement, a Redistribute or a subclass with another algorithm.
+    Parameters
+    ----------
+    input, output
+        The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
+    weight : int or None
+        The dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs; None if every rank holds all of it.
+    move : subclass of Redistribute
+        The layer that brings the input to its placement: Redistribute, or a subclass with another algorithm.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import CHOICES, Choice, C, Replicate
+    >>> CHOICES["out"] == Choice(Replicate(), C, weight=-1)
+    True
     """
 
     input: Replicate | int
     output: Invariant | Partial | int
     weight: int | None = None
-    move: type = Redistribute
+    move: type[Redistribute] = Redistribute
 
 
 CHOICES = {

@@ -1,10 +1,18 @@
 """All communication inside a network: a layer that moves activations from one placement to another along a grid axis."""
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gridgrad.nn.context import Context
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
+from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.placement.moves import Step, move_of
 from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard
 
+Placement = Shard | Replicate | Partial | Invariant
 STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
 
 
@@ -13,48 +21,85 @@ class Redistribute(Layer):
 
     `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
     (samples, height, width, channels). All passes are collective over the group.
-    group: the Group of the ranks along the axis. source, target: placements along it. shape: of a whole sample.
-    rows: a function from the global batch size to the slice of the global minibatch that the ranks of the group hold together;
-    None: they hold the whole minibatch.
+
+    Parameters
+    ----------
+    group : Group
+        The ranks along the axis.
+    source, target : placement
+        Placements along it.
+    shape : sequence of int
+        Of a whole sample.
+    rows : function, optional
+        A function from the global batch size to the slice of the global minibatch that the ranks of the group hold together.
+        By default they hold the whole minibatch.
+
+    Raises
+    ------
+    KeyError
+        In a pass, if the table of moves has no row for these placements.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import Context
+    >>> from gridgrad.parallel import C, Partition, ProcessGrid, Redistribute, Replicate, Shard
+    >>> with ProcessGrid(MPI.COMM_WORLD, model=MPI.COMM_WORLD.size) as grid:
+    ...     features = Partition.even(5, grid.size)
+    ...     layer = Redistribute(grid.group("model"), Shard(C, features), Replicate(), (5,))
+    ...     mine = np.arange(10.0).reshape(2, 5)[:, features.part(grid.rank)]
+    ...     print(layer.forward(mine, Context(batch_size=2)))
+    [[0. 1. 2. 3. 4.]
+     [5. 6. 7. 8. 9.]]
     """
 
     move_of = staticmethod(move_of)  # the row of the table; a subclass may have another algorithm for the same move
 
-    def __init__(self, group, source, target, shape, rows=None):
+    def __init__(
+        self,
+        group: Group,
+        source: Placement,
+        target: Placement,
+        shape: Sequence[int],
+        rows: Callable[[int], slice] | None = None,
+    ) -> None:
         self.group, self.source, self.target, self.shape = group, source, target, tuple(shape)
         self.rows = rows or (lambda batch_size: slice(0, batch_size))
         self.ways = {"forward": (source, target), "backward": self.back}
-        self._steps = {}
+        self._steps: dict[tuple, Step | None] = {}
 
     @property
-    def back(self):
+    def back(self) -> tuple[Placement, Placement]:
         """(source, target) of the move in backward: the adjoint of the one in forward."""
         return self.target.adjoint, self.source.adjoint
 
-    def forward(self, x, context):
+    def forward(self, x: np.ndarray, context: Context) -> np.ndarray:
+        """Move activations, this rank's array, from the source to the target; returns its array there. Collective."""
         return self.move(x, "forward", context)
 
-    def input_gradient(self, dy, context):
+    def input_gradient(self, dy: np.ndarray, context: Context) -> np.ndarray:
+        """Move their gradient from the adjoint of the target to the adjoint of the source. Collective."""
         return self.move(dy, "backward", context)
 
-    def moves(self, direction):
+    def moves(self, direction: str) -> bool:
         """Whether the layer does anything in a direction, "forward" or "backward"."""
         source, target = self.ways[direction]
         return source != target and (self.group.size > 1 or self.is_exchange)
 
-    def move(self, x, direction, context):
+    def move(self, x: np.ndarray, direction: str, context: Context) -> np.ndarray:
         """Move x from the source to the target of a direction; returns this rank's array. Collective over the group."""
         step = self.step(direction, x.shape, context.batch_size)
         if step is None:
             return x
         return step.move.run(step, xp.ascontiguousarray(x), self.space(direction, context), self.name)
 
-    def space(self, direction, context):
+    def space(self, direction: str, context: Context) -> Callable[..., np.ndarray]:
         """A function (name, shape, dtype) that returns a workspace of the context, a separate one for each direction."""
         workspace = context[self].workspace
         return lambda name, shape, dtype: workspace((direction, name), shape, dtype)
 
-    def step(self, direction, here, batch_size):
+    def step(self, direction: str, here: tuple[int, ...], batch_size: int) -> Step | None:
         """The Step of a direction, or None where nothing moves.
 
         here: the shape of this rank's array before the move. batch_size: of the global minibatch.
@@ -76,6 +121,6 @@ class Redistribute(Layer):
         return f"Redistribute({self.source} -> {self.target} of {shape}, {ranks})"
 
     @property
-    def is_exchange(self):
+    def is_exchange(self) -> bool:
         """Whether both placements are shards of the same dimension."""
         return self.source.dim is not None and self.source.dim == self.target.dim

@@ -8,10 +8,30 @@ from gridgrad.parallel.protocols.workers import Workers
 INSIDE = (STAGE, *(axis for axis in LAYER_AXES if axis != "batch"))  # the axes over which a worker is spread
 
 
-def divide(grid):
-    """(the ProcessGrid of this rank's worker, its Workers): each coordinate along `batch` is a worker. Collective.
+def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
+    """The workers of an update protocol: each coordinate along the axis `batch` of a grid is one. Collective.
 
     What ranks send each other within a worker and between workers is counted in the tally of `grid`.
+
+    Parameters
+    ----------
+    grid : ProcessGrid
+        The grid of all ranks.
+
+    Returns
+    -------
+    The grid of this rank's worker, which has the other axes, and its Workers: how it reaches the ranks of other workers.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.parallel import ProcessGrid, divide
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     own, workers = divide(grid)
+    ...     print(own.size, workers.size == grid.size, workers.rank == grid.rank)
+    ...     workers.comm.Free()
+    ...     own.free()
+    1 True True
     """
     own = ProcessGrid(grid.group(*INSIDE).comm, **{axis: grid.sizes[axis] for axis in INSIDE})
     own.tally = grid.tally

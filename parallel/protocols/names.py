@@ -1,8 +1,10 @@
 """The update protocol that a text such as the value of `--protocol` names."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.admm import admm
@@ -35,19 +37,36 @@ def at_least(least, kind=int, below=math.inf):
 
 
 @dataclass(frozen=True)
-class Form:
-    """How a protocol is written: NAME:VALUE:..:WORD:..:option=VALUE:.., and what makes it.
+class ProtocolForm:
+    """How an update protocol is written: NAME:VALUE:..:WORD:..:option=VALUE:.., and what makes it. A row of PROTOCOLS.
 
-    make: a class or function, called with (net, workers, make_optimizer) and keywords. values: {keyword: function that reads
-    it} of the values that must be there, in their order. words: {word: keywords that it stands for}, which may be there.
-    options: {keyword: function that reads it}, which may be there. help: a line about it.
+    Parameters
+    ----------
+    make : class or function
+        A class or function, called with (net, workers, make_optimizer) and keywords.
+    help : str
+        A line about it, for `--help`.
+    values : dict
+        {keyword: function that reads it from a text} of the values that must be there, in their order. Each has an attribute
+        `words`, such as "a whole number of at least 1", for errors; those of other rows can be used again.
+    words : dict
+        {word: keywords that it stands for}, which may be there.
+    options : dict
+        {keyword: function that reads it}, which may be there.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import PROTOCOLS
+    >>> form = PROTOCOLS["local"]
+    >>> form.help, list(form.values), form.values["period"].words
+    ('local:K, local SGD with a mean of all workers every K steps', ['period'], 'a whole number of at least 1')
     """
 
-    make: object
+    make: Callable[..., Protocol]
     help: str
-    values: dict = field(default_factory=dict)
-    words: dict = field(default_factory=dict)
-    options: dict = field(default_factory=dict)
+    values: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
 
 
 def stale_synchronous(*arguments, bound, **keywords):
@@ -59,47 +78,89 @@ PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
 SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
 POSITIVE, FRACTION = at_least(0, float), at_least(0, float, below=1)
-FORMS = {
-    "local": Form(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
-    "post-local": Form(LocalSGD, "post-local:START:K, the same, but a mean after every step until step START",
-                       {"start": at_least(0)} | PERIOD),
-    "slowmo": Form(
+FORMS: dict[str, ProtocolForm] = {
+    "local": ProtocolForm(LocalSGD, "local:K, local SGD with a mean of all workers every K steps", PERIOD),
+    "post-local": ProtocolForm(
+        LocalSGD, "post-local:START:K, the same, but a mean after every step until step START", {"start": at_least(0)} | PERIOD
+    ),
+    "slowmo": ProtocolForm(
         SlowMo, "slowmo:K:BETA, a mean every K steps and slow momentum BETA on what it has moved by; :rate=1 is its rate",
         PERIOD | {"beta": FRACTION}, options={"rate": POSITIVE},
     ),
-    "diloco": Form(
+    "diloco": ProtocolForm(
         diloco, "diloco:H, Nesterov momentum on what the mean has moved by in H steps; :lr=0.7, :momentum=0.9, and with "
         ":fragments=F the parameters travel in F parts while training goes on",
         PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)},
     ),
-    "easgd": Form(
+    "easgd": ProtocolForm(
         EASGD, "easgd:K:ALPHA, every K steps workers and a centre move towards each other by ALPHA of their distance",
         PERIOD | {"alpha": POSITIVE},
     ),
-    "admm": Form(
+    "admm": ProtocolForm(
         admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
         PERIOD, options={"rho": POSITIVE},
     ),
-    "sgp": Form(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
-    "parallel-sgd": Form(
+    "sgp": ProtocolForm(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
+    "parallel-sgd": ProtocolForm(
         ParallelSGD, "parallel-sgd, each worker trains on a stripe of its own, with one mean at the end, or with :epoch after "
         "each epoch; :shuffle moves samples first, so that each has a representative subset",
         words={"epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}},
     ),
-    "server:bsp": Form(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
-    "server:asp": Form(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
-    "server:ssp": Form(stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
-                       {"bound": at_least(0)}, OWNERS),
-    "downpour": Form(Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push "
-                     "gradients every PUSH steps", {"fetch": at_least(1), "push": at_least(1)}, OWNERS),
+    "server:bsp": ProtocolForm(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
+    "server:asp": ProtocolForm(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
+    "server:ssp": ProtocolForm(
+        stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
+        {"bound": at_least(0)}, OWNERS,
+    ),
+    "downpour": ProtocolForm(
+        Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push gradients every "
+        "PUSH steps", {"fetch": at_least(1), "push": at_least(1)}, OWNERS,
+    ),
 }  # fmt: skip
 ALL_TOGETHER = f"{SYNC} (default), all ranks are one worker and sum their gradients in every step"
 HELP = "when gradients or parameters travel between workers, which are the coordinates along the axis batch: "
 HELP += "; ".join([ALL_TOGETHER, *(form.help for form in FORMS.values())]) + SERVERS
 
 
-def parse(text):
-    """A function (net, workers, make_optimizer) -> Protocol. ValueError if the text names no protocol."""
+def parse(text: str) -> Callable[..., Protocol]:
+    """The update protocol that a text names.
+
+    Parameters
+    ----------
+    text : str
+        As the option `--protocol` takes it: "sync", "local:8", "server:ssp:2", .., see PROTOCOLS.
+
+    Returns
+    -------
+    A function (net, workers, make_optimizer) that makes the Protocol; its arguments are those of Protocol.
+
+    Raises
+    ------
+    ValueError
+        If the text names no protocol, or its values are none.
+
+    Examples
+    --------
+    Workers train alone, and their mean replaces them after every second step:
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
+    >>> from gridgrad.parallel import ProcessGrid, distribute, divide, parse_protocol
+    >>> x, y = np.ones((6, 3)), np.zeros((6, 2))
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     own, workers = divide(grid)
+    ...     net = distribute(Sequential([Linear(3, 2)], dtype=np.float64), own)
+    ...     protocol = parse_protocol("local:2")(net, workers, lambda updated: SGD(updated, lr=0.1))
+    ...     trainer = net.trainer(MSE(), protocol)
+    ...     for turn in protocol.turns(protocol.shares(count=6, batch_size=4, seed=0), steps=4):
+    ...         losses = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+    ...     protocol.finish()  # now all workers have the same network
+    ...     print(net.step, protocol.interval)
+    ...     workers.comm.Free()
+    ...     own.free()
+    4 2
+    """
     if text == SYNC:
         return Protocol
     words = text.split(":")

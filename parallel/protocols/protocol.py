@@ -9,8 +9,10 @@ workers. So it does not matter over which axes a worker is spread.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +20,11 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, copy_over
 from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.steps import minibatch_indices
+
+if TYPE_CHECKING:
+    from gridgrad.parallel.protocols.workers import Workers
 
 OPTIMIZER = "optimizer/"  # in front of the names of what a checkpoint holds of it
 LAYER = "protocol"  # the name under which the tally counts what workers send each other
@@ -38,11 +44,11 @@ class Turn:
     whole: int
 
     @property
-    def samples(self):
+    def samples(self) -> int:
         return len(self.indices)
 
     @property
-    def weight(self):
+    def weight(self) -> float:
         """The factor of this share's gradient with which the sum over all shares is that of the global minibatch."""
         return self.samples / self.whole
 
@@ -53,62 +59,106 @@ class Shares:
     count: samples in the training data. batch_size: samples in a global minibatch. seed: of their order. workers: how many.
     """
 
-    def __init__(self, count, batch_size, seed, workers):
+    def __init__(self, count: int, batch_size: int, seed: int, workers: int) -> None:
         self.count, self.batch_size, self.seed, self.workers = count, batch_size, seed, workers
 
-    def turn(self, step, share):
+    def turn(self, step: int, share: int) -> Turn:
         """The Turn with a share of a global minibatch; it may be empty."""
         indices, _ = minibatch_indices(self.count, self.batch_size, self.seed, step)
         return Turn(step, share, indices[Partition.even(len(indices), self.workers).part(share)], len(indices))
 
-    def sizes(self, step):
+    def sizes(self, step: int) -> np.ndarray:
         """The samples in each share of a global minibatch."""
         indices, _ = minibatch_indices(self.count, self.batch_size, self.seed, step)
         return np.array(Partition.even(len(indices), self.workers).sizes)
 
 
 class Protocol:
-    """The interface of all update protocols.
+    """The interface of all update protocols. Making one is collective over all ranks of all workers.
 
-    net: the network of this rank's worker, a ParallelSequential; all workers start with the same parameters. workers: the
-    Workers, through which this rank reaches the ranks that hold the same blocks. make_optimizer: a function that returns an
-    Optimizer for a network, or for anything else with `params`, `grads` and `step`.
-    Making one is collective over all ranks of all workers.
+    A protocol stands where the optimizer stands: a trainer calls its `step` when the gradients of a minibatch of this worker
+    are final. With one worker it is serial training, since there is nobody to agree with.
 
-    turn: the Turn under way. taken: (step, weight) of every turn of this worker so far that has samples. samples: how many it
-    has trained on. staleness: a Counter of the gradients that this rank has applied, by how many gradients of other workers
-    were applied between the parameters of which one was computed and itself; empty where workers are in step.
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank's worker; all workers start with the same parameters.
+    workers : Workers
+        The Workers, through which this rank reaches the ranks that hold the same blocks: see `divide`.
+    make_optimizer : function
+        A function that returns an optimizer for a network, or for anything else with `params`, `grads` and `step`.
 
-    With one worker a protocol is serial training: there is nobody to agree with.
+    Attributes
+    ----------
+    turn
+        The Turn under way, a worker's share of a global minibatch.
+    taken
+        (step, weight) of every turn of this worker so far that has samples.
+    samples
+        How many samples it has trained on.
+    staleness
+        A Counter of the gradients that this rank has applied, by how many gradients of other workers were applied between the
+        parameters of which one was computed and itself; empty where workers are in step.
+
+    Examples
+    --------
+    Workers that never agree until the end, where they take the mean of their parameters:
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
+    >>> from gridgrad.parallel import ProcessGrid, Protocol, distribute, divide
+    >>> class Alone(Protocol):
+    ...     def finish(self):
+    ...         mean = self.counted.pack(self.net.params) / self.workers.size
+    ...         self.workers.all_reduce(mean)
+    ...         self.replace(mean)
+    ...         super().finish()
+    >>> x, y = np.ones((6, 3)), np.zeros((6, 2))
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     own, workers = divide(grid)
+    ...     net = distribute(Sequential([Linear(3, 2)], dtype=np.float64), own)
+    ...     protocol = Alone(net, workers, lambda updated: SGD(updated, lr=0.1))
+    ...     trainer = net.trainer(MSE(), protocol)
+    ...     for turn in protocol.turns(protocol.shares(count=6, batch_size=4, seed=0), steps=4):
+    ...         losses = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
+    ...     protocol.finish()
+    ...     print(len(set(grid.comm.allgather(net.params.tobytes()))), "network")
+    ...     workers.comm.Free()
+    ...     own.free()
+    1 network
     """
 
     name = "protocol"  # the name under which observers report it
     lost = 0  # workers that have died
     shuffles = False  # whether samples move between workers before training
-    interval = 1  # steps between two exchanges; None if there is one at the end alone
+    interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
 
-    def __init__(self, net, workers, make_optimizer):
+    def __init__(self, net: ParallelSequential, workers: "Workers", make_optimizer: Callable[[Any], Any]) -> None:
         net.allocate()
         net.seed += workers.rank  # the initial values are drawn; from now on the workers drop different activations
         self.net, self.workers, self.counted = net, workers, Counted(net)
         self.optimizer = make_optimizer(self.updated_here())
-        self.turn, self.staleness, self.taken, self.samples = None, Counter(), [], 0
+        self.turn: Any = None
+        self.staleness: Counter[int] = Counter()
+        self.taken: list[tuple[int, float]] = []
+        self.samples = 0
         if workers.size > 1:
             net.observe(workers)  # so that it is called at the progress points of layers
 
-    def shares(self, count, batch_size, seed):
+    def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, of which `turns` takes the turns of this worker; see Shares."""
         return Shares(count, batch_size, seed, self.workers.size)
 
-    def effective_batch(self, batch_size):
+    def effective_batch(self, batch_size: int) -> float:
         """How many samples' gradients make one update of the parameters that workers agree on. batch_size: the global one."""
         return batch_size
 
-    def updated_here(self):
+    def updated_here(self) -> Any:
         """What the optimizer of this rank updates."""
         return self.net
 
-    def turns(self, shares, steps, between=lambda step: None):
+    def turns(self, shares: Any, steps: int, between: Callable[[int], None] = lambda step: None) -> Iterator[Turn]:
         """The turns of this worker until all `steps` global minibatches are trained on: a generator.
 
         shares: a result of `shares`. A worker computes the gradients of each turn before it asks for the next one. Shares
@@ -122,46 +172,48 @@ class Protocol:
             else:
                 self.without_samples()
 
-    def places(self, steps):
+    def places(self, steps: int) -> Iterator[tuple[int, int]]:
         """(step, share) of each turn of this worker until all `steps` global minibatches are trained on: a generator."""
         for step in range(self.net.step, steps):
             yield step, self.workers.rank
 
-    def begin(self, turn, shares):
+    def begin(self, turn: Turn, shares: Any) -> None:
         """Note that a turn begins."""
         self.turn = turn
         self.samples += turn.samples
         if turn.samples:
             self.taken.append((turn.step, turn.weight))
 
-    def step(self):
+    def step(self) -> None:
         """Called when the gradients of the turn are final: updates the parameters of this worker."""
         observed(self.net.observer, self.optimizer, "step")
 
-    def without_samples(self):
+    def without_samples(self) -> None:
         """Called instead of all else for a turn without samples."""
         self.net.step += 1
 
-    def finish(self):
+    def finish(self) -> None:
         """Called after the last turn: afterwards all workers hold the same parameters and buffers. Collective."""
         self.average_buffers()
 
     # ----- what optimizers tell a report
 
     @property
-    def state_names(self):
+    def state_names(self) -> Any:
+        """The names of the optimizer's arrays."""
         return self.optimizer.state_names
 
-    def state_arrays(self):
+    def state_arrays(self) -> Any:
+        """What the method of this name of the optimizer returns."""
         return self.optimizer.state_arrays()
 
-    def own_arrays(self):
+    def own_arrays(self) -> dict[str, np.ndarray]:
         """{name: array} of what the protocol itself keeps of this rank's parameters, beside those of the network."""
         return {}
 
     # ----- what checkpoints hold
 
-    def state(self):
+    def state(self) -> State:
         """What this rank needs to go on with the next step, a State. ValueError for a protocol that has no state between steps.
 
         It is asked for between two steps, when all workers have completed the same ones.
@@ -173,7 +225,7 @@ class Protocol:
         steps, weights = zip(*self.taken) if self.taken else ((), ())
         return State(arrays, divided=divided, numbers=numbers, logs={"taken": steps, "weights": weights})
 
-    def load(self, state):
+    def load(self, state: State) -> None:
         """Take over a state of the same protocol with as many workers, after the network has. ValueError if it does not fit."""
         self.optimizer_state().load(State(optimizers(state.arrays), numbers=optimizers(state.numbers)))
         copy_over(state, State(self.arrays_between_steps()))
@@ -181,21 +233,21 @@ class Protocol:
         self.taken = list(zip(state.logs["taken"].astype(int).tolist(), state.logs["weights"].tolist()))
         self.turn = Turn(self.net.step - 1, self.workers.rank, np.empty(0, int), 0)  # that a last one was is all that matters
 
-    def optimizer_state(self):
+    def optimizer_state(self) -> OptimizerState:
         """The OptimizerState of this rank's optimizer."""
         return OptimizerState(self.net, self.optimizer)
 
-    def arrays_between_steps(self):
+    def arrays_between_steps(self) -> dict[str, tuple[np.ndarray, list[slice]]]:
         """{name: (array, slices of the flat buffers)} of what the protocol itself keeps from step to step; see State."""
         return {name: (array, self.counted.slices) for name, array in self.own_arrays().items()}
 
     # ----- what protocols are made of
 
-    def replace(self, params):
+    def replace(self, params: np.ndarray) -> None:
         """Write new parameters, shaped as `counted.pack` returns them, to the network of this worker. Collective over it."""
         self.counted.unpack(params, self.net.params)
 
-    def average_buffers(self):
+    def average_buffers(self) -> None:
         """Replace the buffers of all workers, such as running statistics, by their means, weighted by samples. Collective."""
         if self.workers.size == 1:
             return
@@ -225,18 +277,18 @@ class Counted:
     net: a ParallelSequential. size: how many elements. Making one is collective over the ranks of the worker.
     """
 
-    def __init__(self, net):
+    def __init__(self, net: ParallelSequential) -> None:
         self.net = net
         runs = net.reduction.runs
         self.slices = [where for group, where in runs if group.rank == 0]
         self.copies = [(group, where) for group, where in runs if group.size > 1]
         self.size = sum(map(size, self.slices))
 
-    def pack(self, flat):
+    def pack(self, flat: np.ndarray) -> np.ndarray:
         """A copy of the elements of a flat buffer, one after another."""
         return xp.concatenate([flat[where] for where in self.slices]) if self.slices else flat[:0].copy()
 
-    def unpack(self, packed, flat):
+    def unpack(self, packed: np.ndarray, flat: np.ndarray) -> None:
         """Write back what `pack` returned, to the copies on other ranks of the worker too. Collective over the worker."""
         shared = self.net.reduction.sharers > 1
         with self.net.exclusive() if shared else nullcontext():  # all must have read before one writes

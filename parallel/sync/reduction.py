@@ -16,12 +16,18 @@ from bisect import bisect_right
 from collections import defaultdict
 from functools import cached_property
 from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gridgrad.nn.device import empty, xp
 from gridgrad.nn.observer import Observer
-from gridgrad.parallel.grid.group import MAX_ELEMENTS
+from gridgrad.parallel.grid.group import MAX_ELEMENTS, Group
 from gridgrad.parallel.placement.partition import Partition, common, size, within
-from gridgrad.parallel.sync.buckets import BUCKETS
+from gridgrad.parallel.sync.buckets import BUCKETS, AllReduceBucket
+
+if TYPE_CHECKING:
+    from gridgrad.parallel.training.network import ParallelSequential
 
 TEST_INTERVAL = 0.0005  # seconds between two tests of the transfers under way
 
@@ -33,30 +39,64 @@ class Reduction:
     `finish` after it; then, for each slice of the flat buffers that the optimizer updates, `complete` before it reads the
     gradients and `changed` after it wrote the parameters; at the end `updated`. All are collective over the grid.
 
-    net: a ParallelSequential. sharded: whether each rank updates only its shard of the parameters. float16_gradients: whether
-    gradients are sent in float16.
-    sharers: the number of ranks that use one copy of the parameters together, in shared memory.
-    further_buffers: how many arrays as large as `net.grads` it keeps, without the one for earlier micro-batches.
-    accumulated: the sum of the gradients of earlier micro-batches of this step, shaped as `net.grads`; None before the first.
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank.
+    sharded : bool
+        Whether each rank updates only its shard of the parameters.
+    float16_gradients : bool
+        Whether gradients are sent in float16.
+
+    Attributes
+    ----------
+    sharers
+        The number of ranks that use one copy of the parameters together, in shared memory.
+    further_buffers
+        How many arrays as large as `net.grads` it keeps, without the one for earlier micro-batches.
+    accumulated
+        The sum of the gradients of earlier micro-batches of this step, shaped as `net.grads`; None before the first.
+
+    Examples
+    --------
+    A reduction that sums each run of parameters in one collective, as BlockingReduction does, and counts its sums:
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
+    >>> from gridgrad.parallel import ProcessGrid, Reduction, distribute
+    >>> class Counting(Reduction):
+    ...     sums = 0
+    ...     def finish(self):
+    ...         for bucket in self.buckets:
+    ...             self.take_accumulated(bucket.where)
+    ...             bucket.reduce()
+    ...             self.sums += 1
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     net = distribute(Sequential([Linear(3, 2)]), grid, reduction=Counting)
+    ...     net.allocate()
+    ...     value = net.learn(np.ones((4, 3)), np.zeros((4, 2)), MSE(), SGD(net, lr=0.1))
+    ...     print(net.reduction.sums)
+    1
     """
 
     sharers = 1
     further_buffers = 0
 
-    def __init__(self, net, sharded=False, float16_gradients=False):
+    def __init__(self, net: "ParallelSequential", sharded: bool = False, float16_gradients: bool = False) -> None:
         self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
-        self.accumulated = None
+        self.accumulated: np.ndarray | None = None
 
-    def again(self):
+    def again(self) -> "Reduction":
         """A new reduction of the same kind, for a network whose layers have been replaced."""
         return type(self)(self.net, self.sharded, self.float16_gradients)
 
-    def allocate(self, size):
+    def allocate(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
         return empty(size, self.net.dtype), empty(size, self.net.dtype)
 
     @property
-    def runs(self):
+    def runs(self) -> list[tuple[Group, slice]]:
         """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds.
 
         Where a rank holds nothing, as of the layers of other stages, none of its group does, and the run is left out.
@@ -64,7 +104,7 @@ class Reduction:
         return [(group, where) for group, where in self.all_runs if size(where)]
 
     @cached_property
-    def all_runs(self):
+    def all_runs(self) -> list[tuple[Group, slice]]:
         """All runs, also those of which this rank holds nothing: there are as many on all ranks, in the same order."""
         runs = []
         for axes, run in groupby(self.places, key=lambda place: place[1].layout.replicated):
@@ -73,16 +113,17 @@ class Reduction:
         return runs
 
     @cached_property
-    def places(self):
+    def places(self) -> list[tuple[Any, Any, slice]]:
         """(layer, Parameter, slice of the flat buffers) of each parameter."""
-        places, start = [], 0
+        places: list[tuple[Any, Any, slice]] = []
+        start = 0
         for leaf, p in self.net.parameters:
             places.append((leaf, p, slice(start, start + p.size)))
             start += p.size
         return places
 
     @cached_property
-    def buckets(self):
+    def buckets(self) -> list[AllReduceBucket]:
         """The buckets: one for each run, or several where a message would be too long."""
         return [
             self.bucket(group, part)
@@ -90,22 +131,22 @@ class Reduction:
             for part in pieces(where, max(1, -(-size(where) // MAX_ELEMENTS)))
         ]
 
-    def bucket(self, group, where):
+    def bucket(self, group: Group, where: slice) -> AllReduceBucket:
         """The bucket for a slice of the flat buffers that `group` holds."""
         sharded = self.sharded and group.size > 1
         float16_gradients = self.float16_gradients and group.size > 1
         return BUCKETS[sharded, float16_gradients](group, where, self.net.params, self.net.grads)
 
     @property
-    def owned(self):
+    def owned(self) -> list[slice]:
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return [bucket.owned for bucket in self.buckets]
 
-    def prepare(self):
+    def prepare(self) -> list[AllReduceBucket]:
         """Do what is collective over the grid and done once. Ranks of a pipeline do their first steps at different times."""
         return self.buckets
 
-    def accumulate(self, where=slice(None)):
+    def accumulate(self, where: slice = slice(None)) -> None:
         """Add the gradients of a micro-batch that is not the last one to those of earlier ones. It does not communicate.
 
         where: the slice of the flat buffers that has been computed.
@@ -114,40 +155,40 @@ class Reduction:
             self.accumulated = xp.zeros_like(self.net.grads)
         xp.add(self.accumulated[where], self.net.grads[where], out=self.accumulated[where])
 
-    def take_accumulated(self, where):
+    def take_accumulated(self, where: slice) -> None:
         """Add the accumulated gradients of a slice of the flat buffers to the gradients, and reset them to zero."""
         if self.accumulated is not None:
             kept = self.accumulated[where]
             xp.add(self.net.grads[where], kept, out=self.net.grads[where])
             kept.fill(0)
 
-    def start(self):
+    def start(self) -> None:
         """Called before the backward pass of the last micro-batch."""
 
-    def finish(self):
+    def finish(self) -> None:
         """Called after the backward pass of the last micro-batch: sums gradients, or begins to."""
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Called when the backward pass raises. It neither tests nor waits for transfers, which other ranks may have left."""
 
-    def complete(self, where):
+    def complete(self, where: slice) -> None:
         """Return when the gradients of the slice `where`, which this rank owns, are final."""
 
-    def changed(self, where):
+    def changed(self, where: slice) -> None:
         """Called when the optimizer has updated the parameters of the slice `where`."""
 
-    def updated(self):
+    def updated(self) -> None:
         """Called when the optimizer has updated all its slices: afterwards all ranks have the new parameters."""
 
-    def drain(self):
+    def drain(self) -> None:
         """End the step without an update: complete every transfer and discard accumulated gradients."""
         if self.accumulated is not None:
             self.accumulated.fill(0)
 
-    def clear(self):
+    def clear(self) -> None:
         """Reset the measurements of `seconds_of_step`."""
 
-    def seconds_of_step(self):
+    def seconds_of_step(self) -> tuple[float, float] | None:
         """(under way, waited), means over the steps since `clear`; None if sums do not overlap with computation.
 
         under way: seconds a step during which at least one sum was under way. waited: seconds a step spent waiting for sums.
@@ -156,17 +197,33 @@ class Reduction:
 
 
 class BlockingReduction(Reduction):
-    """Sums gradients after backward, with blocking collectives."""
+    """Sums gradients after backward, with blocking collectives: the reduction "plain".
 
-    def __str__(self):
+    Parameters
+    ----------
+    net, sharded, float16_gradients
+        As in Reduction.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import BlockingReduction, parallelize
+    >>> net = parallelize(Sequential([Linear(3, 2)]), {"batch": MPI.COMM_WORLD.size}, reduction="plain")
+    >>> isinstance(net.reduction, BlockingReduction), str(net.reduction)
+    (True, 'plain')
+    >>> net.grid.free()
+    """
+
+    def __str__(self) -> str:
         return "plain"
 
-    def finish(self):
+    def finish(self) -> None:
         for bucket in self.buckets:
             self.take_accumulated(bucket.where)
             bucket.reduce()
 
-    def updated(self):
+    def updated(self) -> None:
         for bucket in self.buckets:
             bucket.gather()
 

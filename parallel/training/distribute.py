@@ -1,12 +1,17 @@
 """From a serial network to this rank's part of it on a grid, with everything given."""
 
+from collections.abc import Callable, Mapping, Sequence
+
 from gridgrad.nn.arguments import whole_number
-from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.nn.sequential import Sequential
+from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.place_network import place
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 from gridgrad.parallel.placement.stages import check_cuts
-from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.division import by_exchanges, by_stages
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipelined import PipelinedSequential
@@ -14,16 +19,51 @@ from gridgrad.parallel.training.stage_cuts import balanced_cuts
 
 
 def distribute(
-    net, grid, plan="fewest-bytes", reduction=BlockingReduction, shares=None, owners=None,
-    pipeline=None, micro_batches=None, cuts=None,
-):  # fmt: skip
-    """Place a serial network on a grid; return this rank's part, a ParallelSequential whose memory is not allocated yet.
+    net: Sequential,
+    grid: ProcessGrid,
+    plan: str = "fewest-bytes",
+    reduction: Callable[[ParallelSequential], Reduction] = BlockingReduction,
+    shares: Mapping[str, Sequence[float]] | None = None,
+    owners: Mapping[str, Partition] | Owners | None = None,
+    pipeline: str | None = None,
+    micro_batches: int | None = None,
+    cuts: Sequence[int] | None = None,
+) -> ParallelSequential:
+    """Place a serial network on a grid, with everything given. Collective.
 
-    Unlike `parallelize`, it chooses nothing and measures nothing. If `net` has memory, the result is allocated and gets its
-    values. Collective. net: a serial Sequential; one that was never used costs no memory. grid: a ProcessGrid. plan, shares,
-    owners, pipeline, micro_batches, cuts: see `parallelize_unallocated`. reduction: a function that returns a Reduction for a
-    ParallelSequential.
-    Raises ValueError if the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
+    Unlike `parallelize`, it chooses nothing and measures nothing.
+
+    Parameters
+    ----------
+    net : Sequential
+        A serial network; one that was never used costs no memory.
+    grid : ProcessGrid
+        The grid. With an update protocol, that of this rank's worker: see `divide`.
+    plan : str
+        As in `parallelize`.
+    reduction : function
+        A function that returns a Reduction for a parallel network, such as one of the classes.
+    shares, owners, pipeline, micro_batches, cuts
+        As in `parallelize`; shares are numbers.
+
+    Returns
+    -------
+    This rank's part of the network. It has no memory yet, unless `net` has: then it gets the values of `net`.
+
+    Raises
+    ------
+    ValueError
+        If the plan, the shares, the owners, the pipeline or the cuts do not fit the network or the grid.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import BlockingReduction, ProcessGrid, distribute
+    >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
+    ...     net = distribute(Sequential([Linear(3, 2)]), grid, "replicate", BlockingReduction)
+    ...     print(net.allocated, net.size)
+    False 8
     """
     if micro_batches is not None:
         whole_number(micro_batches, "micro_batches")

@@ -15,22 +15,33 @@ values on all ranks. It returns (x, y) of this rank, host arrays: its block of t
 of the samples whose outputs its `forward` returns (`net.output_rows`).
 """
 
+from collections.abc import Callable
 from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.placement.partition import Partition, positions, size
+from gridgrad.parallel.training.network import ParallelSequential
+
+
+class Reader(Protocol):
+    """What brings the ranks their parts of a global minibatch, as described above."""
+
+    net: ParallelSequential
+
+    def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class EachRankReads:
     """Every rank reads what it needs. net: a ParallelSequential. part: the samples, a `gridgrad.datasets.Part`."""
 
-    def __init__(self, net, part):
+    def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, part
 
-    def load(self, indices):
+    def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(x, y) of this rank for a global minibatch, as described above; this reader does not communicate."""
         rows, *block = self.net.input_block(len(indices))
         targets = indices[self.net.output_rows(len(indices))]
@@ -40,11 +51,11 @@ class EachRankReads:
 class ScatterReader:
     """Rank 0 reads for all and scatters over the whole grid. net, part: as in EachRankReads."""
 
-    def __init__(self, net, part):
+    def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part, self.world = net, part, net.grid.world
         self.places = [net.grid.coordinates_of(rank) for rank in range(net.grid.size)]
 
-    def load(self, indices):
+    def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         batch_size, net = len(indices), self.net
         wanted = [net.input.of(batch_size).block(place) for place in self.places]
         targets = [net.output.rows(batch_size, place) for place in self.places]
@@ -67,11 +78,11 @@ class ScatterReader:
 class ScatterBroadcastReader:
     """Rank 0 reads for all, scatters along the axis `batch` and broadcasts along the others. net, part: as in EachRankReads."""
 
-    def __init__(self, net, part):
+    def __init__(self, net: ParallelSequential, part: Any) -> None:
         self.net, self.part = net, part
         self.batch, self.others = net.grid.group("batch"), net.grid.group(*(axis for axis in AXES if axis != "batch"))
 
-    def load(self, indices):
+    def load(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         net, blocks = self.net, self.net.splits["batch"].of_length(len(indices))
         reads, mine = self.batch.rank == 0 and self.others.rank == 0, blocks.part(self.batch.rank)
         x = self._spread(self.part.inputs(indices, _whole(net.input.sample_shape)) if reads else None, blocks,
@@ -130,4 +141,8 @@ def _whole(shape):
     return tuple(slice(0, length) for length in shape)
 
 
-READERS = {"each": EachRankReads, "scatter": ScatterReader, "scatter-broadcast": ScatterBroadcastReader}
+READERS: dict[str, Callable[[ParallelSequential, Any], Reader]] = {
+    "each": EachRankReads,
+    "scatter": ScatterReader,
+    "scatter-broadcast": ScatterBroadcastReader,
+}

@@ -1,40 +1,88 @@
 """The parallel network: one rank's part of a serial network that is placed on a process grid."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import ArrayLike
 
+from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
+from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.nn.minibatch_checks import checked_minibatch
+from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import mark_in_place
 from gridgrad.nn.sequential import Sequential
 from gridgrad.nn.window import put
+from gridgrad.parallel.grid.group import Group
+from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.sync.reduction import BlockingReduction
+from gridgrad.parallel.placement.place_network import Placed
+from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.steps import Trainer, accumulated_step
 
 
 class ParallelSequential(Sequential):
     """One rank's part of a network on a process grid: a Sequential whose layers hold this rank's blocks of the weights.
 
-    placed: the result of `place`. grid: the ProcessGrid. seed, dtype: as in Sequential. make_reduction: a function that returns
-    the Reduction for this network.
-    plan: the placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`. splits: how each axis
-    splits its dimension. input, output: the Layouts of the minibatch that `forward` takes and of what it returns.
-    reduction: how gradients are summed, see `parallel/sync/reduction.py`.
+    `parallelize` and `distribute` make it. The flat buffers have no memory until `allocate`, which is collective, since ranks
+    may share memory. All passes (`forward`, `backward`, ...) are collective over the grid.
 
-    The flat buffers have no memory until `allocate`, which is collective, since ranks may share memory. All passes (`forward`,
-    `backward`, ...) are collective over the grid.
+    Parameters
+    ----------
+    placed : Placed
+        The layers of this rank: what `place` of `parallel/placement/place_network.py` returns.
+    grid : ProcessGrid
+        The grid.
+    seed, dtype
+        As in Sequential.
+    make_reduction : function
+        A function that returns the Reduction for this network.
+
+    Attributes
+    ----------
+    plan
+        The placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`.
+    splits
+        How each axis splits its dimension.
+    input, output
+        The Layouts of the minibatch that `forward` takes and of what it returns.
+    reduction
+        How gradients are summed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import Linear, ReLU, Sequential
+    >>> from gridgrad.parallel import parallelize
+    >>> serial = Sequential([Linear(3, 4), ReLU(), Linear(4, 2)], seed=1, dtype=np.float64)
+    >>> net, x = parallelize(serial, f"model={MPI.COMM_WORLD.size}"), np.ones((5, 3))
+    >>> outputs = net.predict(x)  # on rank 0, None elsewhere
+    >>> outputs is None or np.allclose(outputs, serial.predict(x), rtol=1e-12)
+    True
+    >>> state = net.state_dict(everywhere=True)  # whole arrays, in PyTorch's names and shapes
+    >>> {name: value.shape for name, value in state.items()}
+    {'0.weight': (4, 3), '0.bias': (4,), '2.weight': (2, 4), '2.bias': (2,)}
+    >>> net.grid.free()
     """
 
     micro_batches = 1  # into how many parts `learn` cuts a minibatch
-    pipeline = None  # the name of the schedule of a pipeline
+    pipeline: str | None = None  # the name of the schedule of a pipeline
     steps_under_way = 1  # how many training steps may be under way at a time
 
-    def __init__(self, placed, grid, seed, dtype, make_reduction=BlockingReduction):
+    def __init__(
+        self,
+        placed: Placed,
+        grid: ProcessGrid,
+        seed: int,
+        dtype: Any,
+        make_reduction: Callable[["ParallelSequential"], Reduction] = BlockingReduction,
+    ) -> None:
         super().__init__((), seed=seed, dtype=dtype, input_shape=placed.input.sample_shape)
         self.grid = grid
         self._place(placed)
@@ -44,43 +92,44 @@ class ParallelSequential(Sequential):
         self.set_layers(placed.layers)
         self.plan, self.splits, self.input, self.output = placed.plan, placed.splits, placed.input, placed.output
 
-    def adopt(self, placed):
+    def adopt(self, placed: Placed) -> None:
         """Become this placing of the network, which has no memory yet. The observers stay, and so does the kind of reduction.
 
         `parallel/training/relocation.py` does this while the network is trained, and moves the arrays.
         """
-        self.forget(self.reduction)
+        if isinstance(self.reduction, Observer):
+            self.forget(self.reduction)
         self._place(placed)
         self.reduction = self.reduction.again()
 
-    def arrange(self, layers):
+    def arrange(self, layers: Sequence[Layer]) -> list[Layer]:
         """The layers unchanged: placing has already given them their order and the names of the serial layers."""
         return mark_in_place(list(layers))
 
-    def input_block(self, batch_size):
+    def input_block(self, batch_size: int) -> tuple[slice | np.ndarray, ...]:
         """The index of this rank's block of a global minibatch x of `batch_size` samples: x[net.input_block(len(x))].
 
         `forward` takes that block.
         """
         return self.input.of(batch_size).block(self.grid.coordinates)
 
-    def output_rows(self, batch_size):
+    def output_rows(self, batch_size: int) -> slice | np.ndarray:
         """The slice of a global minibatch of `batch_size` samples whose outputs this rank's `forward` returns."""
         return self.output.rows(batch_size, self.grid.coordinates)
 
     @property
-    def is_counted(self):
+    def is_counted(self) -> bool:
         """Whether this rank's outputs count in sums over the grid; otherwise they are copies of another rank's outputs."""
         return self.output.is_counted(self.grid.coordinates)
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one output, as in Sequential. ValueError unless `shape` is that of the samples it was placed for."""
         if tuple(shape) != self.input.sample_shape:
             raise ValueError(f"the network was placed for samples of shape {self.input.sample_shape}, not {tuple(shape)}")
         return self.output.sample_shape
 
     @property
-    def parameters(self):
+    def parameters(self) -> list[tuple[Layer, Parameter]]:
         """All (layer, parameter) pairs, in the order of the flat buffers.
 
         Raises RuntimeError before `allocate`. A Sequential would allocate now, but here that is collective, and reading a
@@ -90,13 +139,13 @@ class ParallelSequential(Sequential):
         return super().parameters
 
     @property
-    def params(self):
+    def params(self) -> np.ndarray:
         """The flat buffer of this rank's parameters. RuntimeError before `allocate`."""
         self._check_allocated()
         return super().params
 
     @property
-    def grads(self):
+    def grads(self) -> np.ndarray:
         """The flat buffer of this rank's gradients. RuntimeError before `allocate`."""
         self._check_allocated()
         return super().grads
@@ -105,22 +154,22 @@ class ParallelSequential(Sequential):
         if not self.allocated:
             raise RuntimeError("this network has no memory yet: call allocate(), on all ranks together")
 
-    def flat_buffers(self, size):
+    def flat_buffers(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """(parameters, gradients): buffers of `size` elements, which the reduction may place in shared memory. Collective."""
         return self.reduction.allocate(size)
 
-    def observe(self, observer):
+    def observe(self, observer: Observer) -> None:
         """Register an observer, as in Sequential. If it `hears_collectives`, it is told of those of the grid too."""
         super().observe(observer)
         if observer.hears_collectives:
             self.grid.tally.observe(observer)
 
-    def forget(self, observer):
+    def forget(self, observer: Observer) -> None:
         """Unregister an observer."""
         super().forget(observer)
         self.grid.tally.forget(observer)
 
-    def backward(self, dy, context, input_gradient=False):
+    def backward(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
         """Backward of the last micro-batch of a step, as in Sequential; `synchronise` must follow. Collective.
 
         It computes this rank's partial sums of the gradients; `synchronise` and `complete` add them over the ranks that hold
@@ -131,12 +180,12 @@ class ParallelSequential(Sequential):
             dx = super().backward(dy, context, input_gradient)
             return self._summed(dx) if input_gradient else None
 
-    def input_gradients(self, dy, context, input_gradient=False):
+    def input_gradients(self, dy: np.ndarray, context: Context, input_gradient: bool = False) -> np.ndarray | None:
         """The half of `backward` that computes input gradients, as in Sequential; returns what `backward` does. Collective."""
         dx = super().input_gradients(dy, context, input_gradient)
         return self._summed(dx) if input_gradient else None
 
-    def parameter_gradients(self, context):
+    def parameter_gradients(self, context: Context) -> None:
         """The half of `backward` that computes the gradients of the parameters; `synchronise` must follow. Collective."""
         with self._reducing():
             super().parameter_gradients(context)
@@ -157,43 +206,43 @@ class ParallelSequential(Sequential):
         self.grid.group(*self.input.replicated).all_reduce(dx, "input gradient")
         return dx
 
-    def learn(self, x, y, loss, optimizer):
+    def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
         """One training step; returns the mean loss over the global minibatch. Collective.
 
         x, y: the whole global minibatch, the same on all ranks; each takes its part. loss, optimizer: as in Sequential.
         """
-        x, y = checked_minibatch(self, x, y, loss, optimizer)
-        parts = (part for part in Partition.even(len(x), self.micro_batches).parts if size(part))
-        mine = (self.blocks(x[part], y[part]) for part in parts)
-        return accumulated_step(self, loss, optimizer, mine, len(x))
+        inputs, targets = checked_minibatch(self, x, y, loss, optimizer)
+        parts = (part for part in Partition.even(len(inputs), self.micro_batches).parts if size(part))
+        mine = (self.blocks(inputs[part], targets[part]) for part in parts)
+        return accumulated_step(self, loss, optimizer, mine, len(inputs))
 
-    def blocks(self, x, y):
+    def blocks(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """(this rank's block of x, its targets, the number of samples) of a global micro-batch."""
         return np.ascontiguousarray(x[self.input_block(len(x))]), y[self.output_rows(len(x))], len(x)
 
-    def kept_at_most(self):
+    def kept_at_most(self) -> tuple[int, int]:
         """(micro-batches whose outputs this rank keeps at a time, versions of its parameters), at most."""
         return 1, 1
 
-    def pipeline_report(self):
+    def pipeline_report(self) -> dict[str, Any]:
         """What a report says of a pipeline: a dict, empty where there is none; on rank 0. Collective."""
         return {}
 
-    def trainer(self, loss, optimizer, context=None):
+    def trainer(self, loss: Any, optimizer: Any, context: Context | None = None) -> Any:
         """The Trainer of this network, see there for the arguments."""
         return Trainer(self, loss, optimizer, context)
 
-    def accumulate(self, dy, context):
+    def accumulate(self, dy: np.ndarray, context: Context) -> None:
         """Backward of a micro-batch that is not the last one of a step; `backward` of the last one adds its gradients."""
         super().backward(dy, context)
         self.reduction.accumulate()
 
-    def accumulate_parameter_gradients(self, context):
+    def accumulate_parameter_gradients(self, context: Context) -> None:
         """`parameter_gradients` of a micro-batch that is not the last one of a step; that one adds them to its own."""
         super().parameter_gradients(context)
         self.reduction.accumulate()
 
-    def synchronise(self):
+    def synchronise(self) -> None:
         """Sum the gradients over the ranks that hold the same parameters. Collective.
 
         The gradients of a slice of the flat buffers are final after `complete`.
@@ -201,35 +250,35 @@ class ParallelSequential(Sequential):
         self.reduction.finish()
 
     @property
-    def owned(self):
+    def owned(self) -> list[slice]:
         """The slices of the flat buffers that the optimizer updates on this rank, in their order."""
         return self.reduction.owned
 
-    def complete(self, where):
+    def complete(self, where: slice) -> None:
         """Called by the optimizer before it reads the slice `where` of `grads`: returns when it is final. Collective."""
         self.reduction.complete(where)
 
-    def changed(self, where):
+    def changed(self, where: slice) -> None:
         """Called by the optimizer when it has written the slice `where` of `params`."""
         if self.observer is not None:
             self.observer.parameters_changed(where)
         self.reduction.changed(where)
 
-    def updated(self):
+    def updated(self) -> None:
         """Called by the optimizer when it has written all slices: sends them to all ranks that hold them. Collective."""
         self.reduction.updated()
 
-    def load_state_dict(self, state, strict=True):
+    def load_state_dict(self, state: Mapping[str, ArrayLike] | None, strict: bool = True) -> None:
         """Load global arrays, as in Sequential; every rank copies its blocks. Collective.
 
         state: on rank 0 what `state_dict` returned; on the other ranks the same or None. If any rank has None, all ranks use
         the state of rank 0. strict: as in Sequential. ValueError, on all ranks, if rank 0 has no state.
         """
         meet(self.grid.comm, "a state, which may be read on rank 0 alone")
-        if self.grid.comm.allreduce(state is None, MPI.LOR):
-            state = self._of_first_rank(state)
+        missing = self.grid.comm.allreduce(state is None, MPI.LOR)
+        whole: Any = self._of_first_rank(state) if missing else state
         with self.exclusive():
-            super().load_state_dict(state, strict)
+            super().load_state_dict(whole, strict)
 
     def _of_first_rank(self, state):
         """Broadcast the state of rank 0: a dict of arrays. ValueError, on all ranks, if rank 0 has none. Collective."""
@@ -243,7 +292,14 @@ class ParallelSequential(Sequential):
             comm.Bcast(found[name])
         return found
 
-    def forward(self, x, context=None, batch_size=None, first=0, minibatch_size=None):
+    def forward(
+        self,
+        x: ArrayLike,
+        context: Context | None = None,
+        batch_size: int | None = None,
+        first: int = 0,
+        minibatch_size: int | None = None,
+    ) -> np.ndarray:
         """The outputs for this rank's block of x (see `input_block`), as in Sequential; see `output_rows`. Collective.
 
         batch_size: samples of the global minibatch, which cannot be told from the block. ValueError if it is missing on several
@@ -254,13 +310,13 @@ class ParallelSequential(Sequential):
                              "or use predict, which takes x whole")  # fmt: skip
         return super().forward(x, context, batch_size, first, minibatch_size)
 
-    def predict(self, x):
+    def predict(self, x: ArrayLike) -> np.ndarray | None:
         """The outputs for x, as in Sequential, on rank 0; None elsewhere. x: the same whole array on every rank. Collective."""
         x = np.asarray(x)
         outputs = self.forward(to_device(np.ascontiguousarray(x[self.input_block(len(x))])), batch_size=len(x))
         return self.gather_outputs(outputs, len(x))
 
-    def gather_outputs(self, outputs, batch_size):
+    def gather_outputs(self, outputs: np.ndarray, batch_size: int) -> np.ndarray | None:
         """Gather the outputs of a global minibatch, (batch_size, ...), on rank 0; returns None elsewhere. Collective.
 
         outputs: those that this rank's `forward` returned.
@@ -282,7 +338,7 @@ class ParallelSequential(Sequential):
         return whole
 
     @contextmanager
-    def exclusive(self):
+    def exclusive(self) -> Iterator[None]:
         """A `with` block in which this rank may write `params`: no other rank that shares them is using them. Collective."""
         self.allocate()
         self.grid.comm.Barrier()
@@ -290,12 +346,12 @@ class ParallelSequential(Sequential):
         self.grid.comm.Barrier()
 
     @property
-    def replicas(self):
+    def replicas(self) -> Group:
         """The ranks that hold the same blocks of the parameters of all layers as this one: a Group."""
         shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
-    def global_value(self, parameter, everywhere=False):
+    def global_value(self, parameter: Any, everywhere: bool = False) -> np.ndarray | None:
         """Gather the global array of which `parameter` holds this rank's block. Collective.
 
         It is returned on rank 0 or, with `everywhere`, on all ranks; elsewhere the result is None.

@@ -31,7 +31,7 @@ class PipelineTrainer(Host):
     empty where training is synchronous.
     """
 
-    staleness = Counter()
+    staleness: Counter[int] = Counter()
 
     def __init__(self, net, loss, optimizer, lag):
         check_optimizer(net, optimizer)

@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,22 +17,47 @@ from gridgrad.nn.observer import observed
 from gridgrad.nn.random import permutation
 from gridgrad.parallel.job.run import UserError
 
+if TYPE_CHECKING:
+    from gridgrad.parallel.training.minibatch_readers import Reader
+    from gridgrad.parallel.training.network import ParallelSequential
+
 
 class Diverged(UserError, divergence.Diverged):
     """A loss, a parameter or an output became NaN or infinite. The message names the step; all ranks raise it together."""
 
 
-def minibatch_indices(count, batch_size, seed, step):
-    """(indices, epoch): the samples of the global minibatch of a training step, and the epoch to which it belongs.
+def minibatch_indices(count: int, batch_size: int, seed: int, step: int) -> tuple[np.ndarray, int]:
+    """The samples of the global minibatch of a training step.
 
-    Each epoch visits all `count` samples once, in a random order that depends on `seed` and the epoch alone; its last minibatch
-    may be smaller than `batch_size`. step: counted from 0 at the start of training.
+    Each epoch visits all samples once, in a random order that depends on the seed and the epoch alone; its last minibatch may
+    be smaller than the others.
+
+    Parameters
+    ----------
+    count : int
+        How many samples there are.
+    batch_size : int
+        The samples in a global minibatch.
+    seed : int
+        Of the order.
+    step : int
+        The training step, counted from 0 at the start of training.
+
+    Returns
+    -------
+    The indices of the samples, and the epoch to which the minibatch belongs.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import minibatch_indices
+    >>> [(len(indices), epoch) for indices, epoch in (minibatch_indices(10, 4, seed=0, step=step) for step in range(4))]
+    [(4, 0), (4, 0), (2, 0), (4, 1)]
     """
     epoch, position = divmod(step, steps_per_epoch(count, batch_size))
     return _order(seed, epoch, count)[position * batch_size : (position + 1) * batch_size], epoch
 
 
-def steps_per_epoch(count, batch_size):
+def steps_per_epoch(count: int, batch_size: int) -> int:
     """The number of minibatches in an epoch of `count` samples; the last one may be smaller."""
     return -(-count // batch_size)
 
@@ -38,18 +65,66 @@ def steps_per_epoch(count, batch_size):
 _order = lru_cache(maxsize=1)(permutation)  # (seed, epoch, count): the order of samples, kept for the current epoch
 
 
-def train_step(net, loss, optimizer, x, y, batch_size, context=None):
-    """One training step; returns the mean loss over the global minibatch, before the update. Collective.
+def train_step(
+    net: "ParallelSequential",
+    loss: Any,
+    optimizer: Any,
+    x: np.ndarray,
+    y: np.ndarray,
+    batch_size: int,
+    context: Context | None = None,
+) -> float:
+    """One training step, on this rank's part of a global minibatch. Collective.
 
-    net: a ParallelSequential. x, y: this rank's part of the minibatch, as a reader of `parallel/training/minibatch_readers.py`
-    loads it, on the host or the device. batch_size: the number of samples in the global minibatch.
-    context: the Context that holds what backward needs; by default the network's own.
-    Raises Diverged, on all ranks, if the loss is NaN or infinite.
+    `ParallelSequential.learn` does the same for whoever has the whole minibatch on every rank.
+
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank.
+    loss, optimizer
+        Such as SoftmaxCrossEntropy() and SGD(net, lr=0.1).
+    x, y : array
+        This rank's part of the minibatch, as a reader of READERS loads it, on the host or the device.
+    batch_size : int
+        The samples in the global minibatch.
+    context : Context, optional
+        Holds what backward needs; by default the network's own.
+
+    Returns
+    -------
+    The mean loss over the global minibatch, before the update.
+
+    Raises
+    ------
+    Diverged
+        On all ranks, if the loss is NaN or infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
+    >>> from gridgrad.parallel import parallelize, train_step
+    >>> net = parallelize(Sequential([Linear(3, 2)], dtype=np.float64), {"batch": MPI.COMM_WORLD.size})
+    >>> optimizer = SGD(net, lr=0.1)
+    >>> x, y, samples = net.blocks(np.ones((5, 3)), np.zeros((5, 2)))
+    >>> first, second = (train_step(net, MSE(), optimizer, x, y, samples) for step in range(2))
+    >>> second < first
+    True
+    >>> net.grid.free()
     """
     return accumulated_step(net, loss, optimizer, [(x, y, batch_size)], batch_size, context)
 
 
-def accumulated_step(net, loss, optimizer, micro_batches, batch_size, context=None):
+def accumulated_step(
+    net: "ParallelSequential",
+    loss: Any,
+    optimizer: Any,
+    micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]],
+    batch_size: int,
+    context: Context | None = None,
+) -> float:
     """One training step on a minibatch that is computed in micro-batches, whose gradients are added. Collective.
 
     micro_batches: an iterable of (x, y, samples): this rank's part of each micro-batch, as in `train_step`, and its global
@@ -72,13 +147,13 @@ class Trainer:
     """
 
     submitted = 0  # steps that are under way
-    staleness = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
+    staleness: Counter[int] = Counter()  # see PipelineTrainer: empty, because here no update comes between forward and backward
 
-    def __init__(self, net, loss, optimizer, context=None):
+    def __init__(self, net: "ParallelSequential", loss: Any, optimizer: Any, context: Context | None = None) -> None:
         check_optimizer(net, optimizer)
         self.net, self.loss, self.optimizer, self.context = net, loss, optimizer, context
 
-    def step(self, micro_batches, batch_size):
+    def step(self, micro_batches: Iterable[tuple[np.ndarray, np.ndarray, int]], batch_size: int) -> list[float]:
         """A training step: see `accumulated_step`; returns a list of its loss. Collective."""
         net, loss = self.net, self.loss
         context = net.context if self.context is None else self.context
@@ -102,7 +177,7 @@ class Trainer:
         net.step += 1
         return [total]
 
-    def flush(self):
+    def flush(self) -> list[float]:
         """Finish steps that are under way; returns the list of the losses that were not known yet: here there are none."""
         return []
 
@@ -121,15 +196,47 @@ def first_not_finite(grid, arrays):
     return int(grid.min(np.array([finite.index(False)]))[0])
 
 
-def evaluate(net, part, loss_name, reader, batch_size):
-    """Evaluate a network on all samples of `part`; returns the same dict on every rank. Collective.
+def evaluate(
+    net: "ParallelSequential", part: Any, loss_name: str, reader: "Reader", batch_size: int
+) -> dict[str, Any]:  # fmt: skip
+    """Evaluate a network on all samples of a part of a data set. Collective.
 
-    For classes (loss_name "cross-entropy") it has "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean
-    over all samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over
-    samples and outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of
-    the data set.
-    part: a `gridgrad.datasets.Part`. reader: a reader of `part` for `net`. batch_size: the samples in one global forward pass.
-    Raises Diverged, on all ranks, if an output is not finite.
+    Parameters
+    ----------
+    net : ParallelSequential
+        The network of this rank.
+    part : gridgrad.datasets.Part
+        The samples.
+    loss_name : str
+        "cross-entropy" for classes, otherwise "mse".
+    reader : Reader
+        A reader of these samples for the network, see READERS.
+    batch_size : int
+        The samples in one global forward pass.
+
+    Returns
+    -------
+    The same dict on every rank: for classes "loss" and "accuracy", otherwise "loss", "mse" and "rmse". loss: the mean over all
+    samples of the loss that training minimises, without weight penalties. accuracy: in percent. mse: the mean over samples and
+    outputs, in units of the standardised targets. rmse: a list with one number for each output, in the units of the data set.
+
+    Raises
+    ------
+    Diverged
+        On all ranks, if an output is not finite.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.datasets import load
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import READERS, evaluate, parallelize
+    >>> test = load("airfoil").test
+    >>> net = parallelize(Sequential([Linear(4, 1)]), {"batch": MPI.COMM_WORLD.size})
+    >>> found = evaluate(net, test, "mse", READERS["each"](net, test), batch_size=100)
+    >>> sorted(found), len(found["rmse"])
+    (['loss', 'mse', 'rmse'], 1)
+    >>> net.grid.free()
     """
     classes = loss_name == "cross-entropy"
     cross_entropy, whole = SoftmaxCrossEntropy(), Context(batch_size=len(part))
@@ -155,14 +262,35 @@ def evaluate(net, part, loss_name, reader, batch_size):
     return {"loss": mse, "mse": mse, "rmse": [float(v) for v in np.sqrt(squares) * part.target_scale]}
 
 
-def predict(net, part, reader, batch_size):
-    """The outputs for all samples of `part`: an array (samples, outputs) on rank 0, None elsewhere. Collective.
+def predict(net: "ParallelSequential", part: Any, reader: "Reader", batch_size: int) -> np.ndarray | None:
+    """The outputs of a network for all samples of a part of a data set. Collective.
 
-    part, reader, batch_size: as in `evaluate`.
+    Parameters
+    ----------
+    net, part, reader, batch_size
+        As in `evaluate`.
+
+    Returns
+    -------
+    On rank 0 an array (samples, outputs), None elsewhere.
+
+    Examples
+    --------
+    >>> from mpi4py import MPI
+    >>> from gridgrad.datasets import load
+    >>> from gridgrad.nn import Linear, Sequential
+    >>> from gridgrad.parallel import READERS, parallelize, predict
+    >>> test = load("airfoil").test
+    >>> net = parallelize(Sequential([Linear(4, 1)]), {"batch": MPI.COMM_WORLD.size})
+    >>> outputs = predict(net, test, READERS["each"](net, test), batch_size=100)
+    >>> outputs is None or outputs.shape == (len(test), 1)
+    True
+    >>> net.grid.free()
     """
     passes = _forward_passes(net, part, reader, batch_size)
     pieces = [net.gather_outputs(outputs, samples) for outputs, _, samples in passes]
-    return np.concatenate(pieces) if net.grid.rank == 0 else None
+    found = [piece for piece in pieces if piece is not None]
+    return np.concatenate(found) if net.grid.rank == 0 else None
 
 
 def _forward_passes(net, part, reader, batch_size):

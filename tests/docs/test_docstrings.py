@@ -45,3 +45,51 @@ def test_lists_stay_lists():
 
 def test_what_would_begin_a_list_is_escaped():
     assert converted("1. of all.") == ["\\1. of all.", ""]
+
+
+SECTIONS = """Move arrays.
+
+Parameters
+----------
+x, *more : array (n, features)
+    The first ones: `x` and
+    others.
+
+    such: as these.
+rank
+
+Returns
+-------
+The sum.
+
+Examples
+--------
+Add:
+
+>>> 1 + 1
+2
+"""
+
+
+def test_sections_become_fields():
+    assert converted(SECTIONS) == [
+        "Move arrays.",
+        "",
+        ":Parameters:",
+        "    **x, \\*more** : array (n, features)",
+        "        The first ones: ``x`` and others.",
+        "",
+        "        such: as these.",
+        "",
+        "    **rank**",
+        "",
+        ":Returns:",
+        "    The sum.",
+        "",
+        ":Examples:",
+        "    Add:",
+        "",
+        "    >>> 1 + 1",
+        "    2",
+        "",
+    ]

@@ -11,6 +11,7 @@ from docs.draw_schemes import dense, matrices
 from docs.placed_ranks import on_every_rank
 from docs.shapes import runs, words
 from gridgrad.parallel.placement.partition import indices
+from tests.api.exports import documented
 from tests.docs.pages import BLOCK, ROOT, blocks, changed, changes
 
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + [
@@ -63,9 +64,27 @@ def test_the_extras_and_the_makefile_install_the_same_packages():
 
 def test_every_folder_of_the_code_is_in_the_reference():
     found = {".".join(folder.parts) for folder in api_pages.folders(ROOT)}
-    assert {"nn", "datasets", "parallel", "parallel.placement", "parallel.protocols"} <= found
+    assert {"nn", "datasets", "parallel.placement", "parallel.protocols"} <= found
     page = api_pages.page(ROOT, api_pages.Path("parallel/placement"))
-    assert ".. automodule:: gridgrad.parallel.placement.layout\n" in page and "__init__" not in page
+    assert ".. automodule:: gridgrad.parallel.placement.moves\n" in page and "__init__" not in page
+    assert "layout\n   :exclude-members: Layout\n\nExported: :py:obj:`gridgrad.parallel.Layout`.\n" in page
+
+
+@pytest.mark.parametrize("package", api_pages.PACKAGES)
+def test_the_page_of_a_package_has_everything_that_it_exports(package):
+    page = (ROOT / "docs" / "api" / f"{package}.md").read_text()
+    described = re.findall(r"^\.\. auto(?:class|function|exception):: (\w+)$", page, re.MULTILINE)
+    assert sorted(described) == sorted(name for found, name, _ in documented() if found == f"gridgrad.{package}")
+
+
+def test_what_an_export_lacks_on_its_page_is_seen():
+    head = '<dl class="py function"><dt id="gridgrad.nn.f">f'
+    whole = f'{head}<em class="sig-param">x</em></dt><dd><dt>Parameters</dt>..<pre>&gt;&gt;&gt; f(1)</pre></dd></dl>'
+    other = whole.replace("nn.f", "nn.g")
+    assert api_pages.lacks(whole + other, "gridgrad.nn.f") == api_pages.lacks(other + whole, "gridgrad.nn.f") == []
+    assert api_pages.lacks(whole.replace("Parameters", "") + other, "gridgrad.nn.f") == ["its parameters"]
+    assert api_pages.lacks(whole.replace("&gt;", "") + other, "gridgrad.nn.f") == ["an example"]
+    assert api_pages.lacks(other, "gridgrad.nn.f") == ["a signature", "an example"]
 
 
 def test_pictures_show_the_blocks_of_the_layouts():

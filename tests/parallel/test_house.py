@@ -1,6 +1,7 @@
 """The direction of imports: from experiments to parallel to nn, and within parallel from one folder down to the next.
 
-Imports are read from the syntax trees of all files, those inside functions included, so nothing is executed.
+Imports are read from the syntax trees of all files, those inside functions included, so nothing is executed. What is imported
+for type hints alone, under `if TYPE_CHECKING`, does not count: a hint may name what is built upon a module.
 """
 
 import ast
@@ -62,10 +63,18 @@ MODULES = {module_of(path): path for package in PACKAGES for path in sorted((ROO
 TREES = {module: ast.parse(path.read_text(), path) for module, path in MODULES.items()}
 
 
+def executed(tree):
+    """The nodes of a syntax tree, without those under `if TYPE_CHECKING`."""
+    yield tree
+    if not (isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING"):
+        for node in ast.iter_child_nodes(tree):
+            yield from executed(node)
+
+
 def imports(module, tree):
     """The modules of this repository that a module imports."""
     found = set()
-    for node in ast.walk(tree):
+    for node in executed(tree):
         if isinstance(node, ast.Import):
             assert not [alias for alias in node.names if alias.name in PACKAGES], f"{module}: it is gridgrad that has this name"
             found.update(alias.name for alias in node.names)
@@ -106,6 +115,7 @@ def test_the_files_and_their_imports_are_found():
 
 def test_what_is_forbidden_is_seen():
     source = "import gridgrad.nn.conv\ndef f():\n    from gridgrad.parallel.grid import group\n    from numpy import ones\n"
+    source += "if TYPE_CHECKING:\n    from gridgrad.parallel.grid import tally\n"
     tree = ast.parse(source)
     assert imports("some.module", tree) == {"nn.conv", "parallel.grid.group"}
     with pytest.raises(AssertionError, match="relative import in line 1"):

@@ -37,7 +37,7 @@ from gridgrad.experiments.studies.autoencoder import networks
 from gridgrad.experiments.studies.autoencoder.largest_width import largest_width
 from gridgrad.experiments.studies.autoencoder.phases import Phases
 from gridgrad.experiments.studies.autoencoder.training import check, error_of, finetune, pretrain
-from gridgrad.parallel import parallelize_unallocated, use_device
+from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.auto.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import UserError, on_root, run
 
@@ -97,7 +97,7 @@ def main():
         return
     with user_input():
         shares = shares_of(args.shares, grid.sizes) if args.shares else None
-        placed = partial(parallelize_unallocated, grid=grid, plan=args.plan, shares=shares, **reduction_of(args))
+        placed = partial(parallelize, grid=grid, plan=args.plan, shares=shares, allocate=False, **reduction_of(args))
         check(placed, widths, data.outputs, args)
 
     held = f"{len(held_out)} held out, " if held_out else ""

@@ -1,7 +1,8 @@
 """The training of a stacked autoencoder on a grid: pre-training of one autoencoder, and fine-tuning of the whole network.
 
 placed: a function that places a serial network on the grid and returns a ParallelSequential without memory, such as
-`partial(parallelize_unallocated, grid=grid)`. state: what the encoders have learned, {name: array} on rank 0, empty elsewhere.
+`partial(parallelize, grid=grid, allocate=False)`. state: what the encoders have learned, {name: array} on rank 0, empty
+elsewhere.
 settings: the options of the program. after_epoch: a function that is called after each epoch with its number and mean loss.
 """
 

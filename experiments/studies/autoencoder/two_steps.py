@@ -15,7 +15,7 @@ from mpi4py import MPI
 from gridgrad.datasets import Part
 from gridgrad.experiments.common import report
 from gridgrad.experiments.studies.autoencoder.training import error_of, finetune, pretrain
-from gridgrad.parallel import ProcessGrid, parallelize_unallocated
+from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import run
 
 STEPS = 2  # of each training: the second one still holds everything that the first one has allocated
@@ -40,7 +40,7 @@ def train(inputs, width, widths, classes, **settings):
     settings, widths = SimpleNamespace(**settings, seed=0, epochs=1, pretrain_lr=RATE, lr=RATE), [inputs, width, *widths]
     part, state = made_up(inputs, classes, settings), {}
     with ProcessGrid(MPI.COMM_WORLD) as grid:
-        placed = partial(parallelize_unallocated, grid=grid)
+        placed = partial(parallelize, grid=grid, allocate=False)
         for position in range(len(widths) - 1) if settings.pretrain_epochs else ():
             pretrain(placed, part, widths, position, state, settings, say_nothing)
         net, _ = finetune(placed, part, widths, classes, state, settings, say_nothing)

@@ -3,7 +3,8 @@
 import pytest
 
 from gridgrad.nn import LOSSES, Conv2d, Flatten, Linear, ReLU, Sequential
-from gridgrad.parallel import ProcessGrid, measured_shares, parallelize
+from gridgrad.parallel import ProcessGrid, parallelize
+from gridgrad.parallel.balance.choose import measured_shares
 from gridgrad.parallel.performance.machine import read
 from gridgrad.parallel.performance.simulation import VirtualTime
 from gridgrad.parallel.pipeline.csv_text import to_csv
