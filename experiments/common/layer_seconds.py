@@ -12,7 +12,7 @@ def layer_seconds(net, x, y, comm):
     net: a serial Sequential that was never used. x, y: a minibatch. comm: of one rank.
     """
     with ProcessGrid(comm) as grid:
-        placed = parallelize(net, grid)
+        placed = parallelize(net, grid, reduction="plain")
         optimizer, loss = SGD(placed, lr=1e-4), SoftmaxCrossEntropy()
         for _ in range(WARM_UP):
             placed.learn(x, y, loss, optimizer)

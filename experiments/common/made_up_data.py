@@ -33,5 +33,5 @@ def problem_of(args, comm):
         use_device(comm, args.device, args.tf32)
         grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
-        net = parallelize(serial, grid)
+        net = parallelize(serial, grid, reduction="plain")
     return grid, net, *own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size))

@@ -13,6 +13,7 @@ from gridgrad.parallel.auto import reductions
 from gridgrad.parallel.grid import devices
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
+from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
 
 ROOM = 1 << 16  # bytes that a disk must have room for, before a program begins whose results go there
 
@@ -224,17 +225,16 @@ def add_reduction(parser):
     parser.add_argument("--reduction", default="auto", help=reductions.HELP)
     words = "whether each rank updates all its parameters, or only its shard of them, as in ZeRO-1 (default: sharded if the "
     words += "reduction is shared, else whole)"
-    parser.add_argument("--update", choices=("whole", "sharded"), help=words)
+    parser.add_argument("--update", choices=UPDATES, help=words)
     words = (
         "type in which gradients are sent; float16 halves the bytes and rounds each value by up to 2^-11; sums are in float32"
     )
-    parser.add_argument("--reduce-dtype", choices=("same", "float16"), default="same", help=words)
+    parser.add_argument("--reduce-dtype", choices=REDUCE_DTYPES, default="same", help=words)
 
 
 def reduction_of(args):
-    """The arguments of `parallelize` that follow from these options."""
-    sharded = None if args.update is None else args.update == "sharded"
-    return {"reduction": args.reduction, "sharded": sharded, "float16_gradients": args.reduce_dtype == "float16"}
+    """The arguments of `parallelize` that these options are."""
+    return {"reduction": args.reduction, "update": args.update, "reduce_dtype": args.reduce_dtype}
 
 
 def add_device(parser):

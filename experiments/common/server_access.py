@@ -29,7 +29,7 @@ class Computation:
 
     def __init__(self, workers):
         self.grid = ProcessGrid(MPI.COMM_SELF)
-        net = parallelize(network_names.build(COMPUTED, (FEATURES,), 10), self.grid)
+        net = parallelize(network_names.build(COMPUTED, (FEATURES,), 10), self.grid, reduction="plain")
         net.observe(workers)
         self.parts = [net.blocks(*minibatch((FEATURES,), 10, SAMPLES))]
         self.trainer = net.trainer(LOSSES["cross-entropy"](), SGD(net, lr=1e-6))

@@ -39,7 +39,7 @@ class Side:
     def __init__(self, problem, sizes, plan, timer, owners=None):
         self.problem, self.timer, self.owners = problem, timer, owners
         self.grid = ProcessGrid(timer.comm, **sizes)
-        self.net = parallelize(problem.serial(), self.grid, plan, owners=owners)
+        self.net = parallelize(problem.serial(), self.grid, plan, "plain", owners=owners)
         self.optimizer, self.loss = SGD(self.net, lr=1e-4, momentum=0.9), SoftmaxCrossEntropy()
         self.x, self.y = own_block(self.net, *minibatch(problem.serial().input_shape, problem.outputs, problem.batch_size))
         self.steps, self.rounds = 1, []

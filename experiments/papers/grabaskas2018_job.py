@@ -100,7 +100,7 @@ def train(args, comm):
         serial = network_names.build(args.net, data.sample_shape, data.outputs)
         grid = process_grid_of(args, comm)
         own_grid, workers = divide(grid) if args.period else one_worker(grid)
-        net = parallelize(serial, own_grid, args.plan)
+        net = parallelize(serial, own_grid, args.plan, "plain")
     data = data.reshaped(serial.input_shape)
     loss, reader = LOSSES[data.loss](), EachRankReads(net, data.train)
     for step in range(WARM_UP):

@@ -63,7 +63,7 @@ def main():
     with user_input():
         grid = process_grid_of(args, comm)
         serial = network_names.build(args.net, args.shape, args.outputs)
-        net = parallelize(serial, grid, args.plan)
+        net = parallelize(serial, grid, args.plan, "plain")
     step = timed_step(net, *own_block(net, *minibatch(serial.input_shape, args.outputs, args.batch_size)), args.batch_size)
     (first, *_), _ = step()
     steps = comm.bcast(int(max(1, min(args.most, args.seconds / first))))

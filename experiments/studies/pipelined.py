@@ -109,7 +109,7 @@ class Side:
         self.owners = None
         if way.plan == HYPERGRAPH:
             options["owners"] = self.owners = of_first(comm, lambda: partition(problem(), comm.size))
-        self.net = parallelize(problem(), self.grid, way.plan, micro_batches=way.micro_batches, **options)
+        self.net = parallelize(problem(), self.grid, way.plan, "plain", micro_batches=way.micro_batches, **options)
         optimizer = SGD(self.net, lr=1e-4, momentum=0.9)
         self.trainer = self.net.trainer(SoftmaxCrossEntropy(), optimizer)
         rows = Partition.even(self.batch_size, self.net.micro_batches).parts

@@ -33,9 +33,9 @@ def parallelize(
     net: Sequential,
     grid: ProcessGrid | str | Mapping[str, int] = "auto",
     plan: str | Sequence[str] | None = None,
-    reduction: str = "plain",
-    sharded: bool | None = None,
-    float16_gradients: bool = False,
+    reduction: str = "auto",
+    update: str | None = None,
+    reduce_dtype: str = "same",
     shares: Mapping[str, Sequence[float]] | str | None = None,
     owners: Mapping[str, Partition] | Owners | None = None,
     batch_size: int = BATCH_SIZE,
@@ -126,7 +126,7 @@ def parallelize(
     >>> net.grid.free()
     """
     parallel = _unallocated(
-        net, grid, plan, reduction, sharded, float16_gradients, shares, owners, batch_size, memory, machine,
+        net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine,
         {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts},
     )  # fmt: skip
     if allocate:
@@ -135,7 +135,7 @@ def parallelize(
 
 
 def _unallocated(
-    net, grid, plan, reduction, sharded, float16_gradients, shares, owners, batch_size, memory, machine, pipelining
+    net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine, pipelining
 ):  # fmt: skip
     """What `parallelize` returns, before its memory is allocated. pipelining: its arguments pipeline, micro_batches, cuts."""
     auto_shares = isinstance(shares, str) and shares == "auto"
@@ -150,7 +150,7 @@ def _unallocated(
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
         machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
         shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
-    make_reduction = partial(choose_reduction, reduction, sharded, float16_gradients)
+    make_reduction = partial(choose_reduction, reduction, update, reduce_dtype)
     return distribute(net, grid, plan, make_reduction, shares, owners, **(pipelining | chosen))
 
 

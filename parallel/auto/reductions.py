@@ -4,7 +4,7 @@ import re
 
 from gridgrad.parallel.auto.fastest_reduction import fastest_reduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
-from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
+from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction, OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
 HELP = (
@@ -17,30 +17,29 @@ HELP = (
 )
 
 
-def choose_reduction(text, sharded, float16_gradients, net):
+def choose_reduction(text, update, reduce_dtype, net):
     """The Reduction that a text names, for a ParallelSequential. Collective.
 
-    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see HELP. sharded, float16_gradients: see `Reduction` in
-    `parallel/sync/reduction.py`; if sharded is None, only "shared" is sharded.
-    Raises ValueError if there is no such reduction, or if it can not be used on these devices, sharded or with float16
-    gradients.
+    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see HELP. update, reduce_dtype: see `Reduction` in
+    `parallel/sync/reduction.py`; if update is None, only "shared" is sharded.
+    Raises ValueError if there is no such reduction, or if it can not be used on these devices, with this update or type.
     """
     text = str(text)
     if text == "auto" and (not net.grid.on_cpus or net.pipeline):
         text = "plain"
     if text in ("auto", "overlap"):
-        text = _measured_choice(net, "overlap" if float16_gradients else text)
+        text = _measured_choice(net, "overlap" if reduce_dtype == "float16" else text)
     if found := re.fullmatch("overlap:([1-9][0-9]{0,8})", text):
-        return OverlappedReduction(net, bool(sharded), float16_gradients, int(found[1]))
+        return OverlappedReduction(net, update or WHOLE, reduce_dtype, int(found[1]))
     if text == "plain":
-        return BlockingReduction(net, bool(sharded), float16_gradients)
+        return BlockingReduction(net, update or WHOLE, reduce_dtype)
     if found := re.fullmatch("powersgd:([1-9][0-9]{0,8})", text):
-        return PowerSGDReduction(net, int(found[1]), bool(sharded), float16_gradients)
+        return PowerSGDReduction(net, int(found[1]), update or WHOLE, reduce_dtype)
     if text == "shared":
         if net.pipeline:
             raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
                              "not: use plain or overlap")  # fmt: skip
-        return SharedMemoryReduction(net, sharded is None or sharded, float16_gradients)
+        return SharedMemoryReduction(net, update or SHARDED, reduce_dtype)
     raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
                      "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
 

@@ -44,16 +44,16 @@ class PowerSGDReduction(BlockingReduction, Observer):
     error: what was not passed on yet, laid out as `net.grads`; None before anything was compressed. When the network gets other
     shares, it moves with the parameters, and Q is drawn anew. `drain` sets it to zero and draws Q anew. sums: how many there
     were, compressed or not.
-    See `Reduction` for the other arguments. ValueError for sharded and for float16_gradients.
+    See `Reduction` for the other arguments. ValueError for a sharded update and for float16.
     """
 
     further_buffers = 1
 
-    def __init__(self, net, rank, sharded=False, float16_gradients=False):
-        super().__init__(net, sharded, float16_gradients)
-        if sharded:
+    def __init__(self, net, rank, update="whole", reduce_dtype="same"):
+        super().__init__(net, update, reduce_dtype)
+        if self.sharded:
             raise ValueError("with --reduction powersgd every rank updates all its parameters: leave out --update sharded")
-        if float16_gradients:
+        if self.float16_gradients:
             raise ValueError("--reduction powersgd does not send gradients in float16: leave out --reduce-dtype float16")
         self.rank, self.error, self.sums = rank, None, 0
         net.observe(self)

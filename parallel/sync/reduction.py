@@ -29,6 +29,8 @@ from gridgrad.parallel.sync.buckets import BUCKETS, AllReduceBucket
 if TYPE_CHECKING:
     from gridgrad.parallel.training.network import ParallelSequential
 
+UPDATES = WHOLE, SHARDED = "whole", "sharded"  # what of its parameters a rank updates
+REDUCE_DTYPES = "same", "float16"  # the types in which gradients are sent
 TEST_INTERVAL = 0.0005  # seconds between two tests of the transfers under way
 
 
@@ -43,10 +45,15 @@ class Reduction:
     ----------
     net : ParallelSequential
         The network of this rank.
-    sharded : bool
-        Whether each rank updates only its shard of the parameters.
-    float16_gradients : bool
-        Whether gradients are sent in float16.
+    update : str
+        "whole": each rank updates all its parameters; "sharded": only its shard of them, as in ZeRO-1.
+    reduce_dtype : str
+        The type in which gradients are sent: "same" as they have, or "float16".
+
+    Raises
+    ------
+    ValueError
+        For another update or type.
 
     Attributes
     ----------
@@ -83,13 +90,18 @@ class Reduction:
     sharers = 1
     further_buffers = 0
 
-    def __init__(self, net: "ParallelSequential", sharded: bool = False, float16_gradients: bool = False) -> None:
-        self.net, self.sharded, self.float16_gradients = net, sharded, float16_gradients
+    def __init__(self, net: "ParallelSequential", update: str = "whole", reduce_dtype: str = "same") -> None:
+        if update not in UPDATES:
+            raise ValueError(f"there is no update '{update}': use {' or '.join(UPDATES)}")
+        if reduce_dtype not in REDUCE_DTYPES:
+            raise ValueError(f"gradients are not sent as '{reduce_dtype}': use {' or '.join(REDUCE_DTYPES)}")
+        self.net, self.update, self.reduce_dtype = net, update, reduce_dtype
+        self.sharded, self.float16_gradients = update == "sharded", reduce_dtype == "float16"
         self.accumulated: np.ndarray | None = None
 
     def again(self) -> "Reduction":
         """A new reduction of the same kind, for a network whose layers have been replaced."""
-        return type(self)(self.net, self.sharded, self.float16_gradients)
+        return type(self)(self.net, self.update, self.reduce_dtype)
 
     def allocate(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """(parameters, gradients): the flat buffers, of `size` elements each. Collective where ranks share them."""
@@ -201,7 +213,7 @@ class BlockingReduction(Reduction):
 
     Parameters
     ----------
-    net, sharded, float16_gradients
+    net, update, reduce_dtype
         As in Reduction.
 
     Examples
@@ -237,8 +249,8 @@ class OverlappedReduction(Reduction, Observer):
     all-gather of an updated bucket proceeds while the optimizer updates the next one.
     """
 
-    def __init__(self, net, sharded, float16_gradients, kib):
-        super().__init__(net, sharded, float16_gradients)
+    def __init__(self, net, update, reduce_dtype, kib):
+        super().__init__(net, update, reduce_dtype)
         self.kib = kib
         self._missing = []  # for each bucket, the layers that have not written their gradients yet
         self._reducing, self._gathering = {}, {}  # bucket number: Transfer, in the order in which they began
@@ -251,7 +263,7 @@ class OverlappedReduction(Reduction, Observer):
         return f"overlap:{self.kib}"
 
     def again(self):
-        return type(self)(self.net, self.sharded, self.float16_gradients, self.kib)
+        return type(self)(self.net, self.update, self.reduce_dtype, self.kib)
 
     @cached_property
     def buckets(self):

@@ -153,13 +153,13 @@ class SharedMemoryReduction(Reduction):
     """Sums the gradients after backward, in memory that the ranks of a node share.
 
     If it is sharded, the ranks of a node that hold the same parameters also share one buffer of parameters.
-    See `Reduction` for the arguments; ValueError for float16_gradients, since within a node nothing is sent, and if a rank
+    See `Reduction` for the arguments; ValueError for float16, since within a node nothing is sent, and if a rank
     computes on a GPU, whose memory the others can not read.
     """
 
-    def __init__(self, net, sharded=True, float16_gradients=False):
-        super().__init__(net, sharded, float16_gradients)
-        if float16_gradients:
+    def __init__(self, net, update="sharded", reduce_dtype="same"):
+        super().__init__(net, update, reduce_dtype)
+        if self.float16_gradients:
             raise ValueError("gradients in shared memory are not sent in float16: use --reduction plain or overlap for that")
         if not net.grid.on_cpus:
             raise ValueError("--reduction shared needs all ranks on CPUs: use plain or overlap, or --device cpu")

@@ -35,7 +35,7 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "parallel": ("parallel", "nn"),
     # the order of samples and their augmentation are functions of the global seed; there is one way to write a file
     "datasets": ("datasets", "nn.random", "nn.hdf5_arrays", "nn.whole_files"),
-    "experiments": ("experiments", "datasets", "parallel", "nn"),
+    "experiments": ("experiments", "datasets", "parallel", "nn", "interrupt"),  # the last is beside them, in gridgrad/
 }
 
 MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)

@@ -30,7 +30,7 @@ class Case:
     far as they can. shares: {axis: a number for each rank}. owners: whether the outputs of the layers belong to random ranks of
     the axis model: "coarse" or "fine" for the plan "hypergraph", "some" for some layers of others, or "".
     pipeline: the name of a schedule or None. cuts: where its chunks begin, as far as there are layers. micro_batches: of a
-    minibatch. reduction, sharded: how gradients are summed. ranks_per_node: of the nodes that are pretended.
+    minibatch. reduction, update: how gradients are summed. ranks_per_node: of the nodes that are pretended.
     optimizer, lr: a name and the options of an optimizer, and the text of a schedule. loss: its name. batch_sizes: of the
     minibatches. samples: "normal" or "integers". start: whether the weights are "fresh", those of a serial network that was
     "used" before it is placed, or "loaded" by the first rank into the placed one. seed: of weights, samples and owners.
@@ -46,7 +46,7 @@ class Case:
     cuts: tuple | None = None
     micro_batches: int = 1
     reduction: str = "plain"
-    sharded: bool = False
+    update: str = "whole"
     ranks_per_node: int = 99
     optimizer: tuple = ("sgd", {"momentum": 0.9})
     lr: str = "constant"
@@ -116,7 +116,7 @@ class Case:
         pipelining = {}
         if self.pipeline:
             pipelining = {"pipeline": self.pipeline, "micro_batches": self.micro_batches, "cuts": self.made_cuts()}
-        return self.placing()[1] | pipelining | {"reduction": self.reduction, "sharded": self.sharded}
+        return self.placing()[1] | pipelining | {"reduction": self.reduction, "update": self.update}
 
     def plan_text(self):
         layers = weighted(self.alike)
@@ -212,7 +212,7 @@ def random_case(seed, ranks=None):
         case = replace(case, reduction=rng.choice(("plain", "overlap:1")))
     else:
         case = replace(case, reduction=rng.choice(("plain", "overlap:1", "shared")))
-    return replace(case, sharded=rng.random() < 0.4)
+    return replace(case, update="sharded" if rng.random() < 0.4 else "whole")
 
 
 def random_optimizer(rng):

@@ -16,7 +16,8 @@ def net():
 
 
 @mpi(1, 2, 3, 4)
-def test_the_answer_is_one_for_all_ranks_and_stays(comm):
+def test_the_answer_is_one_for_all_ranks_and_stays(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
     for sizes in grids(comm.size):
         with ProcessGrid(comm, **sizes) as grid:
             for question in ("auto", "overlap"):
@@ -27,8 +28,9 @@ def test_the_answer_is_one_for_all_ranks_and_stays(comm):
 
 
 @mpi(4)
-def test_uneven_blocks_do_not_part_the_ranks(comm):
+def test_uneven_blocks_do_not_part_the_ranks(comm, monkeypatch):
     """The group with the most parameters on one rank need not be that on another."""
+    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
     with ProcessGrid(comm, batch=2, model=2) as grid:
         uneven = Sequential([Linear(6, 2), ReLU(), Linear(2, 9)])
         answers = comm.allgather(str(parallelize(uneven, grid, "replicate,out", reduction="auto").reduction))
@@ -44,7 +46,8 @@ def test_where_there_is_no_room_it_is_plain(comm, monkeypatch):
 
 
 @mpi(2)
-def test_what_is_remembered_counts(comm):
+def test_what_is_remembered_counts(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
     with ProcessGrid(comm, batch=2) as grid:
         parallelize(net(), grid, reduction="auto")
         if comm.rank == 0:
@@ -58,13 +61,15 @@ def test_what_is_remembered_counts(comm):
 
 @mpi(4)
 def test_on_several_nodes_it_is_shared_or_overlap(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "2")
     with ProcessGrid(comm, batch=4) as grid:
         assert str(parallelize(net(), grid, reduction="auto").reduction).split(":")[0] in ("shared", "overlap")
 
 
 @mpi(2)
-def test_where_nothing_is_replicated_nothing_is_measured(comm):
+def test_where_nothing_is_replicated_nothing_is_measured(comm, monkeypatch):
+    monkeypatch.setattr(reductions, "fastest_reduction", fastest_reduction.fastest_reduction)  # measures, as in no other test
     with ProcessGrid(comm, model=2) as grid:
         assert str(parallelize(net(), grid, "out", reduction="auto").reduction) == "plain"
 

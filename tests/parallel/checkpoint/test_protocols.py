@@ -100,7 +100,7 @@ def results(comm, worker):
 
 def reduction_for(text):
     """Servers need whole gradients; elsewhere the ranks of a worker divide the optimizer's state."""
-    return BlockingReduction if text.startswith(("server", "downpour")) else partial(BlockingReduction, sharded=True)
+    return BlockingReduction if text.startswith(("server", "downpour")) else partial(BlockingReduction, update="sharded")
 
 
 def assert_goes_on(comm, text, grids, **options):

@@ -17,14 +17,17 @@ MAKE = {  # what divides by small gradients makes differences of rounding larger
     "adagrad": partial(OPTIMIZERS["adagrad"], lr=0.01, eps=1e-3),
     "adadelta": partial(OPTIMIZERS["adadelta"], lr=0.5, eps=1e-3),
 }
-REDUCTIONS = ("plain", False), ("plain", True), ("overlap:1", True), ("shared", True), ("shared", False), ("overlap:1", False)
+REDUCTIONS = [
+    ("plain", "whole"), ("plain", "sharded"), ("overlap:1", "sharded"), ("shared", "sharded"), ("shared", "whole"),
+    ("overlap:1", "whole"),
+]  # fmt: skip
 
 
 def options_of(comm, number, sizes):
     """How gradients are summed on a grid: all ways in turn."""
     ways = REDUCTIONS if on_cpus(comm) and "stage" not in sizes else [way for way in REDUCTIONS if way[0] != "shared"]
-    reduction, sharded = ways[number % len(ways)]
-    return {"reduction": reduction, "sharded": sharded}
+    reduction, update = ways[number % len(ways)]
+    return {"reduction": reduction, "update": update}
 
 
 def check(comm, optimizer, micro_batches, pairs):

@@ -107,7 +107,7 @@ def test_each_element_is_in_one_file_on_all_grids(comm):
     for number, sizes in enumerate(GRIDS):
         with folder(comm) as directory, part_of(comm, sizes) as grid:
             if grid:
-                training = Training(grid, images(), sgd, reduction="overlap:1", sharded=bool(number % 2))
+                training = Training(grid, images(), sgd, reduction="overlap:1", update=("whole", "sharded")[number % 2])
                 training.train(batches).save(directory)
                 examine(training, directory)
 
@@ -117,10 +117,12 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
     """Also where one rank has the same of two arrays, and another one does not."""
     monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", "2")
     make = lambda: Sequential([Linear(1, 1, bias=False), Tanh(), Linear(1, 3)], 1, np.float64, (1,))  # noqa: E731
-    ways = [partial(way, sharded=sharded) for way in (BlockingReduction, SharedMemoryReduction) for sharded in (False, True)]
+    ways = [
+        partial(way, update=update) for way in (BlockingReduction, SharedMemoryReduction) for update in ("whole", "sharded")
+    ]
     ways = [way for way in ways if on_cpus(comm) or way.func is BlockingReduction]
     for sizes in grids(comm.size):
-        for way in [*ways, lambda net: OverlappedReduction(net, True, False, 1)]:
+        for way in [*ways, lambda net: OverlappedReduction(net, "sharded", "same", 1)]:
             with ProcessGrid(comm, **sizes) as grid:
                 net = distribute(make(), grid, reduction=way)
                 net.allocate()

@@ -36,7 +36,7 @@ def images():
 @mpi(1, 2, 4)
 def test_replicas_are_equal_on_every_grid(comm):
     for sizes in grids(comm.size, ("batch", "height", "model")):
-        for options in ({}, {"sharded": True}, {"reduction": "overlap:1"}):
+        for options in ({}, {"update": "sharded"}, {"reduction": "overlap:1"}):
             with ProcessGrid(comm, **sizes) as grid:
                 net = parallelize(images(), grid, **options)
                 optimizer = Adam(net, 0.01)

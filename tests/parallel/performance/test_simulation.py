@@ -115,6 +115,6 @@ def test_a_trace_is_in_virtual_time(comm):
 @mpi(2)
 def test_what_can_not_be_simulated_is_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
-        for options in ({"reduction": "shared"}, {"float16_gradients": True}):
+        for options in ({"reduction": "shared"}, {"reduce_dtype": "float16"}):
             with pytest.raises(ValueError, match="can not be simulated"):
                 VirtualTime(parallelize(wide(), grid, **options), MACHINE)

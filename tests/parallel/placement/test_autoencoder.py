@@ -64,7 +64,7 @@ def test_ten_steps_equal_serial(comm):
 def test_ten_steps_equal_serial_among_other_layers(comm):
     expected = serial(among_others(), sgd, "cross-entropy", batches(7, 4))
     plans = "fewest-bytes", "replicate", "in,hidden,out,replicate,hidden,out", "out,replicate,in,hidden,hidden,in"
-    ways = [{}, {"sharded": True}, *([{"reduction": "overlap:1"}, {"reduction": "shared"}] if is_cpu() else [])]
+    ways = [{}, {"update": "sharded"}, *([{"reduction": "overlap:1"}, {"reduction": "shared"}] if is_cpu() else [])]
     for sizes, (plan, options) in product(grids(comm.size), zip(plans, ways, strict=False)):
         owners = {"2": Partition.owned([0, comm.size - 1, 0], comm.size)} if sizes["model"] == comm.size else None
         with ProcessGrid(comm, **sizes) as grid:

@@ -131,7 +131,7 @@ def test_it_combines_with_a_batch_axis(comm):
     for model in {2, comm.size // 2}:
         for seed, fine in enumerate((0.0, 0.5)):
             owners = random_owners(branching, model, seed, fine)
-            for options in ({}, {"reduction": "overlap:1"}, {"sharded": True}):
+            for options in ({}, {"reduction": "overlap:1"}, {"update": "sharded"}):
                 assert_same(trained(branching, comm, owners, **options), whole, 1e-10, f"{model} {seed} {options}")
             assert_same(trained(branching, comm, owners, micro_batches=2), halves, 1e-10, f"{model} {seed}")
 

@@ -99,7 +99,7 @@ def spread_cases(grids, start):
     """(text, grid, options) for each grid, with protocols and reductions in turn; all protocols on three ranks."""
     texts = list(CASES)
     turns = cycle(texts[start % len(texts) :] + texts[: start % len(texts)])
-    reductions = cycle([{}, {"reduction": lambda net: OverlappedReduction(net, True, False, 1)},
+    reductions = cycle([{}, {"reduction": lambda net: OverlappedReduction(net, "sharded", "same", 1)},
                         {"reduction": SharedMemoryReduction}])  # fmt: skip
     for sizes in grids:
         if sizes["batch"] == 3 and sum(sizes.values()) == 6:
@@ -131,7 +131,10 @@ def test_the_penalty_of_admm_is_added_to_the_sum_of_gradients(comm):
     data = samples(images(), COUNT)
     sizes = {"batch": 2, "model": 2} if comm.size == 4 else {"batch": 3}
     _, state = expected(images, sizes["batch"], data, "admm:2:rho=0.3")
-    reductions = [lambda net: OverlappedReduction(net, False, False, 1), lambda net: OverlappedReduction(net, True, False, 1)]
+    reductions = [
+        lambda net: OverlappedReduction(net, "whole", "same", 1),
+        lambda net: OverlappedReduction(net, "sharded", "same", 1),
+    ]
     for reduction in reductions + [SharedMemoryReduction] * on_cpus(comm):
         with spread(comm, sizes, images(), reduction=reduction) as (net, workers):
             train(net, workers, "admm:2:rho=0.3", data, STEPS, momentum=0.5)

@@ -65,9 +65,9 @@ def test_in_step_they_equal_serial_training_on_every_grid(comm):
 @mpi(4)
 def test_sums_within_a_worker_may_overlap_but_not_be_shared(comm):
     sizes = {"batch": 2, "height": 2}
-    overlapped = {"reduction": lambda net: OverlappedReduction(net, False, False, 1)}
+    overlapped = {"reduction": lambda net: OverlappedReduction(net, "whole", "same", 1)}
     assert error(on_grid(comm, sizes, images, "server:bsp", **overlapped)[0], serial(images)) < 1e-10
-    for refused in (SharedMemoryReduction, lambda net: BlockingReduction(net, sharded=True)):
+    for refused in (SharedMemoryReduction, lambda net: BlockingReduction(net, update="sharded")):
         with pytest.raises(ValueError, match="needs its whole gradient"):
             on_grid(comm, sizes, images, "server:asp", reduction=refused)
 

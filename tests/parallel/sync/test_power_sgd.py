@@ -245,8 +245,8 @@ def test_what_does_not_go_together_is_refused(comm):
         for options, words in (
             ({"reduction": "powersgd"}, "no reduction 'powersgd': .* powersgd:R"),
             ({"reduction": "powersgd:0"}, "no reduction"),
-            ({"reduction": "powersgd:2", "sharded": True}, "leave out --update sharded"),
-            ({"reduction": "powersgd:2", "float16_gradients": True}, "leave out --reduce-dtype float16"),
+            ({"reduction": "powersgd:2", "update": "sharded"}, "leave out --update sharded"),
+            ({"reduction": "powersgd:2", "reduce_dtype": "float16"}, "leave out --reduce-dtype float16"),
         ):
             with pytest.raises(ValueError, match=words):
                 parallelize(mlp(), grid, **options)

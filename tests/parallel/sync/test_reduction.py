@@ -40,12 +40,12 @@ from tests.parallel.equality import RANKS, assert_same, block, error, grids, on_
 STEPS = 4
 REDUCTIONS = {
     "plain": {},
-    "plain, sharded": {"sharded": True},
+    "plain, sharded": {"update": "sharded"},
     "overlap": {"reduction": "overlap"},
     "overlap, small buckets": {"reduction": "overlap:1"},
-    "overlap, small buckets, sharded": {"reduction": "overlap:1", "sharded": True},
+    "overlap, small buckets, sharded": {"reduction": "overlap:1", "update": "sharded"},
     "shared": {"reduction": "shared"},
-    "shared, whole": {"reduction": "shared", "sharded": False},
+    "shared, whole": {"reduction": "shared", "update": "whole"},
 }
 
 
@@ -125,8 +125,8 @@ def test_micro_batches_add_up(comm):
 @mpi(2, 3, 4, 5, 8, long=(4, 5, 8))
 def test_every_reduction_repeats_bit_by_bit(comm):
     narrow = {
-        "float16, overlap": {"reduction": "overlap:1", "float16_gradients": True},
-        "float16, sharded": {"sharded": True, "float16_gradients": True},
+        "float16, overlap": {"reduction": "overlap:1", "reduce_dtype": "float16"},
+        "float16, sharded": {"update": "sharded", "reduce_dtype": "float16"},
         "plain, micro-batches": {"micro_batches": 3},
     }
     more = {"overlap, micro-batches": {"reduction": "overlap:1", "micro_batches": 3}}
@@ -145,7 +145,7 @@ def test_every_reduction_repeats_bit_by_bit(comm):
 def test_a_sharded_optimizer_holds_its_part_of_the_state(comm):
     with ProcessGrid(comm, batch=comm.size) as grid:
         for way in ("plain", "overlap:1", "shared"):
-            net = parallelize(mlp_net(), grid, reduction=way, sharded=True)
+            net = parallelize(mlp_net(), grid, reduction=way, update="sharded")
             held = sum(array.size for array in adam(net).state_arrays().values())
             assert comm.allreduce(held) == 2 * net.size
             assert abs(held - 2 * net.size / comm.size) <= 2 * len(net.owned), way
@@ -156,7 +156,7 @@ def test_a_sharded_step_moves_the_bytes_of_an_all_reduce(comm):
     widths = [7, 11, 31, 17, 2]
     for way in ("plain", "overlap:1"):
         with ProcessGrid(comm, batch=comm.size) as grid:
-            net = parallelize(mlp_net(np.float32), grid, reduction=way, sharded=True)
+            net = parallelize(mlp_net(np.float32), grid, reduction=way, update="sharded")
             x, y = np.ones((comm.size, 7), np.float32), np.ones((comm.size, 2), np.float32)
             train_step(net, LOSSES["mse"](), sgd(net), x[net.input_block(len(x))], y[net.output_rows(len(x))], len(x))
             sent = {key: record.bytes for key, record in grid.tally.records.items() if key[0] != "loss"}
@@ -195,22 +195,22 @@ def test_float16_sums_pass_on_what_is_not_finite(comm):
 def test_float16_gradients_train_as_well(comm):
     """The difference from the serial network is that of rounding to float16: no larger, and not that of float64."""
     losses, expected = serial(mlp_net(), sgd, "mse", batches((7,)))
-    for sizes, way, sharded in product(grids(comm.size), ("plain", "overlap:1"), (False, True)):
+    for sizes, way, update in product(grids(comm.size), ("plain", "overlap:1"), ("whole", "sharded")):
         if sizes["batch"] == 1:
             continue  # no gradient is sent
         with ProcessGrid(comm, **sizes) as grid:
-            options = {"reduction": way, "sharded": sharded, "float16_gradients": True}
+            options = {"reduction": way, "update": update, "reduce_dtype": "float16"}
             found, state = parallel(mlp_net(), grid, "fewest-bytes", sgd, "mse", batches((7,)), **options)
-        assert 1e-6 < error(state, expected) < 2**-10, (sizes, way, sharded, error(state, expected))
+        assert 1e-6 < error(state, expected) < 2**-10, (sizes, way, update, error(state, expected))
         assert np.allclose(found, losses, rtol=1e-2, atol=0)
 
 
 @mpi(2)
 def test_float16_gradients_are_half_the_bytes(comm):
     sent = []
-    for float16_gradients in (False, True):
+    for dtype in ("same", "float16"):
         with ProcessGrid(comm, batch=2) as grid:
-            net = parallelize(mlp_net(np.float32), grid, float16_gradients=float16_gradients)
+            net = parallelize(mlp_net(np.float32), grid, reduction="plain", reduce_dtype=dtype)
             net.synchronise()
             sent.append(grid.tally.records["gradients", "all-reduce"].bytes)
     assert sent[0] == 2 * sent[1]
@@ -284,7 +284,7 @@ def test_one_gpu_is_enough_to_refuse_shared_memory(comm):
 def test_unknown_reductions_are_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
         for options in ({"reduction": "ring"}, {"reduction": "overlap:0"}, {"reduction": "overlap:x"},
-                        {"reduction": "shared", "float16_gradients": True}):  # fmt: skip
+                        {"reduction": "shared", "reduce_dtype": "float16"}):  # fmt: skip
             with pytest.raises(ValueError, match="reduction"):
                 parallelize(mlp_net(), grid, **options)
 
@@ -326,11 +326,11 @@ def test_products_in_pieces_equal_serial(comm, monkeypatch):
     tests, test = [], Transfer.test
     monkeypatch.setattr(Transfer, "test", lambda transfer: tests.append(transfer) or test(transfer))
     expected = serial(mlp_net(), adam, "mse", batches((7,)))
-    for sharded in (False, True):
+    for update in ("whole", "sharded"):
         with ProcessGrid(comm, batch=comm.size) as grid:
-            options = {"reduction": "overlap:1", "sharded": sharded}
+            options = {"reduction": "overlap:1", "update": update}
             found = parallel(mlp_net(), grid, "fewest-bytes", adam, "mse", batches((7,)), **options)
-        assert_same(found, expected, 1e-10, f"sharded {sharded}")
+        assert_same(found, expected, 1e-10, update)
     assert len(tests) > 20
 
 
@@ -377,7 +377,7 @@ def test_one_node_without_room_is_heard_of_on_all(comm, monkeypatch):
 @mpi(2)
 def test_a_state_of_other_slices_is_refused(comm):
     with ProcessGrid(comm, batch=2) as grid:
-        of = {name: adam(parallelize(mlp_net(), grid, reduction=name, sharded=True)) for name in ("plain", "overlap:1")}
+        of = {name: adam(parallelize(mlp_net(), grid, reduction=name, update="sharded")) for name in ("plain", "overlap:1")}
         with pytest.raises(ValueError, match="Adam"):
             of["plain"].load_state(of["overlap:1"].state_arrays(), of["overlap:1"].state_numbers())
 

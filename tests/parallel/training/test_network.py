@@ -93,7 +93,7 @@ def test_ten_steps_in_single_precision_equal_serial(comm):
 def test_every_optimizer_equals_serial(comm):
     """Also where each rank updates its shard alone."""
     case = wide, "mse", np.float64, (13, 5, 1)
-    ways = [{}, {"sharded": True}, *([{"reduction": "shared"}] if on_cpus(comm) else [])]
+    ways = [{}, {"update": "sharded"}, *([{"reduction": "shared"}] if on_cpus(comm) else [])]
     for name, plan in product(OPTIMIZERS, ("fewest-bytes", "replicate")):
         optimizer = partial(OPTIMIZERS[name], lr=0.05, l2=1e-3)
         expected = on_one_rank(*case, optimizer)

@@ -115,14 +115,14 @@ def test_reductions_and_optimizers(comm, monkeypatch):
             if "height" in sizes:
                 continue
             for number, reduction in enumerate(("plain", "overlap:1")):
-                for sharded in (False, True):
-                    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(comm.size if sharded else comm.size // 2))
+                for update in ("whole", "sharded"):
+                    monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", str(comm.size if update == "sharded" else comm.size // 2))
                     name = ("1f1b", "zbv")[number]
                     for pipeline, micro_batches in ((name, 3), ("async:3:bound=0", 1)):
                         with ProcessGrid(comm, **sizes) as grid:
                             found = piped(dense, grid, batches, micro_batches, optimizer, pipeline=pipeline,
-                                          reduction=reduction, sharded=sharded)  # fmt: skip
-                        assert_same(found, expected[micro_batches], 1e-10, (sizes, reduction, sharded, pipeline))
+                                          reduction=reduction, update=update)  # fmt: skip
+                        assert_same(found, expected[micro_batches], 1e-10, (sizes, reduction, update, pipeline))
 
 
 @mpi(4, 6, long=(6,))
@@ -132,11 +132,11 @@ def test_asynchronous_training_does_not_depend_on_the_reduction(comm):
         for name in ("async:3", "async:3:nostash"):
             expected = None
             for reduction in ("plain", "overlap:1"):
-                for sharded in (False, True):
+                for update in ("whole", "sharded"):
                     with ProcessGrid(comm, **sizes) as grid:
-                        found = piped(dense, grid, batches, pipeline=name, reduction=reduction, sharded=sharded)
+                        found = piped(dense, grid, batches, pipeline=name, reduction=reduction, update=update)
                     expected = expected or found
-                    assert_same(found, expected, 1e-10, (sizes, reduction, sharded, name))
+                    assert_same(found, expected, 1e-10, (sizes, reduction, update, name))
 
 
 @mpi(4)
@@ -145,7 +145,7 @@ def test_gradients_may_be_sent_in_float16(comm):
     expected = serial(serial_net(mlp), momentum, "cross-entropy", batches, 3)
     for reduction in ("plain", "overlap:1"):
         with ProcessGrid(comm, stage=2, batch=2) as grid:
-            found = piped(mlp, grid, batches, 3, reduction=reduction, float16_gradients=True)
+            found = piped(mlp, grid, batches, 3, reduction=reduction, reduce_dtype="float16")
         assert_same(found, expected, 1e-3, reduction)
 
 
