@@ -22,7 +22,7 @@ def use_device(comm, name, tf32=False):
     Raises ValueError, on all ranks, if a rank has no such device, if the list is longer than the number of ranks, or if
     GRIDGRAD_CUDA_AWARE is neither 0 nor 1.
     """
-    names = _checked_names(name, comm.size)
+    names = checked_names(name, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if name == "hybrid":
         number = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
@@ -44,7 +44,7 @@ def use_device(comm, name, tf32=False):
         raise ValueError(found)
 
 
-def _checked_names(name, ranks):
+def checked_names(name, ranks):
     """The words of a list of devices. Raises ValueError if one is unknown or there are more than ranks."""
     names = name.split(",")
     unknown = [word for word in names if word not in device.KINDS]
