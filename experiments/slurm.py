@@ -163,7 +163,7 @@ def site_of(args):
     site = job_sites.read(args.site) if args.site else Site(system=args.system or "slurm")
     if args.system not in (None, site.system):
         raise ValueError(f"--system {args.system} is not that of {args.site}, which is {site.system}: leave it out")
-    if args.site and (given := [name for name in ("mpi", "library") if getattr(args, name)]):
+    if site.launcher and (given := [name for name in ("mpi", "library") if getattr(args, name)]):
         raise ValueError(
             f"--{given[0]}: the site says how ranks are started: leave it out, or write a file of your own for --site"
         )
@@ -181,10 +181,11 @@ def site_of(args):
     if wanted and site.gpu:
         site = replace(site, **site.gpu | {"variables": site.variables | site.gpu.get("variables", {})})
     if wanted and args.site and site.gpus < wanted:
-        raise ValueError(f"{wanted} GPUs of a node are wanted, but one of {site.name} has {site.gpus or 'none for gridgrad'}")
-    if site.cores and args.ranks_per_node * args.cores > site.cores:
-        raise ValueError(f"{args.ranks_per_node} ranks with {args.cores} cores each do not fit on a node of {site.name}, which "
-                         f"has {site.cores}: ask for fewer of a node, and for more nodes")  # fmt: skip
+        raise ValueError(f"{wanted} GPUs of each node are wanted, but a node of {site.name} has "
+                         f"{site.gpus or 'none for gridgrad'}: ask for fewer, or take another --device")  # fmt: skip
+    if site.cores and (needed := args.ranks_per_node * args.cores) > site.cores:
+        raise ValueError(f"a node of {site.name} has {site.cores} cores, and {args.ranks_per_node} ranks with --cores "
+                         f"{args.cores} need {needed}: ask for fewer ranks of a node, and for more nodes")  # fmt: skip
     given = {name: value for name in OF_SITES if (value := getattr(args, name))}
     more = {"directives": (*site.directives, *args.directive), "setup": (*site.setup, *args.setup)}
     return replace(site, **given, **more), wanted

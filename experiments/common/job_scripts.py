@@ -174,7 +174,7 @@ def slurm_directives(job):
     yield from (f"--job-name={job.name}", f"--output={job.name}-{'%A_%a' if job.kind == 'array' else '%j'}.log")
     yield "--open-mode=append"
     if job.kind == "single":
-        yield "Slurm does not start it again by itself, after the failure of a node: it would begin from the beginning"
+        yield "Slurm does not start it again by itself after the failure of a node, as it does where --kind is requeue"
         yield "--no-requeue"
     else:
         yield "after the failure of a node, or where another job takes its place, it goes on in the queue"

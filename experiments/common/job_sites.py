@@ -18,6 +18,7 @@ PLAIN = re.compile(r"[\w.+@:,%=/-]+", re.ASCII)
 PLAIN_WORDS = "letters, digits and any of . _ + @ : , % = / -"
 MEMORY = re.compile(r"0|[1-9][0-9]*[KMGT]")
 MEMORY_WORDS = "0, for all, or a whole number and K, M, G or T, such as 64G"
+VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 BLANK = re.compile(r"(?<!\$)\{([a-z_]+)\}")  # and not ${name}, which is bash's
 
 
@@ -85,7 +86,7 @@ class Site:
     gpu: dict = field(default_factory=dict)
 
 
-NEEDED = "name", "system", "launcher", "cores"
+NEEDED = "name", "system"
 ENTRIES = [entry.name for entry in fields(Site)]
 EMPTY = {"directives": (), "python": "python", "gpus": 0}  # what a file has that does not say it
 
@@ -109,6 +110,9 @@ def read(name):
     gpu = content.get("gpu", {})
     forms.check(gpu, FORM, f"{path.name}.gpu")
     known(gpu, [entry for entry in OF_SITE if entry not in ("name", "system")], f"{path}, [gpu]")
+    for name in (*content.get("variables", ()), *gpu.get("variables", ())):
+        if not VARIABLE.fullmatch(name):
+            raise ValueError(f"{path.name} has the variable '{name}': a name is letters, digits and _")
     return Site(**(EMPTY | {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}))
 
 
