@@ -66,20 +66,28 @@ def renamed(name):
     return f"{STUDY} {study}" if study in studies() else NOW.get(name)
 
 
+def module(name):
+    """The module of a program of `FRONT` or of a study, imported."""
+    return import_module(f"{PACKAGE}.{module_of(name)}")
+
+
+def parser_of(name):
+    """The parser of the options of a program of `FRONT`, or of a study; None for a study that has no function `options`."""
+    return module(name).options() if hasattr(module(name), "options") else None
+
+
 def check_job(words, ranks):
     """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
 
-    words: its name, behind "study" that of a study, and its options. They go through the parser that the program's function
-    `options` returns and, where it has one, its function `check_job(args, ranks)`. Of a study without either, any options pass.
+    words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
+    one, its function `check_job(args, ranks)`. Where there is neither, any options pass.
     """
     name, *arguments = words[1:] if words[0] == STUDY else words
-    program = import_module(f"{PACKAGE}.{module_of(name)}")
-    if not hasattr(program, "options"):
-        return
     try:
-        args = program.options().parse_args(arguments)
-        if hasattr(program, "check_job"):
-            program.check_job(args, ranks)
+        if parser := parser_of(name):
+            args = parser.parse_args(arguments)
+            if hasattr(program := module(name), "check_job"):
+                program.check_job(args, ranks)
     except (UserError, ValueError, OSError) as error:
         message = one_line(error).replace(
             "(see --help)", f"(see gridgrad {' '.join(words[: len(words) - len(arguments)])} --help)"

@@ -12,6 +12,7 @@ import pytest
 
 from gridgrad.experiments import slurm
 from gridgrad.experiments.common.job_scripts import script
+from gridgrad.experiments.common.programs import FRONT, parser_of
 from gridgrad.parallel.job.run import UserError
 
 TRAIN = "train", "--dataset", "airfoil", "--checkpoint", "c"
@@ -84,6 +85,11 @@ def test_what_a_script_of_pbs_asks_for():
     ):
         assert line in text.splitlines()
     assert "place=" not in written("--system", "pbs") and "threads-per-core" not in text
+
+
+@pytest.mark.parametrize("name", FRONT)
+def test_every_program_has_a_parser(name):
+    assert parser_of(name).prog == f"gridgrad {name}"
 
 
 @pytest.mark.parametrize(
