@@ -130,9 +130,9 @@ def options():
         "system=polaris")  # fmt: skip
     add("--mem", type=memory, metavar="SIZE", help=f"memory of a node: {MEMORY_WORDS} (default: the system's)")
     add("--reservation", type=plain, metavar="NAME", help="a reservation, of Slurm only: one of PBS is a --partition")
-    add("--directive", type=directive, action="append", default=[], metavar="OPTION", help="a further option of sbatch or "
+    add("--directive", type=directive, action="append", metavar="OPTION", help="a further option of sbatch or "
         "qsub, such as --exclusive; may be given several times")  # fmt: skip
-    add("--setup", type=line, action="append", default=[], metavar="LINE", help="a line to run first, such as "
+    add("--setup", type=line, action="append", metavar="LINE", help="a line to run first, such as "
         "'module load gcc'; may be given several times")  # fmt: skip
     add("--mpi", choices=LAUNCHERS, help="how ranks are started: by srun --mpi=pmi2 (MPICH) or --mpi=pmix (Open MPI); by "
         "srun alone, where the system has set it up for its own MPI library; or by mpiexec inside the allocation (default: "
@@ -187,7 +187,7 @@ def site_of(args):
         raise ValueError(f"a node of {site.name} has {site.cores} cores, and {args.ranks_per_node} ranks with --cores "
                          f"{args.cores} need {needed}: ask for fewer ranks of a node, and for more nodes")  # fmt: skip
     given = {name: value for name in OF_SITES if (value := getattr(args, name))}
-    more = {"directives": (*site.directives, *args.directive), "setup": (*site.setup, *args.setup)}
+    more = {"directives": (*site.directives, *(args.directive or ())), "setup": (*site.setup, *(args.setup or ()))}
     return replace(site, **given, **more), wanted
 
 
@@ -214,8 +214,8 @@ def gpus_wanted(args, there, system):
 def job_of(args):
     """The Job of these options. ValueError if they do not fit together, or the program would refuse its own."""
     name, *arguments = args.program
-    gather, words = "", [*args.program, *args.directive, *args.setup, os.getcwd(), args.folder or "", args.out or ""]
-    if not all(word.isprintable() for word in words):
+    gather = ""
+    if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
         raise ValueError("the program's options, the folder and --out must each be one line")
     serial = starts_jobs(args.program)  # which also knows whether there is such a program
     site, gpus = site_of(args)

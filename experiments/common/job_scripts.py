@@ -22,13 +22,14 @@ CHECK = """\
     echo "the job ends with status $status, and the program was not started: above, check says what is wrong" >&2
     exit "$status"
 }"""
-FORWARD = """\
+LISTEN = """\
 again=
 launched=
-trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1
+trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1"""
+FORWARD = """\
 {run} &
 launched=$!
-[ -z "$again" ] || kill -USR1 "$launched"  # the signal came as it was started
+[ -z "$again" ] || kill -USR1 "$launched"  # the signal came before
 again=1
 while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job"""
 GOES_ON = "((status == {checkpointed} || status == 128 + 10))"  # or the signal (10) ended the program before it listened
@@ -277,6 +278,9 @@ def words(lead, parts):
 
 def commands(job):
     """What is run, and what follows its end."""
+    passes_on = job.kind == "requeue" and job.system == "slurm" and job.forwards
+    if passes_on:
+        yield from ("# ----- a signal to this shell is for the program", LISTEN, "")
     if job.check or not job.starts_jobs:
         yield "# ----- what starts all ranks"
         yield from words("launcher", launcher(job))
@@ -300,7 +304,7 @@ def commands(job):
         yield from ("status=$?", "", f"{SAVED}; submit this script again")
         yield RESUBMIT.format(script=shlex.quote(job.script), **stopped)
     else:
-        yield from (FORWARD.format(run=run),) if job.forwards else (run, "status=$?")
+        yield from (FORWARD.format(run=run),) if passes_on else (run, "status=$?")
         yield from ("", f"{SAVED}; put this job back into the queue")
         yield REQUEUE.format(**stopped)
 
