@@ -27,11 +27,14 @@ again=
 launched=
 trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1"""
 FORWARD = """\
-{run} &
-launched=$!
-[ -z "$again" ] || kill -USR1 "$launched"  # the signal came before
-again=1
-while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job"""
+status=$((128 + 10))  # where the signal has come before
+if [ -z "$again" ]; then
+    {run} &
+    launched=$!
+    [ -z "$again" ] || kill -USR1 "$launched"  # it came meanwhile
+    again=1
+    while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job
+fi"""
 GOES_ON = "((status == {checkpointed} || status == 128 + 10))"  # or the signal (10) ended the program before it listened
 SAVED = f"# ----- {CHECKPOINTED}, or 128 + the signal that came too early: it can go on"
 REQUEUE = """\
