@@ -164,9 +164,7 @@ def site_of(args):
     if args.system not in (None, site.system):
         raise ValueError(f"--system {args.system} is not that of {args.site}, which is {site.system}: leave it out")
     if site.launcher and (given := [name for name in ("mpi", "library") if getattr(args, name)]):
-        raise ValueError(
-            f"--{given[0]}: the site says how ranks are started: leave it out, or write a file of your own for --site"
-        )
+        raise ValueError(f"--{given[0]}: the site says how ranks are started: leave it out, or give --site a file of your own")
     if given := [name for name in OF_QUEUES if getattr(args, name) and site.system == "mpirun"]:
         raise ValueError(f"--{given[0]} is for batch systems, and --system mpirun is none: leave it out")
     if site.system == "pbs":
@@ -196,18 +194,18 @@ def gpus_wanted(args, there, system):
 
     ValueError if --device does not say how many, and nothing else does.
     """
-    ranks, device = args.nodes * args.ranks_per_node, option_of(args.program[1:], "--device") or "cpu"
-    names = checked_names(device, ranks)
+    each, device = args.ranks_per_node, option_of(args.program[1:], "--device") or "cpu"
+    names = checked_names(device, args.nodes * each)
     if args.gpus or device in ("cpu", "auto"):  # auto takes what is there
         return args.gpus or 0
     if device == "hybrid":
         if not there and system != "mpirun":
-            raise ValueError(
-                "--device hybrid uses the GPUs that a node has: say how many with --gpus, or a --site that has some"
-            )
+            raise ValueError("--device hybrid uses the GPUs of a node: say how many with --gpus, or a --site that has some")
         return there or 0
-    of_ranks = [names[rank % len(names)] == "gpu" for rank in range(ranks)]
-    used = max(sum(of_ranks[first : first + args.ranks_per_node]) for first in range(0, ranks, args.ranks_per_node))
+    whole_lists, rest = divmod(each, len(names))  # the list is repeated; what is left over differs from node to node
+    firsts = {node * each % len(names) for node in range(min(args.nodes, len(names)))}
+    most = max([*names, *names][first : first + rest].count("gpu") for first in firsts)
+    used = whole_lists * names.count("gpu") + most
     return min(used, there) if there else used
 
 
@@ -235,7 +233,8 @@ def job_of(args):
             raise ValueError("a job of PBS goes on by submitting its script again: name it with --out")
         if name == "train":
             arguments += resume_words(arguments)
-    check_job([name, *arguments], args.nodes * args.ranks_per_node)
+    ranks = args.nodes * args.ranks_per_node
+    check_job([name, *arguments], ranks)
     if args.kind == "requeue" and not queue:
         name, arguments = "supervise", supervised(name, arguments, args)
         serial = True
@@ -244,7 +243,6 @@ def job_of(args):
     if site.launcher:
         fitting = "srun" if site.launcher[0] == "srun" else "mpiexec"
     folder = args.folder or (None if site.folder else os.getcwd())
-    ranks = args.nodes * args.ranks_per_node
     check = [] if name == "check" else python_words("check", ["--ranks", str(ranks)], site.python)
     return Job(
         site, args.kind, args.name or name, args.nodes, args.ranks_per_node, args.cores, gpus, seconds, args.warn,

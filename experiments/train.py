@@ -172,7 +172,8 @@ def check_job(args, ranks):
     if args.grid not in (None, "auto"):
         check_places(args.grid, parse_grid(args.grid), ranks)
     for option in ("slow", "handicap"):
-        train_setup.slowdowns(option, getattr(args, option), ranks)
+        if (text := getattr(args, option)) is not None:
+            train_setup.slowdowns(option, text, ranks)
 
 
 def main():

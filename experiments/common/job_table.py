@@ -33,7 +33,7 @@ def table(job):
 
 
 def row(what, one, total=""):
-    return f"{what:22}{one!s:>12}{total!s:>12}".rstrip()
+    return f"{what:22} {one!s:>11} {total!s:>11}".rstrip()
 
 
 def in_short(hours):

@@ -101,6 +101,7 @@ def test_every_program_has_a_parser(name):
         ("gpu,cpu", 1, 4, 2),
         ("gpu,cpu,cpu", 2, 2, 1),  # one on each node
         ("gpu,gpu,cpu", 2, 2, 2),
+        ("cpu,gpu,gpu", 3, 4, 3),  # 2, 3 and 3 on the nodes
     ],
 )
 def test_gpus_are_asked_for_where_ranks_use_them(device, nodes, ranks, gpus):
