@@ -32,7 +32,8 @@ from pathlib import Path
 from gridgrad.experiments.benchmarks import bench_pydtnn
 from gridgrad.experiments.benchmarks.bench_conv import SHAPES
 from gridgrad.experiments.benchmarks.bench_pydtnn import pydtnn_ratios
-from gridgrad.experiments.benchmarks.bench_ranks import TWO_RANKS, options, two_rank_ratios
+from gridgrad.experiments.benchmarks.bench_ranks import TWO_RANKS, two_rank_ratios
+from gridgrad.experiments.benchmarks.bench_ranks import options as case_options
 from gridgrad.experiments.benchmarks.bench_sums import CASES
 from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
 from gridgrad.experiments.benchmarks.cases import MEMORY, SERIAL
@@ -135,7 +136,7 @@ def memory_rows(args, end):
         case_end = clock.share()
         rows[case.name] = {"bound": case.bound}
         for side, more in (("ours", []), ("peer", ["--peer"])):
-            for found in printed("peak_memory", [*options(case), *more], case_end):
+            for found in printed("peak_memory", [*case_options(case), *more], case_end):
                 rows[case.name][side] = found["bytes"]
     return rows
 
@@ -160,13 +161,17 @@ def printed(program, options, end, env=None):
     return [json.loads(line) for line in output.split(b"\n")[:-1]]
 
 
-def main():
+def options():
     parser = Parser(prog="bench", description="Compare training steps with PyTorch's and PyDTNN's.")
     add_comparison(parser)
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for bench.json and bench.md")
     python = f"interpreter that has PyDTNN; default: {bench_pydtnn.PYTHON} if it is there, else PyDTNN is skipped"
     parser.add_argument("--pydtnn", metavar="PATH", help=python)
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     if args.quick:
         args.rounds, args.minutes = min(args.rounds, QUICK_ROUNDS), min(args.minutes, QUICK_MINUTES)
     end = in_minutes(args.minutes)

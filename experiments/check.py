@@ -100,12 +100,22 @@ def gather_nodes(comm):
     }
 
 
-def main():
+def options():
     parser = Parser(prog="check", description="Check that MPI, BLAS and the launcher fit together.")
     parser.add_argument(
         "--ranks", type=whole(1), help="the number of ranks that should be found; default: what the launcher says"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def check_job(args, ranks):
+    """Raise ValueError if a job of so many ranks is not what these options want: see `programs.check_job`."""
+    if args.ranks not in (None, ranks):
+        raise ValueError(f"--ranks {args.ranks} is not the number of ranks of the job, {ranks}: leave it out")
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     promised, name = promised_ranks()
     nodes = gather_nodes(comm)

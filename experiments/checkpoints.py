@@ -16,14 +16,18 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 WHOLE = "whole"
 
 
-def main():
+def options():
     parser = Parser(
         prog="checkpoints", description="List the checkpoints that `train --checkpoint DIR` or a script has written."
     )
     parser.add_argument("directory", metavar="DIR", help="the folder that has them")
     words = "read all files and compare their checksums; the status is 2 if one is not what was written"
     parser.add_argument("--verify", action="store_true", help=words)
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     with user_input():
         folders = folders_in(args.directory)
     rows = [row(folder, content_damage if args.verify else size_damage) for folder in folders]

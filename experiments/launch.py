@@ -18,8 +18,8 @@ import re
 import signal
 import sys
 
+from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
-from gridgrad.experiments.common.programs import words_of
 from gridgrad.experiments.emulation import hosts
 from gridgrad.parallel.job.foreground import Foreground
 from gridgrad.parallel.job.run import run_launcher
@@ -55,7 +55,16 @@ def job_of(args):
         raise ValueError(f"the number of ranks {error}: begin with it, {EXAMPLE}") from None
     if not words:
         raise ValueError(f"name the program that the {ranks} ranks run, {EXAMPLE}")
-    return ranks, words if args.ranks else [sys.executable, *words_of(words[0]), *words[1:]]
+    return ranks, words if args.ranks else [sys.executable, *programs.words_of(words[0]), *words[1:]]
+
+
+def check_job(args, ranks):
+    """Raise ValueError for a program that does not suit a job of so many ranks: see `programs.check_job`."""
+    wanted, _ = job_of(args)
+    name, *arguments = args.words if args.ranks else args.words[1:]
+    programs.check_enough(wanted, ranks, f"the job of {name}")
+    if not args.ranks and name in (*programs.FRONT, programs.STUDY):
+        programs.check_job([name, *arguments], wanted)
 
 
 def main():

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
+from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.papers import page
 from gridgrad.experiments.papers.all_papers import PAPERS
@@ -29,6 +30,7 @@ from gridgrad.nn.json_text import content_of_file
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 
 ALL = "all"
+WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT = "tables.json"  # the tables of one paper
 FULL = "one paper, grabaskas2018: run every line in full, which takes hours; marques2016: more rounds"
 MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
@@ -37,12 +39,8 @@ MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
 def main(words=None):
     """words: those of the command line, if not this program's own."""
     args = options().parse_args(words)
-    if 1 not in args.ranks:
-        raise UserError("--ranks must hold 1: speedups are over the run on one rank")
-    if args.paper == ALL and args.full:
-        raise UserError("--full goes with one paper: for all of them there is --long")
-    if args.paper != ALL and (args.long or args.minutes):
-        raise UserError(f"--long and --minutes go with {ALL}: for one paper there is --full")
+    with user_input():
+        check(args)
     if args.paper == ALL:
         everything(args)
     else:
@@ -66,7 +64,7 @@ def options():
         type=whole_list,
         default=[1, 2, 4],
         metavar="P,P,..",
-        help="numbers of ranks to run on; hegde2016 and eserol2019 have none",
+        help=f"numbers of ranks to run on; {' and '.join(WITHOUT_RANKS)} have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
     size = parser.add_mutually_exclusive_group()
@@ -77,6 +75,23 @@ def options():
     )
     parser.add_argument("--minutes", type=number(above=0), metavar="M", help=words)
     return parser
+
+
+def check(args):
+    """Raise ValueError for options that do not go together."""
+    if 1 not in args.ranks:
+        raise ValueError("--ranks must hold 1: speedups are over the run on one rank")
+    if args.paper == ALL and args.full:
+        raise ValueError("--full goes with one paper: for all of them there is --long")
+    if args.paper != ALL and (args.long or args.minutes):
+        raise ValueError(f"--long and --minutes go with {ALL}: for one paper there is --full")
+
+
+def check_job(args, ranks):
+    """Raise ValueError for options that do not suit a job of so many ranks: see `programs.check_job`."""
+    check(args)
+    if not args.tables_only and args.paper not in WITHOUT_RANKS:
+        check_enough(max(args.ranks), ranks, "the largest run (see --ranks)")
 
 
 def one_paper(args):

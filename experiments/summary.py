@@ -11,7 +11,7 @@ from gridgrad.nn import network_names, summary
 from gridgrad.parallel.job.run import run_launcher
 
 
-def main():
+def options():
     parser = Parser(prog="summary", description="Print what a network is made of.")
     parser.add_argument("--net", default="vgg16", help=network_names.HELP)
     parser.add_argument(
@@ -23,10 +23,14 @@ def main():
     parser.add_argument("--measure", action="store_true", help=words)
     words = "with --measure: how many training steps to time (default: as many as take three seconds, and at least three)"
     parser.add_argument("--steps", type=whole(1), help=words)
-    args = parser.parse_args()
-    if args.steps and not args.measure:
-        parser.error("--steps needs --measure: without it, nothing is timed")
+    return parser
+
+
+def main():
+    args = options().parse_args()
     with user_input():
+        if args.steps and not args.measure:
+            raise ValueError("--steps needs --measure: without it, nothing is timed")
         net = published(args.net, args.shape, args.outputs)
         if args.measure:
             print(layer_times.measured_table(net, args.batch_size, args.steps))

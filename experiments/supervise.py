@@ -22,9 +22,10 @@ import time
 from math import prod
 from pathlib import Path
 
+from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
-from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.programs import as_module, check_enough
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.job.foreground import Foreground
@@ -174,23 +175,41 @@ class Supervisor:
         return status
 
 
-def supervisor(args):
-    """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
+def training_of(args):
+    """(folder of the checkpoints, grids, ranks or None) that the options name. ValueError for options that do not suit."""
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
     folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])
-    nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
     if args.ask and "{node}" not in args.ask:
         raise ValueError(f"--ask '{args.ask}' does not say where the name of the node stands: put {{node}} there")
+    return folder, grids, args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
+
+
+def check_fitting(grids, ranks):
+    """Raise ValueError if there are grids and none of them fits on so many ranks."""
+    if grids and fitting(grids, ranks) is None:
+        raise ValueError(f"none of the grids fits on {ranks} ranks: name one that does with --grid, or more ranks")
+
+
+def check_job(args, ranks):
+    """Raise ValueError for a training that does not suit a job of so many ranks: see `programs.check_job`."""
+    folder, grids, wanted = training_of(args)
+    check_enough(wanted or 1, ranks, "the training")
+    check_fitting(grids, wanted or ranks)
+    programs.check_job([TRAIN, *args.arguments, "--resume", str(folder)], wanted or ranks)
+
+
+def supervisor(args):
+    """The Supervisor that the options ask for. OSError or ValueError for options that do not suit."""
+    folder, grids, ranks = training_of(args)
+    nodes = nodes_in(args.nodes) if args.nodes else nodes_of_allocation()
     ask = args.ask or (SSH if args.nodes else SRUN)
-    ranks = args.ranks or (prod(grids[0].values()) if grids and grids[0] != AUTO else None)
     if ranks is None and not nodes:
         raise ValueError("how many ranks? Give --ranks N, or --grid with the sizes of its axes")
     slots = sum(nodes.values())
     if nodes and ranks and ranks > slots:
         raise ValueError(f"{ranks} ranks do not fit in the {slots} slots of the nodes: ask for fewer, or name more nodes")
-    if grids and fitting(grids, ranks or slots) is None:
-        raise ValueError(f"none of the grids fits on {ranks or slots} ranks: name one that does with --grid, or more ranks")
+    check_fitting(grids, ranks or slots)
     find_mpiexec()
     command = [sys.executable, *as_module(TRAIN), *args.arguments, "--resume", str(folder)]
     halt = Path(args.halt) if args.halt else None

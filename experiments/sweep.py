@@ -32,7 +32,7 @@ from tqdm import tqdm
 from gridgrad.experiments.common import forms, predicted_reports, sweep_files
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
-from gridgrad.experiments.common.programs import FOLDER, as_module
+from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
 from gridgrad.experiments.common.report import write_text
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.launch import mpiexec, slots
@@ -214,45 +214,55 @@ def options():
     return parser
 
 
-def predict(settings, given, out, problem):
-    """Write predicted reports and print how many.
+def settings_of(args):
+    """(settings of the sweep, those of them that are not defaults) of the options. ValueError if they are wrong."""
+    given = read_settings(args.settings) if args.settings else {}
+    given |= {name: value for name in (*DEFAULTS, "data_dir") if (value := getattr(args, name, None)) is not None}
+    settings = DEFAULTS | given
+    check(settings, predicted_reports.ALL_SCHEMES if args.predict else SCHEMES)
+    if args.predict is None and any((args.machine, args.weak, args.shape, args.outputs)):
+        raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
+    if args.predict is None and not args.gather and not runs(settings):
+        raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
+    return settings, given
 
-    given: settings that are not defaults. problem: the options of predictions.
-    """
-    name, shape, outputs = problem["machine"] or "cori-haswell", problem["shape"], problem["outputs"]
-    settings = settings | {"ranks": problem["predict"], "schemes": given.get("schemes", predicted_reports.ALL_SCHEMES)}
+
+def check_job(args, ranks):
+    """Raise ValueError for settings that are wrong, or need more ranks than a job has: see `programs.check_job`."""
+    settings, _ = settings_of(args)
+    if args.predict is None and not args.gather:
+        largest = max((grid for _, grid in runs(settings)), key=lambda grid: math.prod(parse_grid(grid).values()))
+        check_enough(math.prod(parse_grid(largest).values()), ranks, f"the run on the grid {largest}")
+
+
+def predict(settings, given, args):
+    """Write predicted reports and print how many. given: settings that are not defaults."""
+    name, shape, outputs = args.machine or "cori-haswell", args.shape, args.outputs
+    settings = settings | {"ranks": args.predict, "schemes": given.get("schemes", predicted_reports.ALL_SCHEMES)}
     with user_input():
         if "dataset" in given and not (shape and outputs):
             of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
-        count = predicted_reports.write(settings, out, name, shape, outputs, bool(problem["weak"]))
-    print(f"{count} predictions written to {out}")
+        count = predicted_reports.write(settings, args.out, name, shape, outputs, bool(args.weak))
+    print(f"{count} predictions written to {args.out}")
 
 
 def main():
-    args = vars(options().parse_args())
-    path, out, timeout = args.pop("settings"), args.pop("out"), args.pop("timeout")
-    part, anew, gathered = args.pop("part"), args.pop("anew"), args.pop("gather")
-    problem = {name: args.pop(name) for name in ("predict", "machine", "weak", "shape", "outputs")}
+    args = options().parse_args()
+    out = args.out
     with user_input():
-        given = (read_settings(path) if path else {}) | {name: value for name, value in args.items() if value is not None}
-        settings = DEFAULTS | given
-        check(settings, predicted_reports.ALL_SCHEMES if problem["predict"] else SCHEMES)
+        settings, given = settings_of(args)
         check_writable(out)
-        if problem["predict"] is None and any(problem.values()):
-            raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
-        if gathered:
-            print(gather(gathered, out))
+        if args.gather:
+            print(gather(args.gather, out))
             return
-        if problem["predict"] is None and not runs(settings):
-            raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
-    if problem["predict"]:
-        predict(settings, given, out, problem)
+    if args.predict:
+        predict(settings, given, args)
         return
-    if part[1] > 1:
-        out = sweep_files.part_name(out, part)
+    if args.part[1] > 1:
+        out = sweep_files.part_name(out, args.part)
     signal.signal(signal.SIGUSR1, stop)
-    now, count = sweep(settings, out, timeout, part, anew)
+    now, count = sweep(settings, out, args.timeout, args.part, args.anew)
     print(f"{count} runs written to {out}" + (f", {count - now} of which were there already" if now < count else ""))
 
 

@@ -46,6 +46,8 @@ from gridgrad.parallel import (
 from gridgrad.parallel.auto.parallelize import grid_and_plan
 from gridgrad.parallel.balance.rebalance import Rebalancer
 from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.grid.devices import checked_names
+from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe.handicap import Handicap
@@ -65,6 +67,21 @@ def options():
     parser = Parser(prog="train", description="Train a network on a process grid.", short=SHORT)
     add_options(parser)
     return parser
+
+
+def check_job(args, ranks):
+    """Raise ValueError for options that a job of so many ranks would refuse before it reads data: see `programs.check_job`."""
+    train_setup.complete(args)
+    protocols.parse(args.protocol)
+    train_setup.check_protocol(args)
+    check_checkpoints(args)
+    train_setup.simulation(args)
+    checked_names(args.device, ranks)
+    if args.grid not in (None, "auto"):
+        check_places(args.grid, parse_grid(args.grid), ranks)
+    for option in ("slow", "handicap"):
+        if (text := getattr(args, option)) is not None:
+            train_setup.slowdowns(option, text, ranks)
 
 
 def main():

@@ -317,6 +317,12 @@ SMALL = {
     "gridgrad slurm --nodes 4 --ranks-per-node 16 --time 2:00:00 --partition standard --account e05 "
     '--setup "module load gcc" --out job.sh -- train --dataset mnist --net mnist-cnn --grid batch=64': Small(),
     "sbatch job.sh": QUEUED,
+    "gridgrad slurm --dry-run --kind requeue --nodes 2 --ranks-per-node 16 --time 4:00:00 "
+    "-- train --dataset mnist --net mnist-cnn --grid batch=32 --epochs 500 --checkpoint checkpoints": Small(),
+    'gridgrad slurm --nodes 2 --ranks-per-node 8 --gpus 4 --mem 64G --directive "--exclusive" --out gpus.sh '
+    "-- train --dataset mnist --net mnist-cnn --grid batch=16 --device hybrid": Small(),
+    "gridgrad slurm --site lumi --account project_1 --nodes 4 --ranks-per-node 128 --time 2:00:00 --out lumi.sh "
+    "-- train --dataset mnist --net mnist-cnn --grid batch=64,model=8": Small(),
     "gridgrad slurm --ranks-per-node 8 --cores 8 --out hybrid.sh -- train --dataset mnist --net mnist-cnn": Small(),
     "gridgrad slurm --kind array --parts 2 --ranks-per-node 4 --out array.sh "
     "-- sweep experiments/settings/speedup.toml --out results/array.jsonl": Small(),

@@ -1,29 +1,40 @@
 """Job scripts for batch systems, as texts: what a script asks for, the environment, the command, and what follows its end.
 
-A script is a list of blocks of lines, each of which begins with a comment. Three things are the same on every system: each
-rank gets cores of its own and one BLAS thread a core; a job that is about to end is told so by SIGUSR1, upon which the program
-saves what it needs to go on and ends with status CHECKPOINTED; and the same command line serves first start and restarts.
+A script is a list of blocks of lines, each of which begins with a comment. Four things are the same on every system: each
+rank gets cores of its own and one BLAS thread a core; `check` runs first, so that a job in which something is wrong ends at
+once; a job that is about to end is told so by SIGUSR1, upon which the program saves what it needs to go on and ends with status
+CHECKPOINTED; and the same command line serves first start and restarts.
 """
 
 import os
 import shlex
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from gridgrad.experiments.common.job_sites import SYSTEMS, Site, filled
 from gridgrad.parallel.job.run import CHECKPOINTED
 
-SYSTEMS = {"slurm": "sbatch", "pbs": "qsub", "mpirun": "bash"}  # and what starts their scripts
 LAST = 60  # seconds in which all ranks have to end after the first one has, before srun ends them
 INHERITED = "GRIDGRAD_", "MPI4PY_"  # what variables begin with that a job needs as they are now
-FORWARD = """\
+CHECK = """\
+"${launcher[@]}" "${check[@]}" || {
+    status=$?
+    echo "the job ends with status $status, and the program was not started: above, check says what is wrong" >&2
+    exit "$status"
+}"""
+LISTEN = """\
 again=
 launched=
-trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1
-{run} &
-launched=$!
-[ -z "$again" ] || kill -USR1 "$launched"  # the signal came as it was started
-again=1
-while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job"""
+trap 'again=1; [ -z "$launched" ] || kill -USR1 "$launched"' USR1"""
+FORWARD = """\
+status=$((128 + 10))  # where the signal has come before
+if [ -z "$again" ]; then
+    {run} &
+    launched=$!
+    [ -z "$again" ] || kill -USR1 "$launched"  # it came meanwhile
+    again=1
+    while ((again)); do again=0; wait "$launched"; status=$?; done  # a signal ends `wait`, not the job
+fi"""
 GOES_ON = "((status == {checkpointed} || status == 128 + 10))"  # or the signal (10) ended the program before it listened
 SAVED = f"# ----- {CHECKPOINTED}, or 128 + the signal that came too early: it can go on"
 REQUEUE = """\
@@ -61,40 +72,56 @@ done"""
 class Job:
     """What a script asks for and runs.
 
-    system: a name in SYSTEMS. kind: "single", "array" or "requeue". nodes; per_node: ranks of a node; cores: of a rank.
-    seconds: the time limit; warn: how many seconds before it the signal comes. mpi: "pmi2" or "pmix" for srun with that option,
-    "srun" for it without, or "mpiexec".
-    mpiexec: the words of that launcher; open_mpi: whether it is Open MPI's. program: the words that start the program.
-    starts_jobs: whether it starts MPI jobs itself. parts: tasks of an array. restarts: at most. script: the path of the script,
+    site: the Site, with what the options say in its place. kind: "single", "array" or "requeue". nodes; per_node: ranks of a
+    node; cores: of a rank, each with a BLAS thread. gpus: of a node. seconds: the time limit; warn: how many seconds before it
+    the signal comes. mpi: "pmi2" or "pmix" for srun with that option, "srun" for it without, or "mpiexec".
+    mpiexec: the words of that launcher; open_mpi: whether it is Open MPI's. program: the words that start the program. check:
+    those that start `check`, or [] where that is the program. starts_jobs: whether the program starts MPI jobs itself. folder:
+    in which it runs, None for that of the site. parts: tasks of an array. restarts: at most. script: the path of the script,
     or None. gather: the command to run after an array.
     """
 
-    system: str
+    site: Site
     kind: str
     name: str
     nodes: int
     per_node: int
     cores: int
+    gpus: int
     seconds: int
     warn: int
     mpi: str
     mpiexec: list
     open_mpi: bool
     program: list
+    check: list
     starts_jobs: bool
-    folder: str
+    folder: str | None
     parts: int
     restarts: int
     script: str | None = None
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    setup: list = field(default_factory=list)
     gather: str = ""
+
+    @property
+    def system(self):
+        return self.site.system
 
     @property
     def ranks(self):
         return self.nodes * self.per_node
+
+    @property
+    def share(self):
+        """CPUs of a rank, as the batch system counts them: its cores or, where it has a node to itself, its part of that."""
+        whole = self.site.cores and self.site.cores // self.per_node
+        return (whole or self.cores) * self.site.threads
+
+    def filled(self, text):
+        """A text of the site with the numbers and names of this job."""
+        return filled(text, {
+            "account": self.site.account, "nodes": self.nodes, "ranks": self.ranks, "ranks_per_node": self.per_node,
+            "cores": self.cores, "share": self.share, "cpus": self.per_node * self.share,
+        })  # fmt: skip
 
     @property
     def forwards(self):
@@ -107,29 +134,43 @@ def clock(seconds):
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def launcher(job):
+def launcher(job, each=False):
     """The words that start all ranks, each on cores of its own.
 
-    For a program that starts jobs itself the number of ranks is left out: it says that for each job.
+    each: for each of the jobs of a program that starts jobs itself, which says how many ranks it has.
     """
+    count = [] if each else ["-n", str(job.ranks)]
+    if job.site.launcher:
+        first, *rest = map(job.filled, job.site.launcher)
+        return [first, *(count if job.mpi == "mpiexec" else []), *rest]  # srun starts as many as the job asks for
     if job.mpi != "mpiexec":
         kind = [] if job.mpi == "srun" else [f"--mpi={job.mpi}"]
         return ["srun", *kind, "--cpu-bind=cores", f"--wait={LAST}"]
-    count = [] if job.starts_jobs else ["-n", str(job.ranks)]
     if job.open_mpi:
-        each = f"slot:pe={job.cores}" if job.starts_jobs else f"ppr:{job.per_node}:node:pe={job.cores}"
-        return [*job.mpiexec, *count, "--map-by", each, "--bind-to", "core"]
-    each = [] if job.starts_jobs else ["-ppn", str(job.per_node)]
-    return [*job.mpiexec, *count, *each, "-bind-to", f"core:{job.cores}"]
+        where = f"slot:pe={job.cores}" if each else f"ppr:{job.per_node}:node:pe={job.cores}"
+        return [*job.mpiexec, *count, "--map-by", where, "--bind-to", "core"]
+    return [*job.mpiexec, *count, *([] if each else ["-ppn", str(job.per_node)]), "-bind-to", f"core:{job.cores}"]
 
 
 def slurm_directives(job):
-    yield "nodes, ranks of a node, and cores of a rank: one thread on each core"
-    yield from (f"--nodes={job.nodes}", f"--ntasks-per-node={job.per_node}", f"--cpus-per-task={job.cores}")
-    yield "--threads-per-core=1"
+    site = job.site
+    yield "nodes, ranks of a node, and CPUs of a rank"
+    yield from (f"--nodes={job.nodes}", f"--ntasks-per-node={job.per_node}", f"--cpus-per-task={job.share}")
+    if job.gpus:
+        yield "GPUs of a node"
+        yield f"--gpus-per-node={job.gpus}"
     yield "time limit, hours:minutes:seconds"
     yield f"--time={clock(job.seconds)}"
-    yield from (f"--{name}={value}" for name in ("partition", "account", "qos") if (value := getattr(job, name)))
+    if site.mem:
+        yield "memory of a node" + (": all of it" if site.mem == "0" else "")
+        yield f"--mem={site.mem}"
+    asked = "partition", "account", "qos", "constraint", "reservation"
+    if words := [f"--{name}={value}" for name in asked if (value := getattr(site, name))]:
+        yield "where the job runs, and who is charged"
+        yield from words
+    if site.directives:
+        yield "further options of sbatch"
+        yield from map(job.filled, site.directives)
     if job.kind == "array":
         yield "tasks of the array, each a job of its own; behind the numbers %4 would let only 4 of them run at a time"
         yield f"--array=1-{job.parts}"
@@ -137,7 +178,7 @@ def slurm_directives(job):
     yield from (f"--job-name={job.name}", f"--output={job.name}-{'%A_%a' if job.kind == 'array' else '%j'}.log")
     yield "--open-mode=append"
     if job.kind == "single":
-        yield "Slurm does not start it again by itself, after the failure of a node: it would begin from the beginning"
+        yield "Slurm does not start it again by itself after the failure of a node, as it does where --kind is requeue"
         yield "--no-requeue"
     else:
         yield "after the failure of a node, or where another job takes its place, it goes on in the queue"
@@ -149,12 +190,23 @@ def slurm_directives(job):
 
 
 def pbs_directives(job):
-    yield "nodes, cores of a node, ranks of a node, and threads of a rank"
-    chunk = f"ncpus={job.per_node * job.cores}:mpiprocs={job.per_node}:ompthreads={job.cores}"
-    yield f"-l select={job.nodes}:{chunk}"
+    site = job.site
+    yield "nodes, and what is asked for of each"
+    own = site.chunk != Site.chunk  # which says all that a node has
+    more = f":ngpus={job.gpus}" * bool(job.gpus and not own) + f":mem={site.mem}b".lower() * bool(site.mem)
+    more += f":{site.constraint}" * bool(site.constraint)
+    yield f"-l select={job.nodes}:{job.filled(site.chunk)}{more}"
+    if job.nodes > 1:
+        yield "each of these on a node of its own"
+        yield "-l place=scatter"
     yield "time limit, hours:minutes:seconds"
     yield f"-l walltime={clock(job.seconds)}"
-    yield from (f"{option} {value}" for option, value in (("-q", job.partition), ("-A", job.account)) if value)
+    if words := [f"{option} {value}" for option, value in (("-q", site.partition), ("-A", site.account)) if value]:
+        yield "where the job runs, and who is charged"
+        yield from words
+    if site.directives:
+        yield "further options of qsub"
+        yield from map(job.filled, site.directives)
     if job.kind == "array":
         yield "tasks of the array, each a job of its own"
         yield f"-J 1-{job.parts}"
@@ -164,11 +216,21 @@ def pbs_directives(job):
     yield f"-r {'n' if job.kind == 'single' else 'y'}"
 
 
+def about(site):
+    """What readers of the script should know of the site."""
+    if site.name:
+        yield f"# For {site.name}:"
+        yield from (f"# - {note}" for note in site.notes)
+        yield from (f"# [{tag}] {address}" for tag, address in site.sources.items())
+
+
 def head(job):
     """The first lines: what the script is for, how to start it, and what it asks for."""
     what = {"single": "One job", "array": f"A sweep in {job.parts} parts", "requeue": "A job that goes on where it stopped"}
     start = f"{SYSTEMS[job.system]} {shlex.quote(job.script) if job.script else 'SCRIPT'}"
-    yield from ("#!/bin/bash", f"# {what[job.kind]} on {job.ranks} ranks with {job.cores} cores each. Start it with: {start}")
+    yield f"#!/bin/bash{' -l' * job.site.login}"
+    yield f"# {what[job.kind]} on {job.ranks} ranks with {job.cores} core{'s' * (job.cores > 1)} each. Start it with: {start}"
+    yield from about(job.site)
     if job.kind == "array":
         if job.system == "mpirun":
             yield "# All parts one after another or, on several machines that share this folder, those whose numbers are given."
@@ -183,16 +245,21 @@ def head(job):
 
 def surroundings(job, environ):
     """The environment of the shell, which all ranks inherit."""
-    yield from ("# ----- the environment: modules, variables, virtual environments", *job.setup)
-    yield f"cd {shlex.quote(job.folder)} || exit 1"
+    yield "# ----- the environment: modules, variables, virtual environments"
+    yield from map(job.filled, job.site.setup)
+    folder = f'"{job.filled(job.site.folder)}"' if job.folder is None else shlex.quote(job.folder)
+    yield f"cd {folder} || exit 1"
     yield f"export OMP_NUM_THREADS={job.cores}  # BLAS threads of a rank: as many as it has cores"
     if job.system == "slurm" and job.mpi != "mpiexec":
-        yield f"export SRUN_CPUS_PER_TASK={job.cores}  # srun does not read --cpus-per-task above"
-    for name in sorted(environ):
-        if name.startswith(INHERITED):
-            yield f"export {name}={shlex.quote(environ[name])}"
+        yield f"export SRUN_CPUS_PER_TASK={job.share}  # srun does not read --cpus-per-task above"
+    inherited = sorted(name for name in environ if name.startswith(INHERITED))
+    for name, value in job.site.variables.items():
+        if name not in inherited:
+            yield f'export {name}="{job.filled(value)}"'
+    for name in inherited:
+        yield f"export {name}={shlex.quote(environ[name])}"
     if job.starts_jobs:
-        yield f"export MPIEXEC={shlex.quote(shlex.join(launcher(job)))}  # starts each of its jobs"
+        yield f"export MPIEXEC={shlex.quote(shlex.join(launcher(job, each=True)))}  # starts each of its jobs"
 
 
 def quoted(word):
@@ -214,12 +281,20 @@ def words(lead, parts):
 
 def commands(job):
     """What is run, and what follows its end."""
+    passes_on = job.kind == "requeue" and job.system == "slurm" and job.forwards
+    if passes_on:
+        yield from ("# ----- a signal to this shell is for the program", LISTEN, "")
+    if job.check or not job.starts_jobs:
+        yield "# ----- what starts all ranks"
+        yield from words("launcher", launcher(job))
+        yield ""
+    if job.check:
+        yield "# ----- first: do the ranks find each other, and has each of them cores of its own?"
+        yield from words("check", job.check)
+        yield from (CHECK, "")
     yield "# ----- what is run"
     yield from words("program", job.program)
-    run = '"${program[@]}"'
-    if not job.starts_jobs:
-        yield from words("launcher", launcher(job))
-        run = f'"${{launcher[@]}}" {run}'
+    run = '"${program[@]}"' if job.starts_jobs else '"${launcher[@]}" "${program[@]}"'
     stopped = {"restarts": job.restarts, "goes_on": GOES_ON.format(checkpointed=CHECKPOINTED)}
     if job.kind == "array":
         number = {"slurm": "$SLURM_ARRAY_TASK_ID", "pbs": "$PBS_ARRAY_INDEX"}.get(job.system)
@@ -227,13 +302,12 @@ def commands(job):
     elif job.kind == "single" or job.system == "mpirun":  # there `supervise` starts a job again
         yield f"exec {run}"
     elif job.system == "pbs":
-        first = job.seconds - job.warn
-        yield f"# {job.warn} seconds before the time limit SIGUSR1 comes to the program"
-        yield f"timeout --foreground --preserve-status --signal=USR1 {first} {run}"
+        yield f"# {job.warn} seconds before the time limit SIGUSR1 comes to the program; SECONDS have passed in this script"
+        yield f'timeout --foreground --preserve-status --signal=USR1 "$(({job.seconds - job.warn} - SECONDS))" {run}'
         yield from ("status=$?", "", f"{SAVED}; submit this script again")
         yield RESUBMIT.format(script=shlex.quote(job.script), **stopped)
     else:
-        yield from (FORWARD.format(run=run),) if job.forwards else (run, "status=$?")
+        yield from (FORWARD.format(run=run),) if passes_on else (run, "status=$?")
         yield from ("", f"{SAVED}; put this job back into the queue")
         yield REQUEUE.format(**stopped)
 

@@ -2,8 +2,11 @@
 
 import ast
 import re
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+
+from gridgrad.parallel.job.run import UserError, one_line
 
 FRONT = (
     "train", "sweep", "plot", "explain", "calibrate", "check", "launch",
@@ -61,6 +64,41 @@ def renamed(name):
     """What a program is called that had this name before there was the command `gridgrad`, or None."""
     study = name.replace("_", "-")
     return f"{STUDY} {study}" if study in studies() else NOW.get(name)
+
+
+def module(name):
+    """The module of a program of `FRONT` or of a study, imported."""
+    return import_module(f"{PACKAGE}.{module_of(name)}")
+
+
+def parser_of(name):
+    """The parser of the options of a program of `FRONT`, or of a study; None for a study that has no function `options`."""
+    return module(name).options() if hasattr(module(name), "options") else None
+
+
+def check_job(words, ranks):
+    """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
+
+    words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
+    one, its function `check_job(args, ranks)`. Where there is neither, any options pass.
+    """
+    name, *arguments = words[1:] if words[0] == STUDY else words
+    try:
+        if parser := parser_of(name):
+            args = parser.parse_args(arguments)
+            if hasattr(program := module(name), "check_job"):
+                program.check_job(args, ranks)
+    except (UserError, ValueError, OSError) as error:
+        message = one_line(error).replace(
+            "(see --help)", f"(see gridgrad {' '.join(words[: len(words) - len(arguments)])} --help)"
+        )
+        raise ValueError(f"{name}: {message}") from None
+
+
+def check_enough(wanted, ranks, what):
+    """Raise ValueError if a job has fewer ranks than something needs. what: the words for it."""
+    if wanted > ranks:
+        raise ValueError(f"{what} has {wanted} ranks but the whole job only {ranks}: ask for more nodes, or ranks of a node")
 
 
 def runs(module):

@@ -41,7 +41,7 @@ def use_device(comm: MPI.Intracomm, name: str, tf32: bool = False) -> None:
     ...     print(grid.on_cpus)
     True
     """
-    names = _checked_names(name, comm.size)
+    names = checked_names(name, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
     if name == "hybrid":
         number = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
@@ -63,7 +63,7 @@ def use_device(comm: MPI.Intracomm, name: str, tf32: bool = False) -> None:
         raise ValueError(found)
 
 
-def _checked_names(name, ranks):
+def checked_names(name, ranks):
     """The words of a list of devices. Raises ValueError if one is unknown or there are more than ranks."""
     names = name.split(",")
     unknown = [word for word in names if word not in device.KINDS]

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
 TRAIN = ["train", "--dataset", "airfoil", "--net", "mlp:1024,1024,relu", "--batch-size", 512, "--grid", "batch=2", "--quiet"]
 SECONDS = 60  # of the training: well above the 40 that a job with a limit of a minute has at most before its signal comes
+STEP = 1  # of a job that srun starts: its step 0 is `check`
 PATIENCE = 900  # seconds that a test waits for a job, on a machine with other work
 
 
@@ -94,7 +95,7 @@ def whole(node):
 
 def stop_while_writing(node, job, folder):
     """Stop the ranks of a job in the middle of a checkpoint. Returns the names of those begun and not completed."""
-    rows = [line.split() for line in node.run("scontrol", "listpids", f"{job}.0").splitlines()[1:]]
+    rows = [line.split() for line in node.run("scontrol", "listpids", f"{job}.{STEP}").splitlines()[1:]]
     ranks = [int(row[0]) for row in rows if row[-1].isdigit()]  # the last column is the rank in the step, if it is one
     assert len(ranks) == 2, rows
     earlier = half_written_in(folder)
@@ -145,7 +146,8 @@ def test_an_array_does_its_parts_once(node):
     ):
         job = node.submit("--wait", script)
         for part in (1, 2):
-            assert re.fullmatch(said.format(part), (node.folder / f"array-{job}_{part}.log").read_text())
+            checked, last = (node.folder / f"array-{job}_{part}.log").read_text().split("\nok\n")  # the last line of `check`
+            assert "2 found, 2 asked for" in checked and re.fullmatch(said.format(part), last)
     files = [sweep_files.part_name(out, (part, 2)) for part in (1, 2)]
     gathered = program("sweep", "--gather", *files, "--out", out)
     assert gathered.stdout == f"4 runs written to {out}\n", gathered.stderr
@@ -181,7 +183,7 @@ def test_a_job_goes_on_however_it_ended(node, whole):
     wait(node, job, lambda state, _: state == "CANCELLED")
     job = start(by_srun)
     unfinished = stop_while_writing(node, job, folder)
-    node.run("scancel", "--signal=KILL", f"{job}.0")  # its ranks, at once
+    node.run("scancel", "--signal=KILL", f"{job}.{STEP}")  # its ranks, at once
     wait(node, job, lambda state, _: state == "FAILED")
     assert unfinished <= half_written_in(folder)
     job = start(by_mpiexec)

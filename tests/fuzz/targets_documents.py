@@ -6,8 +6,9 @@ from contextlib import contextmanager, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
 
-from gridgrad.experiments import partition, plot, reproduce, sweep
-from gridgrad.experiments.common import sweep_files
+from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
+from gridgrad.experiments.common import job_sites, sweep_files
+from gridgrad.experiments.common.job_scripts import script
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.papers import grabaskas2018, marques2016_runs
 from gridgrad.experiments.plots import crossover as crossover_figure
@@ -47,6 +48,12 @@ def settings(path):
     sweep.check(found)
     if not sweep.runs(found):
         raise ValueError("there is nothing to run")
+
+
+def job_script(path):
+    """What slurm does with the file of a site."""
+    program = "train", "--device", "hybrid"
+    script(slurm.job_of(slurm.options().parse_args(["--site", str(path), "--gpus", "1", "--out", "job.sh", "--", *program])))
 
 
 def finished(path):
@@ -238,13 +245,19 @@ def toml():
     return tuple((ROOT / "experiments/settings" / f"{name}.toml").read_bytes() for name in ("speedup", "breakdown"))
 
 
+def sites():
+    return tuple((job_sites.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
+
+
 FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000
 SETTINGS = "setting", "schemes", "grid", "nothing to run", "ranks"
+SITES = "a node of", "a --site that has some", "{account}", "--time is for", "--gpus is for"
 LINES, DRAWN = 0, 0.3  # the first line of several; the weight where a figure is drawn
 ALL_PROTOCOLS = kept((*protocols.PROBLEM, "runs"), "protocols", protocols.PROBLEM, protocols.document, draw_protocols)
 ALL_SERVERS = kept((*servers.KEYS, "rows"), "servers", servers.KEYS, servers.document)
 TARGETS = (
     Target("sweep settings", toml, damaged_text, settings, "settings.toml", says=SETTINGS, examples=lambda: FOR_EVER),
+    Target("job sites", sites, damaged_text, job_script, "site.toml", says=SITES),
     document(
         "sweep files", partial(result, "speedup.jsonl", 0, 1), finished, "sweep.jsonl", ([], LINES, "net"),
         (10**12, LINES, "sweep", "repeats"), ([10**18], LINES, "sweep", "ranks"), (REMOVED, LINES, "sweep", "ranks"),
