@@ -7,6 +7,7 @@ slowest rank is minimised exactly over all integer shares (`parallel/balance/exa
 none. On a grid with several axes the shares along one axis are chosen after those along another, which are then given.
 """
 
+import sys
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -162,6 +163,8 @@ def measured_shares(net, grid, plan, batch_size, machine, handicap=None, memory=
     a rank has: shares that need more are impossible.
     """
     _, shape = checked(net)
+    if grid.rank == 0:
+        print("measuring how fast each rank computes parts of the layers, to choose the shares: some seconds", file=sys.stderr)
     timed = MeasuredSeconds(net, shape, handicap, memory)
     costs = RankCosts(net, grid.sizes, grid.coordinates, plan, batch_size, machine, timed)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)

@@ -76,12 +76,14 @@ class Candidate:
 def order(candidate):
     """By this, candidates that are equally fast are ordered; it depends on no measurement.
 
-    The fewest collectives come first: ranks wait for each other in each of them, which the model does not know. Of as many, the
-    fewest axes; and then the most ranks along batch, whose steps send the same whatever the network and the minibatch are.
+    Pipelines come last, because their predictions leave out the most. Otherwise the fewest collectives come first: ranks wait
+    for each other in each of them, which the model does not know. Of as many, the fewest axes come first, and then the most
+    ranks along batch, on which a network trains whatever its layers are.
     """
     sizes = candidate.sizes
     most = [-sizes.get(axis, 1) for axis in (*LAYER_AXES, STAGE)]
-    return candidate.collectives, sum(size > 1 for size in sizes.values()), most, candidate.pipelining.get("pipeline", "")
+    axes, pipeline = sum(size > 1 for size in sizes.values()), candidate.pipelining.get("pipeline", "")
+    return candidate.pipelined is not None, candidate.collectives, axes, most, pipeline
 
 
 def why_lost(other, chosen):
@@ -90,7 +92,9 @@ def why_lost(other, chosen):
         return other.reason
     if other.seconds < chosen.seconds:
         why = f"{other.collectives} collectives instead of {chosen.collectives}"
-        if other.collectives == chosen.collectives:
+        if other.pipelined and not chosen.pipelined:
+            why = "a pipeline, whose prediction leaves out more"
+        elif other.collectives == chosen.collectives:
             why = "as many collectives, with more axes or fewer ranks along batch"
         return f"{why}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
     mine, theirs = other.parts, chosen.parts

@@ -207,7 +207,7 @@ class Planner:
             raise NoRoom(self._no_room(candidates))
         alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
         if self.machine.uncertainty and self.plan is None:
-            others = [self._by_default(candidate) for candidate in alike if not candidate.pipelined]
+            others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[CHOSEN] > 1]
             alike = [c for c in others if c.seconds <= self.limit * complete[0].seconds and c.memory <= self.memory] + alike
         chosen = min(alike, key=order)  # of equal ones the first
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
