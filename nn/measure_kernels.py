@@ -131,8 +131,8 @@ def ensure_measured():
 
 
 def announce():
-    print(f"measuring once which ways to multiply matrices are fastest on this processor, for {BUDGET:g} seconds; in minutes, "
-          f"more: gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
+    print(f"measuring once, for {BUDGET:g} seconds, which ways to multiply matrices are fastest on this processor; thoroughly: "
+          f"gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
 
 
 def measured(budget=inf):

@@ -42,7 +42,8 @@ def parallelize(net, grid="auto", plan=None, **options):
     on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the name
     of a file of owners stand for a partition of the network over the axis `model` (`parallel/partitioning/choose.py`).
     options: see `parallelize_unallocated`. The planner runs only for a grid or a plan that is "auto", and sums are
-    timed only for the reductions "auto" and "overlap" without a size.
+    timed only for the reductions "auto" and "overlap" without a size. What is measured takes less than five seconds, and is
+    stored, so that a second call measures nothing; but for the shares "auto", which are measured each time.
     Raises ValueError if the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do
     not fit, or no layer has weights.
     Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
@@ -75,8 +76,8 @@ def parallelize_unallocated(
     cuts: the positions in `net.layers` at which new chunks begin; by default the chunks have about the same work. Where the
     planner runs, it chooses what is None; if the pipeline or the cuts are given and the grid is "auto", it has the axis stage.
     batch_size, memory, machine: for the planner and for measured shares: the samples in a global minibatch, the bytes that a
-    rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is measured
-    if that is unknown).
+    rank may use (by default what the machine has), and a Machine (by default the one that this job runs on, which is probed
+    for `probe.SECONDS`, at most once, if nobody has calibrated it: `parallel/auto/this_machine.py`).
     """
     auto_shares = isinstance(shares, str) and shares == "auto"
     if auto_shares and isinstance(plan, str) and is_partition(plan):

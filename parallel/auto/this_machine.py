@@ -29,7 +29,7 @@ TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to 
 
 
 def machine_of_job(comm):
-    """The Machine on which the ranks of `comm` run, from its machine file or probed now. Collective.
+    """The Machine on which the ranks of `comm` run, from its machine file; else probed now and stored. Collective.
 
     Raises ValueError if the stored file is damaged.
     """
@@ -37,8 +37,8 @@ def machine_of_job(comm):
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
         if comm.rank == 0:
-            print(f"measuring products, memory and all-reduces once, for {probe.SECONDS:g} seconds, to choose the grid; in "
-                  f"minutes, more: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
+            print(f"measuring this machine once, for {probe.SECONDS:g} seconds: products, memory, all-reduces; thoroughly, in "
+                  f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
             store(path, content)
