@@ -5,8 +5,8 @@ one rank says for all; on a busy machine there are fewer turns. Of each measurem
 disturbs a measurement makes it longer. How far the fastest of every second turn is from the fastest of the others says how
 uncertain the numbers are.
 
-Computing is timed by the clock of one thread, which stands still while other programs have its core. A rank computes as fast as
-the threads of its BLAS library, or its share of the cores if they are more than that.
+Computing is timed by the clock of one thread, which stands still while other programs have its core. Matrices are taken to be
+multiplied on as many cores as the BLAS library of a rank has threads, but on no more than the rank's share of them.
 """
 
 import os
