@@ -95,7 +95,7 @@ def why_lost(other, chosen):
         if other.pipelined and not chosen.pipelined:
             why = "a pipeline, whose prediction leaves out more"
         elif other.collectives == chosen.collectives:
-            why = "as many collectives, with more axes or fewer ranks along batch"
+            why = "as many collectives, and later in the order of grids and plans"
         return f"{why}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
     mine, theirs = other.parts, chosen.parts
     names = {
