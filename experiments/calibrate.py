@@ -3,8 +3,9 @@
     mpiexec -n 2 gridgrad calibrate --out machine.json
 
 Run it on as many ranks as you will train on, placed on cores and nodes in the same way, because ranks share caches, memory and
-the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on.
-`parallel/performance/machine.py` describes the file.
+the network. Without --out the file is written where `--grid auto` and `parallelize(net)` look for the machine they run on, in
+place of the quick probe that they make where there is none. `parallel/performance/machine.py` describes the file. Where the
+processor's table of kernels was measured quickly, it is measured thoroughly first.
 
 `--minutes` limits the time. Sizes that could not be measured in it are extrapolated from the nearest measured sizes; the time
 of an operation that was not measured at all follows from the flops and the bandwidth of the machine. The output says how much
@@ -19,9 +20,10 @@ from gridgrad.experiments.common.options import Parser, check_writable, number
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.parallel.auto import this_machine
-from gridgrad.parallel.calibration import step_overhead
+from gridgrad.parallel.calibration import probe, step_overhead
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
+from gridgrad.parallel.grid.same_kernels import calibrate_kernels
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.performance import machine
 
@@ -31,14 +33,16 @@ PARTS = 0.7  # the share of the time after which the single operations have to b
 def options():
     parser = Parser(prog="calibrate", description="Measure how long this machine takes for the parts of a training step.")
     parser.add_argument("--out", metavar="FILE.json", help="the machine file (default: where --grid auto looks for it)")
-    parser.add_argument("--quick", action="store_true", help="take a few seconds instead of minutes: constants without tables")
+    parser.add_argument("--quick", action="store_true", help=f"take {probe.SECONDS:g} seconds instead of minutes: "
+                        "the constants alone, as where nobody has calibrated")  # fmt: skip
     parser.add_argument("--minutes", type=number(above=0), default=10.0, metavar="M", help="stop after about so many minutes")
     return parser
 
 
 def whole(comm, limit):
     """(the content of a machine file with tables, whether the machine is too busy, how much its steps vary). Collective."""
-    shown = lambda what: lambda things: progress(things, what, comm.rank == 0)  # noqa: E731
+    shown = lambda what: lambda things: progress(things, what, comm.rank == 0, limit.end)  # noqa: E731
+    calibrate_kernels(comm)
     content = comm.bcast(this_machine.measure_thoroughly(comm, shown("calibrate: operations"), limit.share(PARTS)))
     described = machine.checked(content)
     passes = step_overhead.measured_steps(

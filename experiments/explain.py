@@ -34,8 +34,9 @@ from gridgrad.parallel.grid.process_grid import STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
 from gridgrad.parallel.performance import machine
+from gridgrad.parallel.performance.candidate import why_lost
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
-from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner, why_lost
+from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.pipeline import names
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH

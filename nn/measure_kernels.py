@@ -1,16 +1,18 @@
 """Measuring the table of kernels (`nn/kernel_table.py`) on a processor for which none comes with the project.
 
-It takes some seconds and is done once. Typical products and convolutions are computed in each way in turns, for some rounds.
-The plain call has an advantage: another way must be MARGIN times as fast. Where two measurements choose differently, one way
-is therefore hardly faster than the other.
+It is done once and within a budget of seconds, which the comparisons share; `gridgrad calibrate` measures without one.
+Typical products and convolutions are computed in each way in turns, for some rounds, or for fewer if the time is over. What
+there was no time for stays as in PRESET. The plain call has an advantage: another way must be MARGIN times as fast. Where two
+measurements choose differently, one way is therefore hardly faster than the other.
 """
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from math import log, prod
+from math import inf, log, prod
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from gridgrad.nn.kernels import PRESET, kernels, store, stored, use
 from gridgrad.nn.processor import blas, processor
 from gridgrad.nn.window import Window
 
+BUDGET = 1.5  # seconds of a quick measurement
+QUICKLY = "measured quickly"  # how the name of a table begins that such a measurement found
 ROUNDS = 9
 MARGIN = 1.03
 ELEMENTS = 1 << 18  # of the left operand of products with few columns: as many as in a block of unrolled patches
@@ -36,6 +40,9 @@ GROUPS = 1024, 256, 128, 64, 32  # the rows of their groups
 CHANNELS = 192, 96, 64, 48, 32, 16, 8, 5
 SMALL_BATCH = 16  # the batch up to which products with large matrices are cut, if that pays for half as many samples
 BLOCK_BYTES = 1 << 19, 1 << 21
+WINOGRAD = {"row_winograd": 3, "winograd_3x3": 3, "winograd_5x5": 5}  # the sizes of the kernels that they are measured with
+PRODUCTS = len(ORIENTATIONS) * (3 * len(DEPTHS) + len(SHAPES) * len(OTHER_SIZES) * len(OTHER_DEPTHS)) + len(OVER_ROWS) + 1
+COMPARISONS = PRODUCTS + len(WINOGRAD) * len(CHANNELS) + 1
 
 
 def ones(*shape):
@@ -118,47 +125,74 @@ def ensure_measured():
     table = stored()
     if table is None:
         announce()
-        table = measured()
+        table = measured(BUDGET)
         store(table)
     use(table)
 
 
 def announce():
-    print("measuring once which ways to multiply matrices are fastest on this processor: some seconds", file=sys.stderr)
+    print(f"measuring once, for {BUDGET:g} seconds, which ways to multiply matrices are fastest on this processor; thoroughly: "
+          f"gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
 
 
-def measured():
-    """The table for this processor, measured now."""
-    before = kernels()
+def measured(budget=inf):
+    """The table for this processor, measured now, for at most so many seconds."""
+    before, how = kernels(), "measured" if budget == inf else QUICKLY
     try:
-        return measure(f"measured on {processor().name}, {blas()}")
+        return measure(f"{how} on {processor().name}, {blas()}", Comparisons(budget))
     finally:
         use(before)
 
 
-def measure(name):
+class OutOfTime(Exception):
+    """The budget of a measurement is spent."""
+
+
+class Comparisons:
+    """The comparisons of a measurement of so many seconds. Each may take an equal part of the time that is left."""
+
+    def __init__(self, budget=inf):
+        self.end, self.left = time.monotonic() + budget, COMPARISONS
+
+    def ratios(self, tasks, plain, tables):
+        """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list. Or OutOfTime."""
+        now = time.monotonic()
+        if now >= self.end:
+            raise OutOfTime
+        part = now + (self.end - now) / self.left
+        self.left = max(1, self.left - 1)
+        base, *others = times(tasks, [plain, *tables], end=part)
+        return [other / base for other in others]
+
+
+def measure(name, comparisons):
     """A measured Kernels with this name. It uses other tables than the one in use, and leaves one of them in use."""
-    plain = Kernels(name)
-    table = replace(plain, **{orientation: best_tiles(orientation, plain) for orientation in ORIENTATIONS})
-    grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
-    table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
-    small, large = SMALL_BATCH // 2, (2048, 1024)
-    few = [Product("tiles", small, *large), Product("tiles_right_transposed", small, *large)]
-    few.append(Product("tiles_left_transposed", large[0], small, large[1]))
-    if ratios(few, table, [replace(table, small_batch=SMALL_BATCH)])[0] * MARGIN < 1:
-        table = replace(table, small_batch=SMALL_BATCH)
-    for field, kernel in (("row_winograd", 3), ("winograd_3x3", 3), ("winograd_5x5", 5)):
-        winograd = replace(table, **{field: 1})
-        found = [ratios([Convolution(kernel, c, c, max(2, 512 // c))], table, [winograd])[0] for c in CHANNELS]
-        table = replace(table, **{field: last_that_pays(CHANNELS, found)[0]})
-    unrolled = [Convolution(3, 16, 16, 16, 32), Convolution(5, 3, 32, 8, 32)]
-    others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]
-    ratio, best = min(zip(ratios(unrolled, table, others), others), key=lambda pair: pair[0])
-    return best if ratio * MARGIN < 1 else table
+    table, ratios = replace(PRESET, name=name), comparisons.ratios
+    with suppress(OutOfTime):
+        for orientation in ORIENTATIONS:
+            table = replace(table, **{orientation: best_tiles(orientation, Kernels(name), ratios)})
+        grouped = [ratios([ProductOverRows(*sizes)], table, [replace(table, group_rows=1)])[0] for sizes in OVER_ROWS]
+        table = replace(table, group_rows=last_that_pays(GROUPS, grouped)[0])
+        small, large = SMALL_BATCH // 2, (2048, 1024)
+        few = [Product("tiles", small, *large), Product("tiles_right_transposed", small, *large)]
+        few.append(Product("tiles_left_transposed", large[0], small, large[1]))
+        if ratios(few, table, [replace(table, small_batch=SMALL_BATCH)])[0] * MARGIN < 1:
+            table = replace(table, small_batch=SMALL_BATCH)
+        unrolling = replace(table, **dict.fromkeys(WINOGRAD, 0))
+        for field, kernel in WINOGRAD.items():
+            winograd = replace(unrolling, **{field: 1})
+            found = [ratios([Convolution(kernel, c, c, max(2, 512 // c))], unrolling, [winograd])[0] for c in CHANNELS]
+            unrolling = replace(unrolling, **{field: last_that_pays(CHANNELS, found)[0]})
+        table = unrolling
+        unrolled = [Convolution(3, 16, 16, 16, 32), Convolution(5, 3, 32, 8, 32)]
+        others = [replace(table, block_bytes=size) for size in BLOCK_BYTES]
+        ratio, best = min(zip(ratios(unrolled, table, others), others), key=lambda pair: pair[0])
+        table = best if ratio * MARGIN < 1 else table
+    return table
 
 
-def best_tiles(orientation, plain):
-    """The Tiles that are fastest for products of one orientation. plain: a table without tiles."""
+def best_tiles(orientation, plain, ratios):
+    """The Tiles that are fastest for products of one orientation. plain: a table without tiles. ratios: of Comparisons."""
 
     def depth(depths, m, n, tiles):
         """(k, gain) of `last_that_pays` for these tiles. m: the rows of the products; None: so many that they fill a block."""
@@ -187,19 +221,17 @@ def last_that_pays(steps, found):
     return step, -loss
 
 
-def ratios(tasks, plain, tables):
-    """The seconds of the tasks with each of `tables`, relative to those with the table `plain`: a list."""
-    base, *others = times(tasks, [plain, *tables])
-    return [other / base for other in others]
-
-
-def times(tasks, tables, rounds=ROUNDS):
+def times(tasks, tables, rounds=ROUNDS, end=inf):
     """The seconds of the tasks with each table, measured in turns: a list. It leaves the last table in use.
 
-    They are lower quartiles over the rounds, because whatever disturbs a measurement makes it longer.
+    They are lower quartiles over the rounds, because whatever disturbs a measurement makes it longer. No round but the first
+    begins after the time `end` of the monotonic clock.
     """
-    measured = [[sum(seconds(task, table) for task in tasks) for table in tables] for _ in range(rounds + 1)]
-    return [sorted(column)[rounds // 4] for column in zip(*measured[1:])]  # the first round touches the memory
+    measured = []
+    while len(measured) < 2 or len(measured) <= rounds and time.monotonic() < end:
+        measured.append([sum(seconds(task, table) for task in tasks) for table in tables])
+    measured = measured[1:]  # the first round touches the memory
+    return [sorted(column)[len(measured) // 4] for column in zip(*measured)]
 
 
 def seconds(task, table):

@@ -1,4 +1,4 @@
-"""Progress of programs that run for minutes: a bar on a terminal, and elsewhere, as under mpiexec, a line now and then."""
+"""Progress of programs that run for minutes, with the time left: a bar on a terminal, and elsewhere a line now and then."""
 
 import sys
 import time
@@ -6,23 +6,31 @@ import time
 from tqdm import tqdm
 
 SECONDS = 20.0  # between two lines
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt} of {total_fmt}, {elapsed}{postfix}"
 
 
-def progress(things, what, shown=True):
-    """Iterate over `things`, which have a length, and show the progress on stderr. what: the words for what is done."""
+def progress(things, what, shown=True, end=None):
+    """Iterate over `things`, which have a length, and show the progress on stderr, and how much time is left.
+
+    what: the words for what is done. shown: whether this process shows it. end: when all is over that this is a part of, by the
+    monotonic clock; by default the time left is that for these things alone, judged by those that are done.
+    """
     if not shown:
         yield from things
-    elif sys.stderr.isatty():
-        yield from tqdm(things, desc=what, delay=2)
-    else:
-        yield from _with_lines(things, what)
-
-
-def _with_lines(things, what):
+        return
     start = said = time.monotonic()
-    for done, thing in enumerate(things):
-        now = time.monotonic()
-        if now - said >= SECONDS:
-            said = now
-            print(f"{what}: {done} of {len(things)}, {(now - start) / 60:.1f} minutes", file=sys.stderr, flush=True)
-        yield thing
+    with tqdm(total=len(things), desc=what, delay=2, bar_format=BAR, disable=not sys.stderr.isatty()) as bar:
+        for done, thing in enumerate(things):
+            now = time.monotonic()
+            left = f"{_minutes_left(done / len(things), start, now, end):.1f} minutes left" if done else ""
+            bar.set_postfix_str(left, refresh=False)
+            if bar.disable and now - said >= SECONDS:
+                said = now
+                print(f"{what}: {done} of {len(things)}, {(now - start) / 60:.1f} minutes, {left}", file=sys.stderr, flush=True)
+            yield thing
+            bar.update()
+
+
+def _minutes_left(part, start, now, end):
+    """How many minutes are left, now that so large a part of what began at `start` is done. end: see `progress`."""
+    return (max(0.0, end - now) if end is not None else (now - start) * (1 / part - 1)) / 60

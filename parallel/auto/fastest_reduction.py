@@ -1,5 +1,8 @@
 """Which reduction is fastest on this machine: measured once and stored, so that a repeated run repeats bit by bit.
 
+It takes `SECONDS` at the most, or one turn of the measurements. So that two measurements agree, "plain" is preferred unless
+another way is clearly faster, and the sizes of buckets are powers of two.
+
 The answers are stored in the file `reductions.json` in the cache folder (`nn/cache_files.py`); if it is deleted,
 they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
 the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
@@ -12,8 +15,8 @@ import os
 import platform
 import re
 import sys
-import time
 from collections import Counter
+from math import inf, log2
 from statistics import median
 
 import numpy as np
@@ -22,12 +25,15 @@ from mpi4py import MPI
 from gridgrad.nn.cache_files import cache_path
 from gridgrad.nn.json_text import content_of
 from gridgrad.nn.whole_files import write_text
+from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import in_turns, timed
 from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
 
-ROUNDS = 7  # how often each way to sum is timed
+ROUNDS, SECONDS = 7, 0.5  # how often each way to sum is timed, and after how many seconds no longer
+MARGIN = 1.1  # the least by which another way has to be faster than "plain"
 LARGEST = 1 << 22  # the most elements that are summed in a measurement
 LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
-SMALLEST_BUCKET, LARGEST_BUCKET = 1 << 8, 1 << 14  # KiB
+SMALLEST_BUCKET, LARGEST_BUCKET = 8, 14  # the logarithms of their sizes in KiB, of base 2
 TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
 ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
 
@@ -75,17 +81,24 @@ def measure_fastest(grid, group, elements, dtype, question, several_nodes):
     as in training.
     """
     array = np.ones(elements, dtype)
-    sums = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array))
+    ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
+    ways["latency"] = lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1])
     if question == "auto":
         with contextlib.suppress(NoSharedMemory):
-            if median_seconds(grid, shared_memory_sum(grid, group, elements, dtype)) < sums:
-                return "shared"
-        if not several_nodes:
-            return "plain"
-    latency = median_seconds(grid, lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1]))
-    per_byte = max(sums - latency, 1e-9) / max(array.nbytes, 1)
-    kib = LATENCIES_PER_BUCKET * latency / per_byte / 1024
-    return f"overlap:{round(min(max(kib, SMALLEST_BUCKET), LARGEST_BUCKET))}"
+            ways["shared"] = shared_memory_sum(grid, group, elements, dtype)
+    turns = in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
+    return fastest(dict(zip(ways, turns.min(axis=0).tolist())), question, several_nodes, array.nbytes)
+
+
+def fastest(seconds, question, several_nodes, nbytes):
+    """The answer for `fastest_reduction`. seconds: {"plain", "latency", "shared": how long each takes} for so many bytes."""
+    if MARGIN * seconds.get("shared", inf) < seconds["plain"]:
+        return "shared"
+    if question == "auto" and not several_nodes:
+        return "plain"
+    per_byte = max(seconds["plain"] - seconds["latency"], 1e-9) / max(nbytes, 1)
+    kib = LATENCIES_PER_BUCKET * seconds["latency"] / per_byte / 1024
+    return f"overlap:{1 << min(max(round(log2(kib)), SMALLEST_BUCKET), LARGEST_BUCKET)}"
 
 
 def shared_memory_sum(grid, group, elements, dtype):
@@ -110,13 +123,8 @@ def median_seconds(grid, action, rounds=ROUNDS):
 
     Collective.
     """
-    found = []
-    for _ in range(rounds + 1):  # the first round, in which memory is touched for the first time, does not count
-        grid.comm.Barrier()
-        start = time.perf_counter()
-        action()
-        found.append(time.perf_counter() - start)
-    return median(grid.max(np.array(found[1:])).tolist())
+    turns = in_turns(grid.comm, [timed(action)], TimeLimit(grid.comm), rounds + 1)
+    return median(turns[1:, 0].tolist())  # the first turn, in which memory is touched for the first time, does not count
 
 
 def answers_file():

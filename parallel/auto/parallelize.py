@@ -49,7 +49,9 @@ def parallelize(
     """Make a serial network parallel: all ranks together compute what the serial network computes. Collective.
 
     The planner runs only for a grid or a plan that is "auto", and sums are timed only for the reductions "auto" and "overlap"
-    without a size. Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+    without a size. What is measured takes less than five seconds, and is stored, so that a second call measures nothing; but for
+    the shares "auto", which are measured each time. Where the planner runs, it chooses what is not given of `pipeline`,
+    `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
 
     Parameters
     ----------
@@ -57,44 +59,58 @@ def parallelize(
         A serial network. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
         images must have an `input_shape`.
     grid : ProcessGrid, str or dict
-        A ProcessGrid; or, for a grid of all ranks, a text such as "batch=4,model=2" or a dict such as
-        {"batch": 4, "model": 2}; or "auto" for the planner's choice.
+        Sizes of the axes, such as batch=2,model=2, or auto; their product is the number of ranks. auto: the planner chooses
+        the grid, and the plan, for this machine. In Python also a ProcessGrid, or a dict such as {"batch": 2, "model": 2}.
     plan : str or sequence of str, optional
-        A text that names the placement of the weights, see `parallel/placement/plans.py`; or "auto" for the planner's choice
-        on this grid. The default is "fewest-bytes", or "auto" if the grid is "auto". "hypergraph", "hypergraph:fine" and the
-        name of a file of owners stand for a partition of the network over the axis `model`
-        (`parallel/partitioning/choose.py`).
+        Placement of the weights along the axis model: fewest-bytes, laugier, marques, hypergraph, or out, in, replicate, height
+        or width: one word for all layers with weights, or one for each layer, comma-separated, or by kind, such as
+        conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate; or hypergraph:fine, or a file of owners
+        FILE.h5 that `gridgrad partition` wrote; or auto: the planner chooses it (default: fewest-bytes, or auto if the grid is
+        auto).
     reduction : str
-        How gradients are summed: "plain", "overlap", "overlap:KIB", "shared", "powersgd:R" or "auto", see
-        `parallel/auto/reductions.py`.
-    sharded : bool, optional
-        Whether each rank updates only its shard of the parameters. By default only if the reduction is "shared".
-    float16_gradients : bool
-        Whether gradients are sent in float16.
+        How gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while
+        backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an
+        all-reduce between nodes; on CPUs only, and in no pipeline), powersgd:R (after backward, matrices as products of two
+        matrices of R columns, with error feedback: far fewer bytes, and other results; see docs/training.md), or auto: the
+        fastest of the first three on this machine, which is measured once and stored, or plain if a rank uses a GPU and in a
+        pipeline.
+    update : str, optional
+        Whether each rank updates all its parameters, whole, or only its shard of them, sharded, as in ZeRO-1 (default: sharded
+        if the reduction is shared, else whole).
+    reduce_dtype : str
+        Type in which gradients are sent, same or float16, which halves the bytes and rounds each value by up to 2^-11; sums are
+        in float32.
     shares : dict or str, optional
-        {axis: one number for each of its ranks}, such as {"model": (3, 2), "batch": (2, 1)}. The ranks take samples, rows,
-        channels or neurons along that axis in proportion to these numbers, which may be 0. By default all are equal. "auto":
-        every rank is timed, and the shares are those with which the slowest rank finishes as early as possible
-        (`parallel/balance/choose.py`).
+        How unevenly the ranks of an axis share samples, rows, kernels and neurons: numbers by axis, such as
+        model=3:2,batch=2:1, in Python {"model": (3, 2), "batch": (2, 1)}; a share may be 0 (default: equal shares). On the
+        command line also one number for each rank of the one axis that has several, such as 3,2,1.5,1. auto: each rank is timed
+        with several shares, so that the slowest rank finishes as early as possible.
     owners : dict of Partition or Owners, optional
         {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
         consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan
         "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
         `model`.
     batch_size : int
-        The samples in a global minibatch, for the planner and for measured shares; by default 128.
+        Samples in the global minibatch. In Python it is for the planner and for measured shares.
     memory : float, optional
-        The bytes that a rank may use, likewise; by default what the machine has.
+        Memory of a rank that the planner may use, on the command line in GiB, in Python in bytes (default: the rank's share of
+        the node's memory).
     machine : Machine, optional
-        What the planner predicts for; by default the machine that this job runs on, which is measured if that is unknown.
+        What the planner predicts for; by default the machine that this job runs on, which is probed once if nobody has
+        calibrated it (`parallel/auto/this_machine.py`).
     pipeline : str, optional
-        The schedule of a grid with the axis `stage`, see `parallel/pipeline/names.py`; by default "1f1b". Where the planner
-        runs, it chooses what is not given of these last options; with a pipeline or cuts its grid has the axis `stage`.
+        Schedule of a grid with stages (default: 1f1b): sequential: one micro-batch after the other; gpipe: all forwards, then
+        all backwards; 1f1b: one forward, one backward in turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1,
+        zbv: gradients of parameters apart, with less waiting, zbv with two chunks on each rank; async:K: at most K minibatches
+        at a time on each rank, an update after each, with the parameters of the forward kept for the backward, or,
+        async:K:nostash, the newest ones instead, and, async:K:bound=B, at most B updates between the two; FILE.csv: a schedule
+        in PyTorch's format.
     micro_batches : int, optional
-        Into how many parts a minibatch is cut; by default 4 for each stage, and 1 for an asynchronous schedule or without
-        stages.
+        Split each minibatch into so many micro-batches, whose gradients are added up; without a pipeline they pass through the
+        network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline 4).
     cuts : sequence of int, optional
-        The positions in `net.layers` at which new chunks begin; by default the chunks have about the same work.
+        Numbers of the layers with which the second and all later chunks of a pipeline begin, in the order in which they run,
+        from 0 (default: chunks of about the same work).
     allocate : bool
         Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first
         whether it fits.

@@ -1,11 +1,11 @@
 """The Machine that this job runs on.
 
-`gridgrad calibrate` measures it in minutes; where that was not done, it is measured in a few seconds. Either is stored as a
-machine file in the cache folder (`nn/cache_files.py`), one for each number of ranks and of ranks on a node, so that
-the planner gives the same answer when a run is repeated. A deleted file is measured again.
+`gridgrad calibrate` measures it in minutes; where that was not done, a probe measures it in less than three seconds
+(`parallel/calibration/probe.py`). Either is stored as a machine file in the cache folder (`nn/cache_files.py`), one for each
+number of ranks and of ranks on a node, so that the planner gives the same answer when a run is repeated. A calibration takes
+the place of a probe, whose file has the entry `core.uncertainty`. A deleted file is measured again.
 """
 
-import contextlib
 import json
 import os
 import platform
@@ -18,7 +18,7 @@ from gridgrad.nn import cache_files
 from gridgrad.nn.json_text import content_of
 from gridgrad.nn.whole_files import write_text
 from gridgrad.parallel.auto.fastest_reduction import transport
-from gridgrad.parallel.calibration import measure
+from gridgrad.parallel.calibration import measure, probe
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, on_machine
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.grid.process_grid import ProcessGrid
@@ -26,11 +26,10 @@ from gridgrad.parallel.job.launch import LINK
 from gridgrad.parallel.performance import machine
 
 TABLES_SHARE = 0.8  # the share of a time limit within which the tables have to be complete
-QUICK_LENGTHS = [1 << k for k in (1, 10, 14, 18, 20)]  # how many elements the collectives of the quick measurement have
 
 
 def machine_of_job(comm):
-    """The Machine on which the ranks of `comm` run, from its machine file or measured now. Collective.
+    """The Machine on which the ranks of `comm` run, from its machine file; else probed now and stored. Collective.
 
     Raises ValueError if the stored file is damaged.
     """
@@ -38,11 +37,11 @@ def machine_of_job(comm):
     content = comm.bcast(stored_text(path) if comm.rank == 0 else None)
     if content is None:
         if comm.rank == 0:
-            print("measuring this machine once, for the choice of the grid: a few seconds, more if it is busy", file=sys.stderr)
+            print(f"measuring this machine once, for {probe.SECONDS:g} seconds: products, memory, all-reduces; thoroughly, in "
+                  f"minutes: mpiexec -n {comm.size} gridgrad calibrate", file=sys.stderr, flush=True)  # fmt: skip
         content = comm.bcast(json.dumps(measure_quickly(comm)))
         if comm.rank == 0:
-            with contextlib.suppress(OSError):  # if it can not be stored, the next job measures again
-                write_text(path, content)
+            store(path, content)
     return machine_of_text(path, content)
 
 
@@ -62,6 +61,15 @@ def stored_text(path):
         return None
 
 
+def store(path, content):
+    """Store the text of a machine file. If that fails, print a warning, since the next run will measure again."""
+    try:
+        write_text(path, content)
+    except OSError as error:
+        print(f"can not write {path} ({error.strerror}): the next run measures again, and may choose another grid",
+              file=sys.stderr)  # fmt: skip
+
+
 def machine_file(comm):
     """The path of the machine file for jobs like this one, which may not exist. Collective."""
     ranks_per_node = ranks_of_node(comm)
@@ -78,9 +86,9 @@ def ranks_of_node(comm):
 
 
 def measure_quickly(comm):
-    """The content, a dict, of a machine file without tables of operations, measured in a few seconds. Collective."""
-    timer = NormalisedTimer(comm)
-    return machine_content(timer, {}, measure.collectives(timer, QUICK_LENGTHS, passes=1), "measured in a few seconds")
+    """The content, a dict, of a machine file of constants alone, measured in `probe.SECONDS`. Collective."""
+    core, curve = probe.probed(comm, TimeLimit(comm, probe.SECONDS))
+    return machine_content(comm, core, measure.link(curve, comm.size, core), "measured quickly")
 
 
 def measure_thoroughly(comm, progress=iter, limit=None):
@@ -90,28 +98,30 @@ def measure_thoroughly(comm, progress=iter, limit=None):
     """
     timer, limit = NormalisedTimer(comm), limit or TimeLimit(comm)
     tables = measure.tables(timer, progress, limit.share(TABLES_SHARE))
-    return machine_content(timer, tables, measure.collectives(timer, progress=progress, limit=limit), "measured")
+    curves = measure.collectives(timer, progress, limit)
+    core = measure.core(timer) | {"calm": timer.unloaded, "crowd": timer.crowd}
+    link = measure.link(curves["all-reduce"][str(comm.size)] if curves else [], comm.size, core)
+    return machine_content(comm, core, link, "measured", tables, curves)
 
 
-def machine_content(timer, tables, curves, how):
-    """The content, a dict, of a machine file for this job. Collective.
+def machine_content(comm, core, link, how, tables=None, curves=None):
+    """The content, a dict, of a machine file for the ranks of `comm`. Collective.
 
-    timer: a NormalisedTimer of all ranks of this job. tables, curves: the measured operations and collectives. how: words for
-    the entry "source".
+    core, link: the entry "core", and that of every link. how: words for the entry "source". tables, curves: the measured
+    operations and collectives.
     """
-    comm, core = timer.comm, measure.core(timer)
-    link, ranks = measure.link(curves, comm.size, core), ranks_of_node(comm)
+    ranks = ranks_of_node(comm)
     memory = memory_of_machine() * ranks / max(on_machine(comm))
     return {
         "name": ", ".join(
             [f"{comm.size} rank{'s' * (comm.size > 1)}", f"{ranks} a node", os.environ.get(LINK, platform.machine())]
         ),
         "source": f"{how} on {comm.size} ranks; {' '.join(map(str, MPI.get_vendor()))}",
-        "core": core | {"calm": timer.unloaded, "crowd": timer.crowd},
+        "core": core,
         "node": {"ranks": ranks, "bandwidth": core["bandwidth"] * ranks, "memory": memory},
         "links": {"node": link, "network": link},
-        "tables": tables,
-        "collectives": curves,
+        "tables": tables or {},
+        "collectives": curves or {},
     }
 
 

@@ -7,13 +7,14 @@ slowest rank is minimised exactly over all integer shares (`parallel/balance/exa
 none. On a grid with several axes the shares along one axis are chosen after those along another, which are then given.
 """
 
+import sys
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from gridgrad.parallel.balance.exact import fastest_shares
-from gridgrad.parallel.balance.layer_seconds import MeasuredSeconds, PredictedSeconds
+from gridgrad.parallel.balance.layer_seconds import BUDGET, MeasuredSeconds, PredictedSeconds
 from gridgrad.parallel.balance.problems import ORDER, RankCosts
 from gridgrad.parallel.grid.process_grid import STAGE, places
 from gridgrad.parallel.performance.machine import Machine
@@ -162,6 +163,9 @@ def measured_shares(net, grid, plan, batch_size, machine, handicap=None, memory=
     a rank has: shares that need more are impossible.
     """
     _, shape = checked(net)
+    if grid.rank == 0:
+        print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
+              file=sys.stderr, flush=True)  # fmt: skip
     timed = MeasuredSeconds(net, shape, handicap, memory)
     costs = RankCosts(net, grid.sizes, grid.coordinates, plan, batch_size, machine, timed)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)

@@ -17,6 +17,7 @@ from gridgrad.parallel.placement.placements import H
 from gridgrad.parallel.placement.plans import weighted
 
 RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts
+BUDGET = 5.0  # seconds of all blocks together, after which each is run as seldom as possible
 
 
 class LayerSeconds:
@@ -72,7 +73,7 @@ class MeasuredSeconds(LayerSeconds):
 
     def __init__(self, net, shape, handicap=None, memory=inf):
         super().__init__(net, shape)
-        self.handicap, self.memory = handicap, memory
+        self.handicap, self.memory, self.end = handicap, memory, time.perf_counter() + BUDGET
 
     def of_block(self, block, shape, is_first):
         activations = prod(shape) + shape[0] * prod(block.output_shape((*shape[1:-1], block.inputs)))
@@ -91,8 +92,8 @@ class MeasuredSeconds(LayerSeconds):
             synchronise()
 
         passes()  # allocates the workspaces
-        found, begun = [], time.perf_counter()
-        while len(found) < RUNS and (not found or time.perf_counter() - begun < LONG):
+        found, end = [], min(self.end, time.perf_counter() + LONG)
+        while len(found) < RUNS and (not found or time.perf_counter() < end):
             start = time.perf_counter()
             passes()
             found.append(time.perf_counter() - start)

@@ -32,7 +32,7 @@ CONVOLUTION = [1, 8, 64], [16, 64, 256, 1024], CHANNELS, FILTERS  # images, pixe
 ELEMENTS = [1 << k for k in (7, 10, 12, 15, 18, 21, 23)]
 RUN_LENGTHS = [4, 16, 64, 256, 1024]  # lengths of the contiguous runs that are packed into a message
 POOLED_CHANNELS = [6, 32]
-LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of a collective
+LENGTHS = [1 << k for k in (1, 6, 10, 12, 14, 16, 18, 20, 22)]  # elements of the collectives
 ALWAYS = [LENGTHS[0], 1 << 14, LENGTHS[-1]]  # measured however little time there is
 LONGEST = 1 << 24  # elements of the longest all-reduce, as for the gradients of a large network
 LAYERS = {
@@ -278,19 +278,19 @@ def trials():
     return {kind: collective.trial for kind, collective in COLLECTIVES.items() if collective.trial}
 
 
-def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None):
+def collectives(timer, progress=iter, limit=None):
     """{kind: {ranks: [[bytes sent, seconds], ..]}} for groups of every size that divides the number of ranks. Collective.
 
-    timer: a NormalisedTimer. lengths: elements of each collective. limit: a TimeLimit, after which only the lengths of `ALWAYS`
-    are still measured, once each.
+    timer: a NormalisedTimer. progress: as for `tables`. limit: a TimeLimit, after which only the lengths of `ALWAYS` are still
+    measured, once each.
     """
     curves, comm, limit = {}, timer.comm, limit or TimeLimit(timer.comm)
     for members in [n for n in range(2, comm.size + 1) if comm.size % n == 0]:
         with ProcessGrid(comm, batch=comm.size // members, model=members) as grid:
-            points = [*product(trials(), lengths), *([("all-reduce", LONGEST)] if lengths is LENGTHS else [])]
-            least = [(kind, length) for kind, length in points if length in (ALWAYS if lengths is LENGTHS else lengths)]
+            points = [*product(trials(), LENGTHS), ("all-reduce", LONGEST)]
+            least = [(kind, length) for kind, length in points if length in ALWAYS]
             rest = [point for point in points if point not in least]
-            for number, (kind, length) in enumerate(progress(least + rest + points * (passes - 1))):
+            for number, (kind, length) in enumerate(progress(least + rest + points * (PASSES - 1))):
                 if limit.is_over() and number >= len(least):
                     break
                 grid.tally.clear()
@@ -305,13 +305,12 @@ def collectives(timer, lengths=LENGTHS, passes=PASSES, progress=iter, limit=None
     }
 
 
-def link(curves, ranks, core):
+def link(curve, ranks, core):
     """{"alpha": seconds per message, "beta": seconds per byte}, from the curve of the all-reduce over `ranks` ranks.
 
-    For a single rank, which has no curves, they are those of a copy in memory. core: what `core` returned.
+    For a single rank, which has no curve, they are those of a copy in memory. core: the entry `core` of the machine file.
     """
-    if not curves:
+    if not curve:
         return {"alpha": core["call"], "beta": 2 / core["bandwidth"]}
-    curve = curves["all-reduce"][str(ranks)]
     (_, least), (sent, most) = curve[0], curve[-1]
     return {"alpha": least / COLLECTIVES["all-reduce"].rounds(ranks), "beta": max(most - least, 1e-9) / sent}

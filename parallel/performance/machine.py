@@ -11,6 +11,8 @@ A machine file is JSON. `name` and `source` say which machine it describes and w
 | `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective,            |
 |                                                | see `parallel/calibration/step_overhead.py`                       |
 | `core`: `crowd`                                | how many ranks shared a core while it was measured, 1 if absent   |
+| `core`: `uncertainty`                          | of a quick probe: how far apart, relative, two predictions have   |
+|                                                | to be to count as different; see `parallel/calibration/probe.py`  |
 | `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
 | `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
 | `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
@@ -80,6 +82,11 @@ class Machine:
                 found = values(table["seconds"], [len(axis) for axis in table["axes"]])
                 rates += [times * prod(sizes) / seconds for sizes, seconds in zip(product(*table["axes"]), found)]
         return max(rates)
+
+    @property
+    def uncertainty(self):
+        """By how much, relative, predicted times have to differ to count as different; 0 unless the machine was only probed."""
+        return self.core.get("uncertainty", 0.0)
 
     def bandwidth(self, ranks):
         """Bytes per second of memory traffic for each of `ranks` ranks that run at the same time."""
@@ -226,7 +233,7 @@ NUMBERS = {  # the numbers that a machine file must have, by where they are
     ("links", "node"): ("alpha", "beta"),
     ("links", "network"): ("alpha", "beta"),
 }
-MEASURED = ("calm", "step", "wait", "crowd")  # numbers that core may have
+MEASURED = ("calm", "step", "wait", "crowd", "uncertainty")  # numbers that core may have
 
 
 def checked(content):

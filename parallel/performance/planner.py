@@ -18,27 +18,29 @@ that are the best for so many ranks alone; `parallel/performance/pipeline_plans.
 cuts. Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only
 where the grid or the pipeline is named. More than `MOST_RANKS` ranks become one only then, too, because each number of stages
 needs a search of its own.
+
+Candidates whose predicted times differ by less than the machine file or the model is uncertain count as equally fast. Among
+them a fixed order decides, so that two measurements of one machine lead to the same choice (`order`).
 """
 
 import heapq
 import math
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, STAGE
+from gridgrad.parallel.performance.candidate import Candidate, order
 from gridgrad.parallel.performance.cost import Cost, busiest
-from gridgrad.parallel.performance.critical_path import StepTime, costs_of_ranks, played
-from gridgrad.parallel.performance.pipeline_cost import PipelineTime
+from gridgrad.parallel.performance.critical_path import costs_of_ranks, played
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.plan_search import PlanSearch, Problem, segments
 from gridgrad.parallel.performance.workload import OPTIMIZER_ARRAYS
-from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.place_network import checked
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
+DEFAULT = "fewest-bytes"  # the plan of a grid that depends on no measurement
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
 MOST_PARTS = 16
@@ -48,69 +50,6 @@ PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of
 
 class NoRoom(ValueError):
     """No plan fits the memory of a rank."""
-
-
-@dataclass
-class Candidate:
-    """A grid with its best plan.
-
-    sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
-    best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
-    owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
-    computes the most.
-    pipelined: the PipelineTime of a grid with several stages; cost is then what the whole network would take on one stage.
-    """
-
-    sizes: dict
-    bound: float
-    cost: Cost | None = None
-    reason: str = ""
-    owners: Owners | None = None
-    step: StepTime | None = None
-    pipelined: PipelineTime | None = None
-
-    @property
-    def grid(self):
-        """As on the command line."""
-        return ",".join(f"{axis}={size}" for axis, size in self.sizes.items() if size > 1) or "batch=1"
-
-    @property
-    def plan(self):
-        """As on the command line: one word if all layers have the same."""
-        words = self.cost.placed.plan
-        return words[0] if len(set(words)) == 1 else ",".join(words)
-
-    @property
-    def parts(self):
-        """Seconds of the step by what takes them: those of `Cost.parts`, and "waiting" for ranks with other work."""
-        if self.pipelined:
-            return self.pipelined.parts
-        parts = dict(self.cost.parts)
-        if self.step:
-            mine = max(self.step.ranks, key=lambda rank: rank.busy)
-            parts |= {"waiting": mine.waiting, "activations": mine.communicating - parts["gradients"]}
-        return parts
-
-    @property
-    def seconds(self):
-        known = self.pipelined or self.step or self.cost
-        return known.seconds if known else math.inf
-
-    @property
-    def memory(self):
-        """Bytes that a rank needs."""
-        return (self.pipelined or self.cost).memory
-
-    @property
-    def collectives(self):
-        """How many collectives and messages between stages a rank takes part in."""
-        return (self.pipelined or self.cost).collectives
-
-    @property
-    def pipelining(self):
-        """The arguments of `distribute` that make the pipeline: a dict, empty if there is none."""
-        found = self.pipelined
-        return {"pipeline": found.pipeline, "micro_batches": found.micro_batches, "cuts": found.cuts} if found else {}
 
 
 class Planner:
@@ -132,6 +71,7 @@ class Planner:
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
         self.memory = memory or machine.memory(ranks)
         self.plan, self.shares, self.partition = plan, shares, partition
+        self.limit = 1 + max(TOLERANCE, machine.uncertainty)  # times up to this one, relative to the shortest, count as equal
         self.pipelines, self.grid = pipelines, grid
         self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
         self.stages = self._stages()
@@ -139,8 +79,7 @@ class Planner:
     def best(self, shown=5, progress=lambda: None):
         """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
 
-        Of those that are about as fast as the fastest one, the one with the fewest collectives is chosen: ranks wait for
-        each other in each of them, which the model does not know.
+        Of those that count as equally fast the first in the order of `order` is chosen.
 
         progress: called once for each of the `steps` that the planning takes at the most.
         NoRoom if there is none that fits the memory.
@@ -166,7 +105,7 @@ class Planner:
         good = []
         while heap:
             bound, _, search, candidate = heapq.heappop(heap)
-            if len(good) > shown and bound > (1 + TOLERANCE) * good[0].seconds:
+            if len(good) > shown and bound > self.limit * good[0].seconds:
                 break
             if candidate.cost:
                 good.append(candidate)
@@ -216,7 +155,7 @@ class Planner:
             cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
             pipelines = self.pipelines or Pipelines()
             for time in pipelines.times(
-                self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, (1 + TOLERANCE) * fastest
+                self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, self.limit * fastest
             ):
                 candidate = Candidate(sizes, time.seconds, cost, pipelined=time)
                 if time.memory > self.memory:
@@ -266,12 +205,23 @@ class Planner:
         complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
         if not complete:
             raise NoRoom(self._no_room(candidates))
-        alike = [candidate for candidate in complete if candidate.seconds <= (1 + TOLERANCE) * complete[0].seconds]
-        chosen = min(alike, key=lambda candidate: candidate.collectives)
+        alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
+        if self.machine.uncertainty and self.plan is None:
+            others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[CHOSEN] > 1]
+            alike = [c for c in others if c.seconds <= self.limit * complete[0].seconds and c.memory <= self.memory] + alike
+        chosen = min(alike, key=order)  # of equal ones the first
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
         for candidate in given_up:
             candidate.reason = "a lower bound of its time is above the time of the plans that are shown"
         return chosen, [c for c in complete if c is not chosen] + [c for c in candidates if c.cost and c.reason] + given_up
+
+    def _by_default(self, candidate):
+        """A Candidate of the same grid with the plan DEFAULT; the same one if that is its plan."""
+        grid = busiest(candidate.sizes, words_of(DEFAULT, self.layers), self.machine.node["ranks"], self.shares)
+        cost = Cost(self.net, grid, DEFAULT, self.batch_size, self.machine, self.shares)
+        return (
+            candidate if cost.placed.plan == candidate.cost.placed.plan else Candidate(candidate.sizes, candidate.bound, cost)
+        )
 
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
@@ -327,28 +277,6 @@ def mostly_sends(cost):
     """Whether a Cost's rank spends most of its step, and not too little time, with communication."""
     seconds = cost.parts["gradients"] + cost.parts["activations"]
     return seconds > max(WORTH, cost.seconds / 2)
-
-
-def why_lost(other, chosen):
-    """In words, what makes one Candidate slower than another."""
-    if other.reason:
-        return other.reason
-    if other.seconds < chosen.seconds:
-        counts = f"{other.collectives} collectives instead of {chosen.collectives}"
-        return f"{counts}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
-    mine, theirs = other.parts, chosen.parts
-    names = {
-        "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
-        "waiting": "waiting for other ranks",
-    }  # fmt: skip
-    more = sorted(((mine.get(part, 0.0) - theirs.get(part, 0.0), name) for part, name in names.items()), reverse=True)
-    worse = [f"{milliseconds(value)} more for {name}" for value, name in more if value > 0.05 * abs(more[0][0])][:2]
-    better = [f"{milliseconds(-value)} less for {name}" for value, name in more[::-1] if -value > 0.05 * abs(more[0][0])][:1]
-    return ", ".join(worse + better) or "no difference that counts"
-
-
-def milliseconds(seconds):
-    return f"{seconds * 1e3:.3g} ms"
 
 
 def every_grid(ranks, axes):

@@ -23,7 +23,12 @@ def test_a_line_is_printed_now_and_then(now, capsys):
         seen.append(thing)
         now.sleep(15)
     assert seen == ["a", "b", "c", "d"]
-    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes"]
+    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes, 0.5 minutes left"]
+    for _ in progress.progress(range(1000), "a part", end=now.now + 90):
+        now.sleep(30)
+        if now.now >= 1120:
+            break
+    assert capsys.readouterr().err.splitlines() == ["a part: 1 of 1000, 0.5 minutes, 1.0 minutes left"]
     assert list(progress.progress([1, 2], "testing", shown=False)) == [1, 2] and capsys.readouterr().err == ""
 
 

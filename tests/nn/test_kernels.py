@@ -19,6 +19,7 @@ from gridgrad.nn.processor import Blas, Processor, parsed
 from gridgrad.nn.row_winograd import RowWinograd
 from gridgrad.nn.shipped_kernels import SHIPPED, generation, shipped
 from gridgrad.nn.winograd import Winograd
+from tests.clock import Clock
 
 AVX512 = {"avx2", "avx512f"}
 OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
@@ -158,11 +159,12 @@ def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     pretend(monkeypatch)
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
     monkeypatch.setattr(measure_kernels, "seconds", lambda task, table: Simulated(0).true(task, table))
+    monkeypatch.setattr(measure_kernels, "time", Clock())  # it stands still, so there is time for all
     kernels.use(None)
     assert kernels.kernels() == kernels.PRESET
     Sequential([Linear(2, 3)]).allocate()
     table = kernels.kernels()
-    assert table.name.startswith("measured on pretended, openblas") and table.tiles.few_columns[0]
+    assert table.name.startswith("measured quickly on pretended, openblas") and table.tiles.few_columns[0]
     assert capsys.readouterr().err.count("\n") == 1
     assert from_json(kernels.table_file().read_text()) == table
     kernels.use(None)
@@ -224,6 +226,31 @@ def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
     for task in tasks:
         times = [simulated.true(task, table) for table in tables]
         assert all(max(pair) <= 1.05 * min(pair) for pair in combinations(times, 2)), task
+
+
+@pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
+@pytest.mark.parametrize("slowness", [1, 10, 100, 10_000])
+def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
+    """What there is no time for stays as in PRESET; with enough of it, nothing does."""
+    clock, simulated, longest = Clock(), Simulated(0), 0.0
+
+    def seconds(task, table):
+        nonlocal longest
+        found = simulated.seconds(task, table)
+        clock.sleep(slowness * found)
+        longest = max(longest, slowness * found)
+        return found
+
+    monkeypatch.setattr(measure_kernels, "time", clock)
+    monkeypatch.setattr(measure_kernels, "seconds", seconds)
+    table = measure_kernels.measured(measure_kernels.BUDGET)
+    assert clock.now <= measure_kernels.BUDGET + 2 * 3 * 3 * longest  # two rounds of three tasks with three tables
+    if slowness == 1:
+        assert (
+            all(getattr(table, name) != Tiles() for name in ORIENTATIONS) and table.winograd_5x5 != kernels.PRESET.winograd_5x5
+        )
+    if slowness == 10_000:
+        assert table == replace(kernels.PRESET, name=table.name) and table.name.startswith(measure_kernels.QUICKLY)
 
 
 def test_all_steps_are_weighed_together():

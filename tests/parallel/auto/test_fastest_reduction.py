@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from gridgrad.nn import Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.auto import fastest_reduction, reductions
+from gridgrad.parallel.calibration.turns import in_turns
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
@@ -57,6 +59,17 @@ def test_what_is_remembered_counts(comm, monkeypatch):
         assert str(parallelize(net(), grid, reduction="auto").reduction) == "overlap:321"
         if comm.rank == 0:
             fastest_reduction.answers_file().unlink()
+
+
+@mpi(1, 2, 3)
+def test_where_there_is_no_time_one_turn_is_enough(comm, monkeypatch):
+    monkeypatch.setattr(fastest_reduction, "SECONDS", -1.0)
+    turns = []
+    monkeypatch.setattr(fastest_reduction, "in_turns", lambda *given: turns.append(in_turns(*given)) or turns[-1])
+    with ProcessGrid(comm, batch=comm.size) as grid:
+        group = grid.group("batch")
+        answer = fastest_reduction.measure_fastest(grid, group, 1000, np.float32, "overlap", False)
+    assert [len(each) for each in turns] == [1] and answer.startswith("overlap:")
 
 
 @mpi(4)

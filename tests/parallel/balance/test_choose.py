@@ -8,6 +8,7 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.balance import choose, layer_seconds
 from gridgrad.parallel.balance.choose import measured_shares, predicted_shares
 from gridgrad.parallel.performance import machine
+from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
@@ -130,3 +131,14 @@ def test_shares_that_do_not_fit_the_memory_are_impossible():
     known = {0: np.zeros((2, 1)), 4: np.array([[1.0], [np.inf]]), 8: np.array([[2.0], [np.inf]]), 2: np.array([[0.5], [3.0]])}
     assert choose.interpolated(known, 0, 8)[1].tolist() == [0, 1.5, 3.0] + [np.inf] * 6
     assert choose.interpolated(known, 0, 8)[0].tolist() == [i / 4 for i in range(9)]
+
+
+def test_once_the_budget_is_spent_blocks_are_run_as_seldom_as_possible(monkeypatch):
+    clock, runs = Clock(), []
+    monkeypatch.setattr(layer_seconds, "time", clock)
+    monkeypatch.setattr(layer_seconds, "synchronise", lambda: runs.append(clock.sleep(0.01)))
+    net = Sequential([Linear(9, 7)])
+    timed = layer_seconds.MeasuredSeconds(net, (9,))
+    assert timed.seconds(net.layers[0], 9, 7, 4) == pytest.approx(0.01) and len(runs) == 1 + layer_seconds.RUNS
+    clock.sleep(layer_seconds.BUDGET)
+    assert timed.seconds(net.layers[0], 9, 5, 4) == pytest.approx(0.01) and len(runs) == 1 + layer_seconds.RUNS + 2

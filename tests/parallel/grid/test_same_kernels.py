@@ -1,5 +1,6 @@
 """All ranks of a grid use the table of rank 0, wherever that comes from."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, Sequential, gemm, kernels
 from gridgrad.nn.kernel_table import to_json
+from gridgrad.nn.measure_kernels import BUDGET, QUICKLY
 from gridgrad.nn.shipped_kernels import SHIPPED
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid import same_kernels
@@ -52,7 +54,7 @@ def test_measurements_that_differ_by_rank(comm, monkeypatch):
         return
     stored, measured = [], []
 
-    def measure():
+    def measure(budget):
         measured.append(comm.allgather(comm.rank))  # all ranks measure at the same time
         return replace(TABLES[comm.rank], name="measured")
 
@@ -72,11 +74,32 @@ def test_measurements_that_differ_by_rank(comm, monkeypatch):
     assert len(measured) == 1
 
 
+@mpi(1, 2, 3)
+def test_a_calibration_measures_a_quick_table_anew(comm, monkeypatch):
+    if not on_cpus(comm):
+        return
+    budgets, stored = [], []
+
+    def measure(budget):
+        budgets.append(budget)
+        return replace(TABLES[comm.rank], name="measured" if budget == math.inf else QUICKLY)
+
+    monkeypatch.setattr(same_kernels, "measured", measure)
+    monkeypatch.setattr(same_kernels, "stored", lambda: None)
+    monkeypatch.setattr(same_kernels, "store", stored.append)
+    monkeypatch.setattr(same_kernels, "announce", lambda: None)
+    kernels.use(kernels.PRESET)
+    for _ in range(2):  # what was measured without a budget stays
+        same_kernels.calibrate_kernels(comm)
+        check_all_equal(comm, replace(TABLES[0], name="measured"))
+        assert budgets == [BUDGET, math.inf] and [table.name for table in stored] == [QUICKLY, "measured"] * (comm.rank == 0)
+
+
 @mpi(3)
 def test_the_table_of_the_first_cpu_counts(comm, monkeypatch):
     """Ranks on a device measure nothing."""
     measured = []
-    monkeypatch.setattr(same_kernels, "measured", lambda: measured.append(comm.rank) or TABLES[comm.rank])
+    monkeypatch.setattr(same_kernels, "measured", lambda budget: measured.append(comm.rank) or TABLES[comm.rank])
     monkeypatch.setattr(same_kernels, "stored", lambda: None)
     monkeypatch.setattr(same_kernels, "store", lambda table: None)
     monkeypatch.setattr(same_kernels, "announce", lambda: None)

@@ -8,10 +8,11 @@ import pytest
 from gridgrad.nn import SGD, BatchNorm, Linear, ReLU, Sequential, SoftmaxCrossEntropy, network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.performance.candidate import why_lost
 from gridgrad.parallel.performance.machine import read
 from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.performance.pipeline_plans import SCHEDULES, Pipelines
-from gridgrad.parallel.performance.planner import TOLERANCE, NoRoom, Planner, why_lost
+from gridgrad.parallel.performance.planner import TOLERANCE, NoRoom, Planner
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from tests.mpi import mpi
 from tests.parallel.equality import error, serial

@@ -8,9 +8,10 @@ import pytest
 from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, SoftmaxCrossEntropy, network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.performance.candidate import why_lost
 from gridgrad.parallel.performance.cost import Cost, busiest
 from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid, why_lost
+from gridgrad.parallel.performance.planner import TOLERANCE, NoRoom, Planner, every_grid
 from gridgrad.parallel.placement.owners import Owners
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
