@@ -7,20 +7,11 @@ from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction, OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
-HELP = (
-    "how gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while "
-    "backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an "
-    "all-reduce between nodes; on CPUs only, and in no pipeline), powersgd:R (after backward, matrices as products of two "
-    "matrices of R columns, with error feedback: far fewer bytes, and other results; see docs/training.md), or auto: the "
-    "fastest of the first three on this machine, which is measured once and stored, or plain if a rank uses a GPU and in a "
-    "pipeline"
-)
-
 
 def choose_reduction(text, update, reduce_dtype, net):
     """The Reduction that a text names, for a ParallelSequential. Collective.
 
-    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see HELP. update, reduce_dtype: see `Reduction` in
+    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see `parallelize`. update, reduce_dtype: see `Reduction` in
     `parallel/sync/reduction.py`; if update is None, only "shared" is sharded.
     Raises ValueError if there is no such reduction, or if it can not be used on these devices, with this update or type.
     """

@@ -5,26 +5,20 @@ from mpi4py import MPI
 from gridgrad.nn import device
 from gridgrad.parallel.grid.staging import is_cuda_aware
 
-HELP = (
-    "where each rank keeps its arrays: cpu, gpu, auto (GPUs if every rank sees one, else CPUs), hybrid (as many ranks of a "
-    "machine as it has GPUs use one each, the others CPUs), or a list by rank, such as gpu,cpu, which is repeated until every "
-    "rank has a device"
-)
 
-
-def use_device(comm: MPI.Intracomm, name: str, tf32: bool = False) -> None:
+def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> None:
     """Choose the device of every rank of `comm`. Collective.
 
     Parameters
     ----------
     comm : communicator
         An MPI communicator.
-    name : str
-        "cpu" or "gpu", for all ranks; "auto", which means GPUs if every rank sees one, else CPUs; "hybrid", which gives each
-        GPU of a machine to the first rank that sees it and has none yet, and CPUs to the other ranks; or the devices of the
-        ranks, such as "gpu,cpu", repeated until every rank has one. The ranks of one machine that use GPUs take them in turn.
+    device : str
+        Where each rank keeps its arrays: cpu, gpu, auto (GPUs if every rank sees one, else CPUs), hybrid (as many ranks of a
+        machine as it has GPUs use one each, the others CPUs), or a list by rank, such as gpu,cpu, which is repeated until every
+        rank has a device. The ranks of one machine that use GPUs take them in turn.
     tf32 : bool
-        Whether matrix products on GPUs may round to TensorFloat-32, see `gridgrad.nn.device.use`.
+        Let a GPU round the factors of float32 products to 10 bits, those of TensorFloat-32.
 
     Raises
     ------

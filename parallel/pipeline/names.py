@@ -14,13 +14,6 @@ from gridgrad.parallel.pipeline.schedule import Schedule, Unsound
 _SIMPLE = {"sequential": sequential, "gpipe": gpipe, "1f1b": one_f_one_b, "zb-h1": zb_h1, "zbv": zbv}
 _ANYWHERE = {"gpipe": gpipe_anywhere, "1f1b": one_f_one_b_anywhere}
 NAMES = *_SIMPLE, "interleaved:V", "async:K", "FILE.csv"
-HELP = (
-    "sequential: one micro-batch after the other; gpipe: all forwards, then all backwards; 1f1b: one forward, one backward in "
-    "turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1, zbv: gradients of parameters apart, with less "
-    "waiting, zbv with two chunks on each rank; async:K: at most K minibatches at a time on each rank, an update after each, "
-    "with the parameters of the forward kept for the backward, or, async:K:nostash, the newest ones instead, and, "
-    "async:K:bound=B, at most B updates between the two; FILE.csv: a schedule in PyTorch's format"
-)
 MOST_CHUNKS = 4096  # of a network, so that messages have different tags in every MPI library
 MICRO_BATCHES = 4  # of a minibatch, for each rank of a pipeline: the ranks are then idle for less than a fifth of the time
 _ASYNC = re.compile(r"async:([1-9]\d{0,3})(?::(?:bound=(\d{1,6})|(nostash))){0,2}", re.ASCII)

@@ -80,11 +80,7 @@ CHOSEN = "model"  # the axis whose plan is the user's or the planner's
 HYPERGRAPH = "hypergraph"
 WHOLE = "laugier", "marques", HYPERGRAPH  # choices that are the same for all layers
 SHARDED = {"linear": ("out", "in"), "conv": ("out", "in"), "autoencoder": ("hidden",)}  # by kind: what "fewest-bytes" chooses
-HELP = (
-    "fewest-bytes, laugier, marques, hypergraph, or out, in, replicate, height or width: one word for all layers with "
-    "weights, or one for each layer, comma-separated, or by kind, such as conv=height,linear=fewest-bytes; an autoencoder "
-    "takes hidden or replicate; or hypergraph:fine, or a file of owners FILE.h5 that partition wrote"
-)
+WORDS = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, height or width"
 
 
 def weighted(net):
@@ -162,12 +158,12 @@ def feature_sizes(net, shape):
 
 
 def words_of(text, layers):
-    """The words of a plan, one for each layer with weights. ValueError if they do not fit. text: see `HELP`."""
+    """The words of a plan, one for each layer with weights. ValueError if they do not fit. text: see `parallelize`."""
     words = text.split(",")
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
         if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= SHARDED.keys():
-            raise ValueError(f"plan '{text}': by kind it names conv and linear: use {HELP}")
+            raise ValueError(f"plan '{text}': by kind it names conv and linear: use {WORDS}")
         words = [kinds.get(layer.kind, "fewest-bytes") for layer in layers]
     elif len(words) == 1:
         words *= len(layers)
@@ -175,7 +171,7 @@ def words_of(text, layers):
         raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with weights")
     for word, layer in zip(words, layers, strict=True):
         if word not in CHOICES and word != "fewest-bytes":
-            raise ValueError(f"plan '{text}': unknown choice '{word}': use {HELP}")
+            raise ValueError(f"plan '{text}': unknown choice '{word}': use {WORDS}")
         if word in CHOICES and CHOICES[word].input in PIXELS and layer.kind != "conv":
             raise ValueError(f"plan '{text}': layer {layer.name} {layer!r} has no {word} to split: use conv={word},linear=..")
         if word == "hidden" and layer.kind != "autoencoder":
@@ -188,7 +184,7 @@ def words_of(text, layers):
 def parse_plan(text, layers, sizes, ranks):
     """The choices that the text of a plan stands for, one for each layer with weights; ValueError if it does not fit.
 
-    text: as the option --plan takes it, see `HELP`. layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
+    text: as the option --plan takes it. layers: see `weighted`. sizes, ranks: see `fewest_bytes`.
     """
     words = words_of(text, layers)
     for word in WHOLE:
