@@ -581,7 +581,15 @@ def test_the_block_of_python_runs(block, inside):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_code_stands_in_blocks_of_a_known_language(document):
-    known = {"sh", "python", "text", "diff", "{toctree}", "bash"}  # bash: of other systems, see tests/test_sites.py
+    known = {
+        "sh",
+        "python",
+        "text",
+        "diff",
+        "{toctree}",
+        "{eval-rst}",
+        "bash",
+    }  # bash: of other systems, see tests/test_sites.py
     assert {language for language, _ in BLOCK.findall(document.read_text())} <= known
     text = text_without_blocks(document)
     assert "```" not in text and not re.search(r"^( {4}|\t)", text, re.MULTILINE), "indented commands would not run"

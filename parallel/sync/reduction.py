@@ -66,19 +66,17 @@ class Reduction:
 
     Examples
     --------
-    A reduction that sums each run of parameters in one collective, as BlockingReduction does, and counts its sums:
+    A reduction that also counts the sums that it makes:
 
     >>> import numpy as np
     >>> from mpi4py import MPI
     >>> from gridgrad.nn import MSE, SGD, Linear, Sequential
-    >>> from gridgrad.parallel import ProcessGrid, Reduction, distribute
-    >>> class Counting(Reduction):
+    >>> from gridgrad.parallel import BlockingReduction, ProcessGrid, distribute
+    >>> class Counting(BlockingReduction):
     ...     sums = 0
     ...     def finish(self):
-    ...         for bucket in self.buckets:
-    ...             self.take_accumulated(bucket.where)
-    ...             bucket.reduce()
-    ...             self.sums += 1
+    ...         super().finish()
+    ...         self.sums += len(self.buckets)
     >>> with ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size) as grid:
     ...     net = distribute(Sequential([Linear(3, 2)]), grid, reduction=Counting)
     ...     net.allocate()

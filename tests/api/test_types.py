@@ -40,7 +40,9 @@ def check(tmp_path_factory):
             (folder / "examples" / f"{name}.py").write_text(text)
         words = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", folder / "cache", "--no-error-summary"]
         names = [word for name in (*PACKAGES, "examples") for word in ("--package", name)]
-        ended = subprocess.run([sys.executable, "-m", "mypy", *words, *names], cwd=folder, capture_output=True, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-m", "mypy", *words, *names], cwd=folder, capture_output=True, text=True, timeout=600
+        )
         assert ended.returncode in (0, 1), ended.stdout + ended.stderr
         return [line for line in ended.stdout.splitlines() if ": error: " in line]
 

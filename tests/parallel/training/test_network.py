@@ -200,3 +200,14 @@ def test_an_end_at_which_a_loss_gives_other_gradients_can_not_be_placed():
     wrong = Layout((None, 3), {"model": 2}, {"model": Replicate()})
     with pytest.raises(ValueError, match="must be Partial.*its own adjoint"):
         Placed([], {}, ends, wrong, [[]], [ends, ends])
+
+
+@mpi(1, 2)
+def test_a_network_can_wait_for_its_memory(comm):
+    with ProcessGrid(comm, model=comm.size) as grid:
+        net = parallelize(Sequential(wide()), grid, allocate=False)
+        assert not net.allocated
+        with pytest.raises(RuntimeError, match="call allocate"):
+            _ = net.params
+        net.allocate()
+        assert len(net.params) == net.size
