@@ -14,11 +14,11 @@ from tqdm import tqdm
 from gridgrad.experiments.common import pipeline_lines
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.options import (
-    SHARES_HELP,
     Parser,
     check_writable,
     number,
     number_list,
+    of_parallelize,
     position_list,
     shares_of,
     user_input,
@@ -39,7 +39,7 @@ from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.pipeline import names
 from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.placement.plans import CHOSEN, HELP, HYPERGRAPH
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 
 
 def options():
@@ -64,7 +64,7 @@ def options():
         help="memory that a rank may use (default: its share of the memory of a node)",
     )
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
-    add("--shares", metavar="W,W,..", help=SHARES_HELP)
+    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
     add(
         "--speeds",
         type=number_list,
@@ -72,8 +72,8 @@ def options():
         help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print how they would share each "
         "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
     )
-    add("--plan", help=f"price this plan alone: {HELP}")
-    add("--pipeline", metavar="NAME", help=f"price pipelines of this schedule alone: {names.HELP}")
+    add("--plan", help=f"price this plan alone; {of_parallelize('plan')}")
+    add("--pipeline", metavar="NAME", help=f"price pipelines of this schedule alone; {of_parallelize('pipeline')}")
     add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
         "planner chooses)")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "

@@ -73,11 +73,11 @@ def check_job(args, ranks):
     """Raise ValueError for options that a job of so many ranks would refuse before it reads data: see `programs.check_job`."""
     train_setup.complete(args)
     protocols.parse(args.protocol)
-    train_setup.check_protocol(args)
+    train_setup.check_protocol(args, ranks)
     check_checkpoints(args)
     train_setup.simulation(args)
     checked_names(args.device, ranks)
-    if args.grid not in (None, "auto"):
+    if args.grid != "auto":
         check_places(args.grid, parse_grid(args.grid), ranks)
     for option in ("slow", "handicap"):
         if (text := getattr(args, option)) is not None:
@@ -94,15 +94,16 @@ def main():
     with user_input():
         train_setup.complete(args)
         make_protocol = protocols.parse(args.protocol)
-        train_setup.check_protocol(args)
+        train_setup.check_protocol(args, comm.size)
         check_checkpoints(args)
         signals = Signals()
         if args.checkpoint:
             signals.listen()
         faults.prepare(args)
         use_device(comm, args.device, args.tf32)
-        sizes = parse_grid(args.grid) if args.grid not in (None, "auto") else {"batch": comm.size}
-        grid = "auto" if args.grid == "auto" else ProcessGrid(comm, **sizes)
+        planned = args.grid == "auto" and comm.size > 1
+        sizes = {"batch": comm.size} if args.grid == "auto" else parse_grid(args.grid)
+        grid = "auto" if planned else ProcessGrid(comm, **sizes)
         model = train_setup.simulation(args)
         slow, handicaps = (train_setup.slowdowns(option, getattr(args, option), comm.size) for option in ("slow", "handicap"))
     on_root(comm, lambda: (prepare_checkpoints(args), train_setup.prepare(args)))

@@ -19,7 +19,7 @@ def check_options(args):
         if getattr(args, option) and not getattr(args, other):
             raise ValueError(f"--{option.replace('_', '-')} needs {words}")
     partitioned = args.plan and is_partition(args.plan)  # whose parts may be a pipeline without stages
-    if args.pipeline and args.grid != "auto" and "stage" not in (args.grid or "") and not partitioned:
+    if args.pipeline and args.grid != "auto" and "stage" not in args.grid and not partitioned:
         raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
     if args.micro_batches and args.micro_batches > args.batch_size:
         raise ValueError(f"--micro-batches {args.micro_batches} are more than the {args.batch_size} samples of --batch-size: "

@@ -3,14 +3,14 @@
 import argparse
 import contextlib
 import copy
+import inspect
 import os
 import re
 import tempfile
 from pathlib import Path
 
 from gridgrad.nn import network_names
-from gridgrad.parallel.auto import reductions
-from gridgrad.parallel.grid import devices
+from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line
 from gridgrad.parallel.sync.reduction import REDUCE_DTYPES, UPDATES
@@ -170,15 +170,6 @@ def add_problem(parser, net, shape, outputs, batch_size):
     parser.add_argument("--batch-size", type=whole(1), default=batch_size, help="samples in the global minibatch")
 
 
-SHARES_HELP = (
-    "how unevenly the ranks of an axis share samples, rows, kernels and neurons: one number for each rank of the one axis that "
-    "has several, such as 3,2,1.5,1, or by axis, such as model=3:2,batch=2:1; a share may be 0 (default: equal shares)"
-)
-AUTO_SHARES_HELP = (
-    SHARES_HELP + "; auto: each rank is timed with several shares, so that the slowest rank finishes as early as possible"
-)
-
-
 def shares_of(text, sizes):
     """{axis: weights} behind the text of --shares, on a grid of these sizes by axis (None where it is not known yet).
 
@@ -220,16 +211,25 @@ def process_grid_of(args, comm):
     return ProcessGrid(comm, **(parse_grid(args.grid) if args.grid else {"batch": comm.size}))
 
 
+def described(function, name):
+    """The description of a parameter in the docstring of a function, as the text of the option of that name."""
+    parameters = inspect.getdoc(function).split("\nParameters\n")[1].split("\n\n")[0]
+    text = re.split(r"^(?=\S)", parameters, flags=re.MULTILINE)
+    [found] = [block for block in text if re.match(rf"{name}\b.* : ", block)]
+    words = " ".join(found.split("\n", 1)[1].split()).removesuffix(".")
+    return (words[0].lower() + words[1:]).replace("%", "%%")
+
+
+def of_parallelize(name):
+    """The text of the option that is the argument `name` of `parallelize`."""
+    return described(parallelize, name)
+
+
 def add_reduction(parser):
     """Add the options that say how gradients are summed: see `reduction_of`."""
-    parser.add_argument("--reduction", default="auto", help=reductions.HELP)
-    words = "whether each rank updates all its parameters, or only its shard of them, as in ZeRO-1 (default: sharded if the "
-    words += "reduction is shared, else whole)"
-    parser.add_argument("--update", choices=UPDATES, help=words)
-    words = (
-        "type in which gradients are sent; float16 halves the bytes and rounds each value by up to 2^-11; sums are in float32"
-    )
-    parser.add_argument("--reduce-dtype", choices=REDUCE_DTYPES, default="same", help=words)
+    parser.add_argument("--reduction", default="auto", help=of_parallelize("reduction"))
+    parser.add_argument("--update", choices=UPDATES, help=of_parallelize("update"))
+    parser.add_argument("--reduce-dtype", choices=REDUCE_DTYPES, default="same", help=of_parallelize("reduce_dtype"))
 
 
 def reduction_of(args):
@@ -238,9 +238,9 @@ def reduction_of(args):
 
 
 def add_device(parser):
-    """Add the options that `gridgrad.parallel.grid.devices.use_device` takes: --device and --tf32."""
-    parser.add_argument("--device", default="cpu", help=devices.HELP)
-    parser.add_argument("--tf32", action="store_true", help="let a GPU round the factors of float32 products to 10 bits")
+    """Add the options that `gridgrad.parallel.use_device` takes: --device and --tf32."""
+    parser.add_argument("--device", default="cpu", help=described(use_device, "device"))
+    parser.add_argument("--tf32", action="store_true", help=described(use_device, "tf32"))
 
 
 @contextlib.contextmanager

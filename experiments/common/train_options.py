@@ -5,10 +5,10 @@ from gridgrad.datasets import augment
 from gridgrad.experiments.common import faults, train_setup
 from gridgrad.experiments.common.checkpoints import add_checkpoints
 from gridgrad.experiments.common.options import (
-    AUTO_SHARES_HELP,
     add_device,
     add_reduction,
     number,
+    of_parallelize,
     position_list,
     whole,
 )
@@ -16,8 +16,6 @@ from gridgrad.nn import OPTIMIZERS, network_names, schedules
 from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.performance import machine
-from gridgrad.parallel.pipeline import names
-from gridgrad.parallel.placement import plans
 from gridgrad.parallel.protocols import names as protocols
 
 WARM_UP = 5  # steps before timing begins
@@ -58,19 +56,16 @@ def _data(add):
 
 def _grid(group):
     add = group.add_argument
-    add("--grid", help="sizes of the axes, such as batch=2,model=2, or auto (default: batch=RANKS); their product is the "
-        "number of ranks; auto: the planner chooses the grid, and the plan, for this machine")  # fmt: skip
-    add("--plan", help=f"placement of the weights along the axis model: {plans.HELP}; or auto: the planner chooses it, which "
-        "is the default where the grid is auto (default: fewest-bytes)")  # fmt: skip
-    add("--memory", type=number(above=0), metavar="GIB", help="memory of a rank that the planner may use (default: the rank's "
-        "share of the node's memory)")  # fmt: skip
+    add("--grid", default="auto", help=of_parallelize("grid"))
+    add("--plan", help=of_parallelize("plan"))
+    add("--memory", type=number(above=0), metavar="GIB", help=of_parallelize("memory"))
     add_reduction(group)
     add_device(group)
 
 
 def _training(group):
     add, exclusive = group.add_argument, group.add_mutually_exclusive_group()
-    add("--batch-size", type=whole(1), default=128, metavar="B", help="samples in the global minibatch")
+    add("--batch-size", type=whole(1), default=128, metavar="B", help=of_parallelize("batch_size"))
     exclusive.add_argument("--epochs", type=whole(1), metavar="E", help="number of passes over the training data (default: 10)")
     exclusive.add_argument("--steps", type=whole(1), metavar="S", help="number of minibatches to train on, instead of epochs; "
         "with --resume counted from the very start")  # fmt: skip
@@ -86,16 +81,13 @@ def _training(group):
 
 
 def _pipeline(add):
-    add("--pipeline", metavar="SCHEDULE", help=f"schedule of a grid with stages (default: 1f1b): {names.HELP}")
-    add("--micro-batches", type=whole(1), metavar="M", help="split each minibatch into M micro-batches, whose gradients are "
-        "added up; without a pipeline they pass through the network one after another, in the memory of one of them "
-        f"(default: 1, or for each stage of a pipeline {names.MICRO_BATCHES})")  # fmt: skip
-    add("--cuts", type=position_list, metavar="N,N,..", help="numbers of the layers with which the second and all later chunks "
-        "of a pipeline begin, in the order in which they run, from 0 (default: chunks of about the same work)")  # fmt: skip
+    add("--pipeline", metavar="SCHEDULE", help=of_parallelize("pipeline"))
+    add("--micro-batches", type=whole(1), metavar="M", help=of_parallelize("micro_batches"))
+    add("--cuts", type=position_list, metavar="N,N,..", help=of_parallelize("cuts"))
 
 
 def _unequal(add):
-    add("--shares", metavar="W,W,..", help=AUTO_SHARES_HELP)
+    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
     add("--rebalance", type=whole(1), metavar="N", help="compare every N steps how long the ranks compute, and change the "
         "shares where that pays")  # fmt: skip
     add("--handicap", metavar="RANK=FACTOR[@STEP],..", help="make these ranks compute FACTOR times as slowly, by pauses; from "

@@ -57,12 +57,13 @@ def complete(args):
     check_options(args)
 
 
-def check_protocol(args):
+def check_protocol(args, ranks):
     """ValueError for options that do not go together with workers that train apart. Their reductions are not measured."""
     if args.protocol == SYNC:
         return
-    if "auto" in (args.grid, args.plan, args.shares) or args.rebalance:
-        raise ValueError("--protocol trains workers apart: name the grid, the plan and the shares, and leave --rebalance out")
+    if (args.grid == "auto" and ranks > 1) or "auto" in (args.plan, args.shares) or args.rebalance:
+        raise ValueError("--protocol trains workers apart: name the grid, such as --grid batch=4, the plan and the shares, and "
+                         "leave --rebalance out")  # fmt: skip
     if args.simulate:
         raise ValueError("--simulate is for --protocol sync; the program protocols simulates the others")
     if args.validation:

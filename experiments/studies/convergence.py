@@ -21,12 +21,11 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report, vgg_style
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
+from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.trainings import WAYS, Training, reached, turn
 from gridgrad.experiments.plots.convergence import draw
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn import network_names
-from gridgrad.parallel.auto import reductions
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.training import steps_per_epoch
 
@@ -51,7 +50,7 @@ def options():
     add("--micro-batches", type=whole(1), metavar="M", help="micro-batches of a step of 1f1b (default: 4 for each stage)")
     add("--in-flight", type=whole(1), metavar="K", help="minibatches that are under way at a time in async, nostash and "
         "hypergraph (default: as many as there are ranks)")  # fmt: skip
-    add("--reduction", default="auto", help=reductions.HELP)
+    add("--reduction", default="auto", help=of_parallelize("reduction"))
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
     add("--figure", metavar="FILE.png", help="draw these results")

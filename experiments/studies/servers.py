@@ -27,13 +27,13 @@ from gridgrad.experiments.common.options import (
     add_problem,
     check_writable,
     number,
+    of_parallelize,
     user_input,
     whole,
 )
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.plots.servers import draw
 from gridgrad.nn import network_names
-from gridgrad.parallel.auto import reductions
 from gridgrad.parallel.job.launch import LINK, cores
 from gridgrad.parallel.job.run import UserError, on_root, run
 
@@ -50,7 +50,7 @@ def options():
     add("--seconds", type=number(above=0), default=1.0, help="length of a turn in the parts access and limit")
     add_problem(parser, "mnist-cnn", [28, 28, 1], outputs=10, batch_size=128)
     add("--steps", type=whole(1), default=10, help="steps of a way in a round")
-    add("--reduction", default="plain", help=f"of the all-reduce: {reductions.HELP}")
+    add("--reduction", default="plain", help=f"of the all-reduce; {of_parallelize('reduction')}")
     add("--sizes", type=parameter_list, default=[10_000, 100_000, 1_000_000, 4_000_000], metavar="N,N,..",
         help="numbers of parameters that are accessed")  # fmt: skip
     add("--served", type=whole(FEWEST), default=1_000_000, metavar="N", help="parameters of the server of the part limit")

@@ -48,10 +48,11 @@ def parallelize(
 ) -> ParallelSequential:
     """Make a serial network parallel: all ranks together compute what the serial network computes. Collective.
 
-    The planner runs only for a grid or a plan that is "auto", and sums are timed only for the reductions "auto" and "overlap"
-    without a size. What is measured takes less than five seconds, and is stored, so that a second call measures nothing; but for
-    the shares "auto", which are measured each time. Where the planner runs, it chooses what is not given of `pipeline`,
-    `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+    The planner runs only for a grid or a plan that is "auto" on several ranks, and sums are timed only for the reductions
+    "auto" and "overlap" without a size. What is measured takes less than five seconds, and is stored, so that a second call
+    measures nothing; but for the shares "auto", which are measured each time. Where the planner runs, it chooses what is not
+    given of `pipeline`, `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an
+    uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
 
     Parameters
     ----------
@@ -182,6 +183,8 @@ def grid_and_plan(
     end_job_when_uncaught()
     _check_serial(net)
     grid, plan, shares, pipelining = _grid_or_text(grid), _plan_text(plan), shares_by_axis(shares), {}
+    if grid == "auto" and MPI.COMM_WORLD.size == 1:
+        grid = "batch=1"
     if grid == "auto" and plan is not None and is_partition(plan):
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
     if grid == "auto" or plan == "auto":

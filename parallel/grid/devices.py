@@ -2,7 +2,7 @@
 
 from mpi4py import MPI
 
-from gridgrad.nn import device
+from gridgrad.nn import device as devices
 from gridgrad.parallel.grid.staging import is_cuda_aware
 
 
@@ -35,14 +35,14 @@ def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> 
     ...     print(grid.on_cpus)
     True
     """
-    names = checked_names(name, comm.size)
+    names = checked_names(device, comm.size)
     neighbours = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    if name == "hybrid":
-        number = _with_one_gpu_each(neighbours.allgather(device.gpus()))[neighbours.rank]
+    if device == "hybrid":
+        number = _with_one_gpu_each(neighbours.allgather(devices.gpus()))[neighbours.rank]
         own = "cpu" if number is None else "gpu"
     else:
-        if name == "auto":
-            names = ["gpu" if comm.allreduce(bool(device.gpus()), MPI.LAND) else "cpu"]
+        if device == "auto":
+            names = ["gpu" if comm.allreduce(bool(devices.gpus()), MPI.LAND) else "cpu"]
         own = names[comm.rank % len(names)]
         number = neighbours.allgather(own)[: neighbours.rank].count(own)
     neighbours.Free()
@@ -50,7 +50,7 @@ def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> 
     try:
         if own == "gpu":
             is_cuda_aware()  # raises ValueError for a wrong setting now, rather than in the first collective
-        device.use(own, number or 0, tf32 and (own != "cpu" or name == "cpu"))
+        devices.use(own, number or 0, tf32 and (own != "cpu" or device == "cpu"))
     except ValueError as error:
         problem = str(error)
     for found in filter(None, comm.allgather(problem)):
@@ -60,7 +60,7 @@ def use_device(comm: MPI.Intracomm, device: str = "cpu", tf32: bool = False) -> 
 def checked_names(name, ranks):
     """The words of a list of devices. Raises ValueError if one is unknown or there are more than ranks."""
     names = name.split(",")
-    unknown = [word for word in names if word not in device.KINDS]
+    unknown = [word for word in names if word not in devices.KINDS]
     if unknown and name not in ("auto", "hybrid"):
         raise ValueError(
             f"unknown device '{unknown[0]}' in --device {name}: use cpu, gpu, auto, hybrid, or a list of cpu and gpu by rank, "
@@ -85,6 +85,6 @@ def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
 
     What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
-    `gridgrad.nn.device.is_cpu` is about one rank alone.
+    `gridgrad.nn.devices.is_cpu` is about one rank alone.
     """
-    return [rank for rank, is_cpu in enumerate(comm.allgather(device.is_cpu())) if is_cpu]
+    return [rank for rank, is_cpu in enumerate(comm.allgather(devices.is_cpu())) if is_cpu]

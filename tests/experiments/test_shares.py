@@ -26,11 +26,11 @@ def serial(tmp_path_factory):
     ("ranks", "arguments"),
     [
         pytest.param(4, ["--grid", "model=4", "--shares", "3,2,1.5,1"], marks=pytest.mark.long),
-        pytest.param(3, ["--shares", "3,0,1"], marks=pytest.mark.long),
+        pytest.param(3, ["--grid", "batch=3", "--shares", "3,0,1"], marks=pytest.mark.long),
         pytest.param(4, ["--grid", "model=2,batch=2", "--shares", "model=3:2,batch=2:1"], marks=pytest.mark.long),
         (4, ["--grid", "model=2,batch=2", "--shares", "batch=0:1", "--reader", "scatter-broadcast"]),
         (3, ["--grid", "model=3", "--shares", "0,1,2", "--plan", "in,out,in", "--reader", "scatter", "--micro-batches", "3"]),
-        (2, ["--shares", "1,4", "--update", "sharded", "--reduction", "overlap:1"]),
+        (2, ["--grid", "batch=2", "--shares", "1,4", "--update", "sharded", "--reduction", "overlap:1"]),
     ],
 )
 def test_uneven_shares_train_the_same_network(ranks, arguments, serial, tmp_path):
