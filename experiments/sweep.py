@@ -29,7 +29,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import forms, predicted_reports, sweep_files
+from gridgrad.experiments.common import forms, predicted_reports, sweep_files, sweep_table
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.programs import FOLDER, as_module
@@ -215,7 +215,7 @@ def options():
 
 
 def predict(settings, given, out, problem):
-    """Write predicted reports and print how many.
+    """Write predicted reports and print them as a table.
 
     given: settings that are not defaults. problem: the options of predictions.
     """
@@ -226,7 +226,8 @@ def predict(settings, given, out, problem):
             of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
         count = predicted_reports.write(settings, out, name, shape, outputs, bool(problem["weak"]))
-    print(f"{count} predictions written to {out}")
+    print(sweep_table.text([json.loads(line) for line in Path(out).read_text().splitlines()]))
+    print(f"{count} predictions written to {out}; next: gridgrad plot speedup --predicted {out}")
 
 
 def main():
@@ -242,7 +243,8 @@ def main():
         if problem["predict"] is None and any(problem.values()):
             raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
         if gathered:
-            print(gather(gathered, out))
+            words = gather(gathered, out)
+            print(f"{sweep_table.text(sweep_files.read(out))}\n{words}; next: gridgrad plot speedup {out}")
             return
         if problem["predict"] is None and not runs(settings):
             raise ValueError("there is nothing to run: name nets, and ranks or grids that the schemes have")
@@ -253,7 +255,9 @@ def main():
         out = sweep_files.part_name(out, part)
     signal.signal(signal.SIGUSR1, stop)
     now, count = sweep(settings, out, timeout, part, anew)
-    print(f"{count} runs written to {out}" + (f", {count - now} of which were there already" if now < count else ""))
+    earlier = f", {count - now} of which were there already" if now < count else ""
+    following = f"plot speedup {out}" if part[1] == 1 else "sweep --gather with the files of all parts"
+    print(f"{sweep_table.text(sweep_files.read(out))}\n{count} runs written to {out}{earlier}; next: gridgrad {following}")
 
 
 if __name__ == "__main__":
