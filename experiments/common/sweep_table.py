@@ -3,7 +3,7 @@
 from collections import defaultdict
 from statistics import median
 
-from gridgrad.experiments.common.tables import spread, table
+from gridgrad.experiments.common.tables import range_of, spread, table
 
 
 def text(reports):
@@ -41,10 +41,9 @@ def row(runs, alone):
         return {"network": one["net"], "scheme": one["scheme"]} | cells | {
             "batch": one["settings"]["batch_size"], "ms a step, predicted": 1e3 * seconds[0],
             "speedup over 1 rank": speedup, "MB sent by a rank": one["rank_bytes"] / 1e6,
-            "GiB in a rank": f"{one['rank_memory'] / 2**30:.3g}" + ("" if one["fits"] else " (too much)"),
+            "GiB in a rank": one["rank_memory"] / 2**30, "fits": one["fits"],
         }  # fmt: skip
-    of = {"median": median(seconds), "min": min(seconds), "max": max(seconds)}
-    return cells | {"ms a step": spread(of, 1e-3), "speedup over 1 rank": speedup, "repeats": len(runs)}
+    return cells | {"ms a step": spread(range_of(seconds), 1e-3), "speedup over 1 rank": speedup, "repeats": len(runs)}
 
 
 def samples_a_second(runs):
