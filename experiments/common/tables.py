@@ -18,12 +18,12 @@ def table(rows):
 def terminal(markdown):
     """Markdown as one reads it in a terminal: tables in straight columns, without marks of code."""
     found = []
-    for is_table, lines in groupby(markdown.strip().splitlines(), key=lambda line: line.startswith("|")):
+    for is_table, lines in groupby(markdown.replace("`", "").strip().splitlines(), key=lambda line: line.startswith("|")):
         if is_table:
             head, _, *rows = ([text.strip() for text in line[1:-1].split("|")] for line in lines)
             lines = [columns([head, *rows])]
         found += lines
-    return "\n".join(found).replace("`", "")
+    return "\n".join(found)
 
 
 def columns(lines):

@@ -24,6 +24,7 @@ import heapq
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 from gridgrad.nn import BatchNorm
@@ -54,8 +55,9 @@ class NoRoom(ValueError):
 class Candidate:
     """A grid with its best plan.
 
-    sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
-    best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
+    sizes: ranks along each axis. bound: a lower bound in seconds of a step on this grid, with any plan of the search or, of a
+    partition or a pipeline, with any at all. cost: the Cost of the best plan; None where the grid was given up before its plan
+    was complete. reason: why it cannot be chosen, or empty.
     owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
     computes the most.
     pipelined: the PipelineTime of a grid with several stages; cost is then what the whole network would take on one stage.
@@ -157,8 +159,7 @@ class Planner:
                     f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
                 )
             return self._ranked(candidates)
-        problem = Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
-        searches = [PlanSearch(problem, sizes) for sizes in self.grids]
+        searches = [PlanSearch(self.problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
         order = count()  # which of several equal ones in the heap is the first
         heap = [(search.bound, next(order), search, candidate) for search, candidate in zip(searches, candidates)]
@@ -179,6 +180,8 @@ class Planner:
             self._complete(candidate, search)
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
+        for candidate, search in zip(candidates, searches):
+            candidate.bound = search.bound
         if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
             with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
                 candidates += self._partitioned()
@@ -200,7 +203,7 @@ class Planner:
             costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
             step = played(costs)
             busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)
-            candidate = Candidate(sizes, step.seconds, costs[busiest_rank], owners=owners, step=step)
+            candidate = Candidate(sizes, self._arithmetic(sizes), costs[busiest_rank], owners=owners, step=step)
             most = max(cost.memory for cost in costs)
             if most > self.memory:
                 candidate.reason = too_large(most, self.memory)
@@ -214,16 +217,25 @@ class Planner:
             sizes, machine = best.sizes | {STAGE: stages}, self.machine
             grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
             cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
-            pipelines = self.pipelines or Pipelines()
+            bound, pipelines = self._arithmetic(sizes), self.pipelines or Pipelines()
             for time in pipelines.times(
                 self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, (1 + TOLERANCE) * fastest
             ):
-                candidate = Candidate(sizes, time.seconds, cost, pipelined=time)
+                candidate = Candidate(sizes, bound, cost, pipelined=time)
                 if time.memory > self.memory:
                     candidate.reason = too_large(time.memory, self.memory)
                 else:
                     fastest = min(fastest, time.seconds)
                 yield candidate
+
+    @cached_property
+    def problem(self):
+        """What the searches on all grids share, a Problem."""
+        return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+
+    def _arithmetic(self, sizes):
+        """A lower bound in seconds of a step on a grid, however the network is divided."""
+        return PlanSearch(self.problem, sizes).arithmetic()
 
     def _of_stage(self, stages):
         """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""

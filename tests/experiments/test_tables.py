@@ -1,7 +1,8 @@
 """Tables in a terminal."""
 
 from gridgrad.experiments.common import sweep_table
-from gridgrad.experiments.common.tables import spread, table
+from gridgrad.experiments.common.markdown import lines
+from gridgrad.experiments.common.tables import spread, table, terminal
 
 
 def test_numbers_are_flush_right_below_their_unit():
@@ -52,3 +53,10 @@ def test_weak_scaling_is_compared_by_samples_a_second():
     }
     _, one, four = sweep_table.text([run(1, 10, **weak), run(4, 10, 256, **weak)]).splitlines()
     assert one.split()[6:] == ["1", "2", "1", "no"] and four.split()[4:7] == ["256", "10", "4"]
+
+
+def test_markdown_is_read_in_a_terminal_with_straight_columns():
+    rows = [{"way": "`sync`", "ms": "8.1 (7 - 9)"}, {"way": "server:asp", "ms": "12"}]
+    assert terminal(f"# Title\n\nSome `words`:\n\n{lines(rows)}\n") == (
+        "# Title\n\nSome words:\n\nway                  ms\nsync        8.1 (7 - 9)\nserver:asp           12"
+    )
