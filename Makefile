@@ -47,7 +47,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridgrad needs Python 3.11 or newer; set PYTHON=")'
 	@echo "$(VENV), 1 of 3: a new environment, which takes some seconds"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "$(VENV), 2 of 3: the packages of requirements.lock$(if $(WHEEL_$(MPI)), and $(WHEEL_$(MPI))), half a minute to some minutes"
+	@echo "$(VENV), 2 of 3: the packages of requirements.lock$(if $(WHEEL_$(MPI)), and $(WHEEL_$(MPI))), a minute or two"
 	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock $(WHEEL_$(MPI))
 	@echo "$(VENV), 3 of 3: gridgrad and its command, some seconds"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
