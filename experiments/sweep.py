@@ -257,7 +257,9 @@ def main():
     now, count = sweep(settings, out, timeout, part, anew)
     earlier = f", {count - now} of which were there already" if now < count else ""
     following = f"plot speedup {out}" if part[1] == 1 else "sweep --gather with the files of all parts"
-    print(f"{sweep_table.text(sweep_files.read(out))}\n{count} runs written to {out}{earlier}; next: gridgrad {following}")
+    with user_input():
+        text = sweep_table.text(sweep_files.read(out))
+    print(f"{text}\n{count} runs written to {out}{earlier}; next: gridgrad {following}")
 
 
 if __name__ == "__main__":

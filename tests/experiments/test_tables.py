@@ -1,5 +1,7 @@
 """Tables in a terminal."""
 
+import pytest
+
 from gridgrad.experiments.common import sweep_table
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.tables import spread, table, terminal
@@ -27,11 +29,11 @@ def run(ranks, milliseconds, batch_size=64, **more):
 def test_a_sweep_is_a_row_for_each_grid_with_its_speedup():
     reports = [run(1, 8), run(2, 5), run(4, 9), run(1, 10), run(2, 4), run(4, 9), run(1, 9), run(2, 4.5), run(4, 9)]
     head, *rows, note = sweep_table.text(reports).splitlines()
-    assert head.split() == ["network", "grid", "ranks", "ms", "a", "step", "speedup", "over", "1", "rank", "repeats"]
+    assert head.split() == ["network", "grid", "ranks", "batch", "ms", "a", "step", "speedup", "over", "1", "rank", "repeats"]
     assert [row.split() for row in rows] == [
-        ["lenet5", "batch=1", "1", "9", "(8", "-", "10)", "1", "3"],
-        ["lenet5", "batch=2", "2", "4.5", "(4", "-", "5)", "2", "3"],
-        ["lenet5", "batch=4", "4", "9", "(9", "-", "9)", "1", "3"],
+        ["lenet5", "batch=1", "1", "64", "9", "(8", "-", "10)", "1", "3"],
+        ["lenet5", "batch=2", "2", "64", "4.5", "(4", "-", "5)", "2", "3"],
+        ["lenet5", "batch=4", "4", "64", "9", "(9", "-", "9)", "1", "3"],
     ]
     assert note.startswith("4 ranks are more than the 2 cores here: oversubscribed")
 
@@ -40,6 +42,14 @@ def test_without_one_rank_there_is_no_speedup_and_without_timed_steps_no_row():
     head, row, note = sweep_table.text([run(2, 5), run(1, 0) | {"seconds_per_step": None}]).splitlines()
     assert row.split()[-2:] == ["-", "1"] and "no run on 1 rank" in note
     assert "more --steps" in sweep_table.text([run(1, 0) | {"seconds_per_step": None}])
+
+
+def test_runs_with_other_settings_are_rows_of_their_own():
+    other = [run(1, 20, sweep={"dtype": "float64"}), run(2, 10, sweep={"dtype": "float64"}), run(1, 30, 256), run(2, 10, 256)]
+    _, *rows = sweep_table.text([run(1, 8), run(2, 4), *other]).splitlines()
+    assert [row.split()[-2] for row in rows] == ["1", "2", "1", "2", "1", "3"]
+    with pytest.raises(ValueError, match="seconds_per_step.median must be a number of seconds"):
+        sweep_table.text([run(1, 8) | {"seconds_per_step": {"median": "8"}}])
 
 
 def test_weak_scaling_is_compared_by_samples_a_second():
