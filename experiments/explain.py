@@ -129,12 +129,13 @@ def result(chosen, others, args):
     cost = chosen.cost
     _, alone = predicted_reports.cost(cost.net, "batch", 1, args.batch_size, cost.machine)
     bound, speedup = lower_bound(chosen, others), alone.seconds / chosen.seconds
+    rows = pipeline_lines.chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost)
     return {
         "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
         "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
         "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.parts,
         "one_rank": {"seconds": alone.seconds, "memory": alone.memory}, "speedup": speedup, "efficiency": speedup / args.ranks,
-        "memory": chosen.memory, "layers": [] if chosen.pipelined else layer_rows(cost),
+        "memory": chosen.memory, "layers": rows,
         "others": [
             {"grid": other.grid, "plan": plan_of(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
             for other in others if other.cost

@@ -24,8 +24,5 @@ def _with_lines(things, what):
         now = time.monotonic()
         if now - said >= SECONDS:
             said = now
-            minutes = (now - start) / 60
-            left = minutes / done * (len(things) - done)
-            words = f"{what}: {done} of {len(things)} in {minutes:.1f} minutes, about {left:.1f} left"
-            print(words, file=sys.stderr, flush=True)
+            print(f"{what}: {done} of {len(things)}, {(now - start) / 60:.1f} minutes", file=sys.stderr, flush=True)
         yield thing

@@ -24,7 +24,6 @@ import heapq
 import math
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 
 from gridgrad.nn import BatchNorm
@@ -55,9 +54,8 @@ class NoRoom(ValueError):
 class Candidate:
     """A grid with its best plan.
 
-    sizes: ranks along each axis. bound: a lower bound in seconds of a step on this grid, with any plan of the search or, of a
-    partition or a pipeline, with any at all. cost: the Cost of the best plan; None where the grid was given up before its plan
-    was complete. reason: why it cannot be chosen, or empty.
+    sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
+    best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
     owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
     computes the most.
     pipelined: the PipelineTime of a grid with several stages; cost is then what the whole network would take on one stage.
@@ -159,7 +157,8 @@ class Planner:
                     f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
                 )
             return self._ranked(candidates)
-        searches = [PlanSearch(self.problem, sizes) for sizes in self.grids]
+        problem = self._problem()
+        searches = [PlanSearch(problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
         order = count()  # which of several equal ones in the heap is the first
         heap = [(search.bound, next(order), search, candidate) for search, candidate in zip(searches, candidates)]
@@ -228,14 +227,12 @@ class Planner:
                     fastest = min(fastest, time.seconds)
                 yield candidate
 
-    @cached_property
-    def problem(self):
-        """What the searches on all grids share, a Problem."""
+    def _problem(self):
         return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
 
     def _arithmetic(self, sizes):
         """A lower bound in seconds of a step on a grid, however the network is divided."""
-        return PlanSearch(self.problem, sizes).arithmetic()
+        return PlanSearch(self._problem(), sizes).arithmetic()
 
     def _of_stage(self, stages):
         """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""

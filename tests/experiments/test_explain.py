@@ -142,8 +142,11 @@ def test_what_can_not_be_simulated_is_refused():
 
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
-    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png")
+    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png", "--json",
+                       tmp_path / "e.json")  # fmt: skip
     assert finished.returncode == 0, finished.stderr
+    first, second = json.loads((tmp_path / "e.json").read_text())["layers"]
+    assert (first["layer"], first["bytes"]) == ("0 Linear .. 3 ReLU", 0) and second["bytes"] == 2 * 64 * 64 * 4
     lines = finished.stdout.splitlines()
     assert "predicted" in lines[0] and lines[1] == "grid stage=2, plan out"
     assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4"

@@ -23,7 +23,7 @@ def test_a_line_is_printed_now_and_then(now, capsys):
         seen.append(thing)
         now.sleep(15)
     assert seen == ["a", "b", "c", "d"]
-    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4 in 0.5 minutes, about 0.5 left"]
+    assert capsys.readouterr().err.splitlines() == ["testing: 2 of 4, 0.5 minutes"]
     assert list(progress.progress([1, 2], "testing", shown=False)) == [1, 2] and capsys.readouterr().err == ""
 
 
