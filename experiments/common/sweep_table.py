@@ -21,7 +21,10 @@ def text(reports):
     """
     groups = defaultdict(list)
     for report in reports:
-        check(report, REPORT)
+        try:
+            check(report, REPORT)
+        except ValueError as error:
+            raise ValueError(f"a report of {report['net']} is damaged ({error}): measure it again, with --anew") from None
         if report.get("seconds_per_step"):  # there is none where a run had too few steps to time
             place = report.get("scheme"), report["grid"], report["settings"]["batch_size"]
             groups[problem(report), *place].append(report)
