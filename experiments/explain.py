@@ -177,7 +177,7 @@ def report(chosen, others, found, args):
     rest = sum(other.cost is None for other in others)
     if rest:
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
-    yield f"options of train: {' '.join(options_of_train(chosen))}"
+    yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
 def overlapped(chosen):
@@ -192,11 +192,13 @@ def milliseconds(seconds):
     return f"{cell(1e3 * seconds)} ms"
 
 
-def options_of_train(chosen):
-    """The grid, the plan and the pipeline of a Candidate as options of train."""
+def options_of_train(chosen, args):
+    """The grid, the plan, the shares and the pipeline of a Candidate as options of train."""
     yield from ("--grid", chosen.grid)
     if chosen.sizes.get(CHOSEN, 1) > 1:
-        yield from ("--plan", chosen.plan)
+        yield from ("--plan", args.plan if chosen.step and args.plan else chosen.plan)  # a partition may be that of a file
+    if args.shares:
+        yield from ("--shares", args.shares)
     for name, value in chosen.pipelining.items():
         text = ",".join(map(str, value)) if name == "cuts" else str(value)
         yield from (f"--{name.replace('_', '-')}", text)
