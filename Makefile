@@ -44,11 +44,15 @@ WHEEL_system  =
 venv: $(VENV)/.ready
 
 $(VENV)/.ready: requirements.lock pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridgrad needs Python 3.11 or newer; set PYTHON=")'
-	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock $(WHEEL_$(MPI))
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gridgrad needs Python 3.11 or newer; set PYTHON=")'
+	@echo "$(VENV), 1 of 3: a new environment, which takes some seconds"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "$(VENV), 2 of 3: the packages of requirements.lock$(if $(WHEEL_$(MPI)), and $(WHEEL_$(MPI))), a minute or two"
+	@$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock $(WHEEL_$(MPI))
+	@echo "$(VENV), 3 of 3: gridgrad and its command, some seconds"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+	@echo "$(VENV) is ready: source $(VENV)/bin/activate"
 
 speedup: venv
 	$(PY) -m gridgrad sweep experiments/settings/speedup.toml --anew --out results/speedup.jsonl

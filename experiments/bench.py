@@ -49,6 +49,7 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.parallel.job.launch import mpiexec, slots
 from gridgrad.parallel.job.run import UserError, run_launcher
 
@@ -216,7 +217,7 @@ def main():
     report.write_json(Path(args.out) / "bench.json", results)
     text = table(results)
     report.write_text(Path(args.out) / "bench.md", text)
-    print(text)
+    print(f"{terminal(text)}\nwritten to {args.out}: bench.json and bench.md")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ gridgrad checkpoints checkpoints --verify
 from datetime import datetime
 from pathlib import Path
 
-from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, user_input
+from gridgrad.experiments.common.tables import table
 from gridgrad.parallel.checkpoint.manifest import FOLDER, NAME, Manifest
 from gridgrad.parallel.checkpoint.shard_file import Shard
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
@@ -31,7 +31,7 @@ def main():
     with user_input():
         folders = folders_in(args.directory)
     rows = [row(folder, content_damage if args.verify else size_damage) for folder in folders]
-    print(lines(rows, str))
+    print(table(rows))
     damaged = sum(cells["state"] != WHOLE for cells in rows)
     if args.verify and damaged:
         raise UserError(f"{damaged} of {len(rows)} in {args.directory} are not whole: --resume passes over these")
@@ -59,12 +59,12 @@ def row(folder, damage):
         return described(folder, state=one_line(error))
     written = datetime.fromtimestamp(manifest.saved).isoformat(" ", "seconds")
     mib = f"{sum(entry['size'] for entry in manifest.files) / 2**20:.1f}"
-    value = "" if manifest.value is None else f"{manifest.value:.6g}"
+    value = None if manifest.value is None else f"{manifest.value:.6g}"
     state = next(filter(None, (damage(manifest, entry) for entry in manifest.files)), WHOLE)
     return described(folder, manifest.step, written, len(manifest.files), manifest.workers, mib, value, state)
 
 
-def described(folder, step="", written="", ranks="", workers="", mib="", value="", state=""):
+def described(folder, step=None, written=None, ranks=None, workers=None, mib=None, value=None, state=""):
     """A row of the table: {heading: what stands below it}."""
     numbers = {"step": step, "written": written, "ranks": ranks, "workers": workers, "MiB": mib, "validation": value}
     return {"folder": folder.name, **numbers, "state": state}

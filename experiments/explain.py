@@ -11,8 +11,9 @@ from functools import partial
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import pipeline_lines
+from gridgrad.experiments.common import pipeline_lines, predicted_reports
 from gridgrad.experiments.common import report as report_files
+from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.options import (
     Parser,
     check_writable,
@@ -26,7 +27,9 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
+from gridgrad.experiments.common.plan_words import axes_in_words
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.tables import columns, table
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
 from gridgrad.nn import network_names
 from gridgrad.parallel.balance.choose import predicted_shares
@@ -35,6 +38,7 @@ from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
 from gridgrad.parallel.performance import machine
 from gridgrad.parallel.performance.candidate import why_lost
+from gridgrad.parallel.performance.layer_rows import layer_rows
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
 from gridgrad.parallel.pipeline import names
@@ -81,6 +85,7 @@ def options():
     add("--draw", metavar="FILE.png", help="draw the predicted schedule of the pipeline to this file")
     add("--trace", metavar="FILE.json", help="draw the steps below it that are in this timeline, which train --trace wrote")
     add("--csv", metavar="FILE.csv", help="write the schedule of the pipeline to this file, which --pipeline can read")
+    add("--json", metavar="FILE.json", help="also write all numbers to this file")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
 
@@ -120,45 +125,113 @@ def planner(args):
     return Planner(net, args.ranks, args.batch_size, described, memory, grid, plan, shares, partition, pipelines)
 
 
-def report(chosen, others, args):
-    """The lines that are printed. chosen, others: Candidates."""
+def result(chosen, others, args):
+    """What --json writes, and most of what is printed, a dict. chosen, others: Candidates."""
     cost = chosen.cost
+    _, alone = predicted_reports.cost(cost.net, "batch", 1, args.batch_size, cost.machine)
+    bound, speedup = lower_bound(chosen, others), alone.seconds / chosen.seconds
+    rows = pipeline_lines.chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost)
+    return {
+        "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
+        "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
+        "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.parts,
+        "one_rank": {"seconds": alone.seconds, "memory": alone.memory}, "speedup": speedup, "efficiency": speedup / args.ranks,
+        "memory": chosen.memory, "layers": rows,
+        "others": [
+            {"grid": other.grid, "plan": plan_of(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
+            for other in others if other.cost
+        ],
+    }  # fmt: skip
+
+
+def lower_bound(chosen, others):
+    """Seconds below which no step of the plans that were considered is. chosen, others: Candidates.
+
+    Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
+    """
+    return min(chosen.bound, *(one.seconds if one.step or one.pipelined else one.bound for one in others), chosen.seconds)
+
+
+def report(chosen, others, found, args):
+    """The lines that are printed. chosen, others: Candidates. found: their `result`."""
+    cost, one = chosen.cost, found["one_rank"]
     yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
-    yield f"grid {chosen.grid}, plan {chosen.plan}" + (f", shares {args.shares}" if args.shares else "")
-    yield from of_pipeline(chosen) if chosen.pipelined else of_layers(chosen)
+    yield f"grid {chosen.grid}, plan {shortened(chosen.plan)}" + (f", shares {args.shares}" if args.shares else "")
+    if chosen.pipelined:
+        yield pipeline_lines.in_words(chosen.pipelined)
+    yield from axes_in_words(chosen.sizes, cost)
     yield ""
-    looked_at = [other for other in others if other.cost][: args.others]
-    rows = [(other.grid, plan_of(other), f"{other.seconds * 1e3:.4g}", why_lost(other, chosen)) for other in looked_at]
+    yield f"step         {milliseconds(chosen.seconds)}" + overlapped(chosen)
+    yield f"speedup      {cell(found['speedup'])} over one rank, which takes {milliseconds(one['seconds'])}: "\
+          f"an efficiency of {found['efficiency']:.0%}"  # fmt: skip
+    yield f"memory       {chosen.memory / 2**30:.3g} GiB a rank; one rank alone needs {one['memory'] / 2**30:.3g}"
+    grids = len({candidate.grid for candidate in (chosen, *others)})
+    where = f"any of the {grids} grids" if grids > 1 else "this grid"
+    yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {where}: a gap of {found['gap']:.1%}"
+    yield ""
+    yield from of_pipeline(chosen) if chosen.pipelined else of_layers(chosen, found["layers"])
+    yield ""
+    rows = [{"runner-up": other["grid"], "plan": other["plan"], "ms": other["seconds"] * 1e3,
+             "why it lost": other["reason"]} for other in found["others"][: args.others]]  # fmt: skip
     if rows:
-        yield from aligned([("runner-up", "plan", "ms", "why it lost"), *rows], "<<><")
-    rest = len(others) - len([other for other in others if other.cost])
+        yield table(rows)
+    rest = sum(other.cost is None for other in others)
     if rest:
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
+    yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
-def of_layers(chosen):
-    """The lines about the step of a Candidate, layer by layer."""
-    cost = chosen.cost
-    yield ""
-    heads = ("layer", "", "placement", "GFLOP", "MB sent", "ms")
-    rows = [(row["layer"], row["kind"], row["placement"], f"{row['flops'] / 1e9:.4g}", f"{row['bytes'] / 1e6:.4g}",
-             f"{row['seconds'] * 1e3:.4g}") for row in cost.rows()]  # fmt: skip
-    total = ("a step", "", "", f"{sum(work.flops for work in cost.works) / 1e9:.4g}", f"{cost.bytes_sent / 1e6:.4g}",
-             f"{chosen.seconds * 1e3:.4g}")  # fmt: skip
-    yield from aligned([heads, *rows, total], "<<<>>>")
-    yield from of_all_ranks(chosen) if chosen.step else of_one_rank(cost)
+def overlapped(chosen):
+    """What else is to say of the time of a step, in words."""
+    if chosen.pipelined or chosen.step or chosen.cost.grid.size == 1:
+        return ""
+    seconds = chosen.cost.overlapped_seconds
+    return f"; at best {milliseconds(seconds)} with --reduction overlap, which sums gradients during backward"
+
+
+def milliseconds(seconds):
+    return f"{cell(1e3 * seconds)} ms"
+
+
+def options_of_train(chosen, args):
+    """The grid, the plan, the shares and the pipeline of a Candidate as options of train."""
+    yield from ("--grid", chosen.grid)
+    if chosen.sizes.get(CHOSEN, 1) > 1:
+        yield from ("--plan", args.plan if chosen.step and args.plan else chosen.plan)  # a partition may be that of a file
+    if args.shares:
+        yield from ("--shares", args.shares)
+    for name, value in chosen.pipelining.items():
+        text = ",".join(map(str, value)) if name == "cuts" else str(value)
+        yield from (f"--{name.replace('_', '-')}", text)
+
+
+def of_layers(chosen, rows):
+    """The lines about the step of a Candidate, layer by layer. rows: those of `layer_rows`."""
+    known = chosen.cost.is_even
+    shown = [
+        {
+            "layer": row["layer"], "": ", ".join(dict.fromkeys(row["kinds"])), "placement": row["placement"],
+            "GFLOP": row["flops"] / 1e9, "MB sent": row["bytes"] / 1e6,
+            "MB at least": row["bound_bytes"] / 1e6 if known else None, "ms": row["seconds"] * 1e3,
+        }
+        for row in rows
+    ]  # fmt: skip
+    sums = {name: sum(row[name] for row in shown) for name in ("GFLOP", "MB sent", *["MB at least"] * known)}
+    yield table(
+        [*shown, dict.fromkeys(shown[0]) | {"layer": "a step", "": "", "placement": ""} | sums | {"ms": chosen.seconds * 1e3}]
+    )
+    yield "A layer with weights stands for what follows it, too. What is sent at least: by any placement with even shares."
+    yield from of_all_ranks(chosen) if chosen.step else of_one_rank()
 
 
 def of_pipeline(chosen):
     """The lines about the step of a Candidate that is a pipeline."""
     found = chosen.pipelined
-    yield pipeline_lines.in_words(found)
-    yield ""
-    yield from aligned(list(pipeline_lines.of_chunks(found, chosen.cost.net)), "<<>>>>>>")
+    yield columns(list(pipeline_lines.of_chunks(found, chosen.cost.net)))
     yield "FLOP, megabytes and times are those of one micro-batch, on the rank with the most work of each stage."
     yield ""
-    yield from aligned(list(pipeline_lines.of_stages(found)), "><>>>>>")
-    yield f"A step takes {found.seconds * 1e3:.4g} ms, in which a rank is idle for {1 - found.use:.0%} of the time in the mean."
+    yield columns(list(pipeline_lines.of_stages(found)))
+    yield f"In a step a rank is idle for {1 - found.use:.0%} of the time in the mean."
     yield "The sums of gradients count in full. The schedule from its beginning, with time to the right:"
     yield ""
     yield pipeline_lines.drawing(found)
@@ -170,23 +243,22 @@ def plan_of(candidate):
     return shortened(candidate.plan) + more
 
 
-def of_one_rank(cost):
-    """The lines about a step in which all ranks do about the same. cost: that of the rank with the most work."""
+def of_one_rank():
+    """The lines about a step in which all ranks do about the same."""
     yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of gradients"
-    yield "in full, as if they began after backward (--reduction plain). With --reduction overlap they run during backward, and"
-    yield f"a step takes {cost.overlapped_seconds * 1e3:.4g} ms at best. A rank needs {cost.memory / 2**30:.3g} GiB of memory."
+    yield "in full, as if they began after backward (--reduction plain)."
 
 
 def of_all_ranks(chosen):
     """The lines about the step of a Candidate whose ranks have different work."""
     yield "FLOP, bytes sent and times are those of the rank that computes the most."
     yield ""
-    heads = ("rank along model", "ms computing", "ms waiting", "ms communicating", "MB sent", "messages")
-    rows = [(str(place), *(f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.waiting, rank.communicating)),
-             f"{rank.bytes / 1e6:.4g}", str(rank.messages)) for place, rank in enumerate(chosen.step.ranks)]  # fmt: skip
-    yield from aligned([heads, *rows], ">>>>>>")
-    yield f"A step takes {chosen.seconds * 1e3:.4g} ms, in which the ranks wait for each other. The rank that computes the most"
-    yield f"needs {chosen.cost.memory / 2**30:.3g} GiB of memory."
+    yield table([
+        {"rank along model": place, "ms computing": rank.busy * 1e3, "ms waiting": rank.waiting * 1e3,
+         "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
+        for place, rank in enumerate(chosen.step.ranks)
+    ])  # fmt: skip
+    yield "In a step the ranks wait for each other. The memory is that of the rank that computes the most."
 
 
 def shortened(plan):
@@ -220,17 +292,10 @@ def write_csv(chosen, path):
     report_files.write_text(path, to_csv(chosen.pipelined.schedule))
 
 
-def aligned(lines, sides):
-    """Lines of cells as text in columns, which are flush left (<) or right (>)."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(sides))]
-    for line in lines:
-        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(line, sides, widths)).rstrip()
-
-
 def main():
     args = options().parse_args()
     with user_input():
-        for path in filter(None, (args.draw, args.csv)):
+        for path in filter(None, (args.draw, args.csv, args.json)):
             check_writable(path)
         if args.trace and not args.draw:
             raise ValueError("--trace needs --draw FILE.png, into which it is drawn")
@@ -242,7 +307,10 @@ def main():
             draw(chosen, args)
         if args.csv:
             write_csv(chosen, args.csv)
-    print("\n".join([*report(chosen, others, args), *lines]))
+    found = result(chosen, others, args)
+    if args.json:
+        report_files.write_json(args.json, found)
+    print("\n".join([*report(chosen, others, found, args), *lines]))
 
 
 if __name__ == "__main__":

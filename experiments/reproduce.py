@@ -23,6 +23,7 @@ from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole_list
 from gridgrad.experiments.common.programs import check_enough
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import table, terminal
 from gridgrad.experiments.papers import page
 from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.parts import LONG, SHORT, Found, run_resumable
@@ -111,7 +112,7 @@ def write(paper, measured, out, also=None):
     """Print and write all tables, and draw the figures. measured: what they are computed from. also: one more JSON file."""
     tables = paper.tables(measured)
     text, content = paper.as_markdown(tables), json.dumps(tables, indent=1) + "\n"
-    print(text)
+    print(terminal(text))
     results = [(out / "tables.md", text), (out / KEPT, content)] if measured else []
     for path, written in [*results, *([] if also is None else [(also, content)])]:
         write_text(path, written)
@@ -147,6 +148,12 @@ def everything(args):
     written = page.write(PAPERS, found, out, form)
     if args.json is not None:
         write_text(args.json, (out / "items.json").read_text())
+    rows = [
+        {"paper": section.paper, "tables and figures": len(section.items), "failed": len(section.failures),
+         "reproduced": sum(item.reproduced for item in section.items), "parts without time": section.left_out}
+        for section in written.sections
+    ]  # fmt: skip
+    print(table(rows))
     print(f"page written to {out / 'index.html'} and {out / 'reproduce.md'}")
     failed = {section.paper: section.failures for section in written.sections if section.failures}
     if failed:

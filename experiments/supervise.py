@@ -26,6 +26,7 @@ from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
+from gridgrad.experiments.common.tables import table
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.job.foreground import Foreground
@@ -121,10 +122,17 @@ class Supervisor:
         self.command, self.folder, self.grids = command, folder, grids
         self.ranks, self.nodes, self.ask = ranks, nodes, ask
         self.retries, self.wait, self.halt = retries, wait, halt
-        self.jobs = Foreground()
+        self.jobs, self.starts = Foreground(), []  # rows of the table at the end
 
     def run(self):
         """Start the training until it is complete or must not be started any more; returns the status to exit with."""
+        try:
+            return self._until_it_ends()
+        finally:
+            if self.starts:
+                print(table(self.starts), file=sys.stderr, flush=True)
+
+    def _until_it_ends(self):
         failures, best = 0, newest_step(self.folder)
         while True:
             if self.halt and self.halt.exists():
@@ -168,7 +176,13 @@ class Supervisor:
         placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
         say(f"{ranks} ranks, {grid}{' on ' + ', '.join(living) if living else ''}")
         (self.folder / COMPLETE).unlink(missing_ok=True)
+        began = time.monotonic()
         status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
+        step = newest_step(self.folder)
+        self.starts.append({
+            "start": len(self.starts) + 1, "ranks": ranks, "grid": grid, "minutes": f"{(time.monotonic() - began) / 60:.1f}",
+            "status": status, "steps in a checkpoint": step if step >= 0 else None,
+        })  # fmt: skip
         if status == 0 and not (self.folder / COMPLETE).exists():  # Open MPI's mpiexec has lost a node
             say("the launcher ended with status 0, but the training did not reach its end")
             return 1

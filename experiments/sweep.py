@@ -29,7 +29,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import forms, predicted_reports, sweep_files
+from gridgrad.experiments.common import forms, predicted_reports, sweep_files, sweep_table
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
@@ -244,7 +244,8 @@ def predict(settings, given, args):
             of_data = predicted_reports.shape_of(given["dataset"], given.get("data_dir"))
             shape, outputs = shape or of_data[0], outputs or of_data[1]
         count = predicted_reports.write(settings, args.out, name, shape, outputs, bool(args.weak))
-    print(f"{count} predictions written to {args.out}")
+    print(sweep_table.text([json.loads(line) for line in Path(args.out).read_text().splitlines()]))
+    print(f"{count} predictions written to {args.out}; next: gridgrad plot speedup --predicted {args.out}")
 
 
 def main():
@@ -254,7 +255,8 @@ def main():
         settings, given = settings_of(args)
         check_writable(out)
         if args.gather:
-            print(gather(args.gather, out))
+            words = gather(args.gather, out)
+            print(f"{sweep_table.text(sweep_files.read(out))}\n{words}; next: gridgrad plot speedup {out}")
             return
     if args.predict:
         predict(settings, given, args)
@@ -263,7 +265,11 @@ def main():
         out = sweep_files.part_name(out, args.part)
     signal.signal(signal.SIGUSR1, stop)
     now, count = sweep(settings, out, args.timeout, args.part, args.anew)
-    print(f"{count} runs written to {out}" + (f", {count - now} of which were there already" if now < count else ""))
+    earlier = f", {count - now} of which were there already" if now < count else ""
+    following = f"plot speedup {out}" if args.part[1] == 1 else "sweep --gather with the files of all parts"
+    with user_input():
+        text = sweep_table.text(sweep_files.read(out))
+    print(f"{text}\n{count} runs written to {out}{earlier}; next: gridgrad {following}")
 
 
 if __name__ == "__main__":

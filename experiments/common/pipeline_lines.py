@@ -19,14 +19,36 @@ def in_words(found: PipelineTime):
 def of_chunks(found, net):
     """Rows of a table of the chunks, the first one being its head. net: the serial network."""
     yield "chunk", "layers", "stage", "GFLOP", "MB taken", "ms F", "ms I", "ms W"
+    for number, (chunk, layers, stage) in enumerate(chunks_of(found, net)):
+        seconds = (f"{chunk.seconds[op] * 1e3:.4g}" for op in "FIW")
+        taken = f"{chunk.taken / 1e6:.4g}" if number else ""
+        yield str(number), layers, str(stage), f"{chunk.flops / 1e9:.4g}", taken, *seconds
+
+
+def chunks_of(found, net):
+    """Yield (ChunkCost, the names of its first and last layer, its stage) of each chunk."""
     first = 0
-    for number, (chunk, (stage,)) in enumerate(zip(found.chunks, found.schedule.route.places)):
+    for chunk, (stage,) in zip(found.chunks, found.schedule.route.places):
         layers = list(leaves(net.layers[first : first + chunk.layers]))
         first += chunk.layers
         ends = dict.fromkeys(f"{layer.name} {type(layer).__name__}" for layer in (layers[:1] + layers[-1:]))
-        seconds = (f"{chunk.seconds[op] * 1e3:.4g}" for op in "FIW")
-        taken = f"{chunk.taken / 1e6:.4g}" if number else ""
-        yield str(number), " .. ".join(ends) or "none", str(stage), f"{chunk.flops / 1e9:.4g}", taken, *seconds
+        yield chunk, " .. ".join(ends) or "none", stage
+
+
+def chunk_rows(found, net):
+    """A dict for each chunk, with the work and the bytes of a whole step, as `layer_rows` has them of layers.
+
+    bytes: those of the rank's collectives, and those that cross the boundary in front of the chunk, forward and backward.
+    """
+    parts = found.micro_batches
+    return [
+        {
+            "layer": layers, "stage": stage, "flops": parts * chunk.flops, "bound_bytes": 0.0,
+            "bytes": parts * (chunk.sent[0] + 2 * chunk.taken * (number > 0)) + chunk.sent[1],
+            "seconds": parts * chunk.computed + chunk.seconds["U"],
+        }
+        for number, (chunk, layers, stage) in enumerate(chunks_of(found, net))
+    ]  # fmt: skip
 
 
 def of_stages(found):

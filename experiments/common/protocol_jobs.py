@@ -9,6 +9,7 @@ from statistics import median
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.protocol_runs import rates, rose, staleness
 from gridgrad.experiments.common.synchronous_workers import POWER_SGD
 from gridgrad.parallel.job.launch import mpiexec
@@ -27,14 +28,13 @@ def timed(args):
     """
     cases = list(product(args.protocols, dict.fromkeys((1.0, args.straggler))))
     reports, diverged = {case: [] for case in cases}, {}
-    for _ in range(args.rounds):
-        for case in cases:
-            if case not in diverged:
-                found = job(args, *case)
-                if isinstance(found, str):
-                    diverged[case] = found
-                else:
-                    reports[case].append(found)
+    for _, case in progress(list(product(range(args.rounds), cases)), "jobs"):
+        if case not in diverged:
+            found = job(args, *case)
+            if isinstance(found, str):
+                diverged[case] = found
+            else:
+                reports[case].append(found)
     for (text, factor), found in reports.items():
         one = {"protocol": text, "straggler": factor, "diverged": diverged.get((text, factor))}
         yield one if one["diverged"] else one | recorded(found)

@@ -27,15 +27,20 @@ def document(results):
     """All results of a file as Markdown."""
     yield TEXT
     for one in results:
-        yield f"## {title(one)}\n"
-        yield conditions(one) + "\n"
-        for factor in dict.fromkeys(run["straggler"] for run in one["runs"]):
-            yield f"The last worker computes {factor:g} times as slowly:\n" if factor > 1 else "All workers are equally fast:\n"
-            rows = [run for run in one["runs"] if run["straggler"] == factor]
-            yield lines([row(run, one) for run in rows]) + "\n"
-            for run in rows:
-                if run["diverged"]:
-                    yield f"`{run['protocol']}` diverged: {run['diverged']}\n"
+        yield from tables(one)
+
+
+def tables(one):
+    """A result as Markdown, without the words that all results have in common."""
+    yield f"## {title(one)}\n"
+    yield conditions(one) + "\n"
+    for factor in dict.fromkeys(run["straggler"] for run in one["runs"]):
+        yield f"The last worker computes {factor:g} times as slowly:\n" if factor > 1 else "All workers are equally fast:\n"
+        rows = [run for run in one["runs"] if run["straggler"] == factor]
+        yield lines([row(run, one) for run in rows]) + "\n"
+        for run in rows:
+            if run["diverged"]:
+                yield f"`{run['protocol']}` diverged: {run['diverged']}\n"
 
 
 def title(result):

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server, momentum
 from gridgrad.experiments.common.one_sided import OneSidedServer
+from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import LOSSES, SGD, network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.tally import Tally
@@ -116,7 +117,7 @@ def measure(comm, parameters, rounds, seconds):
             ways = {name: make(comm, grid, count) for name, make in WAYS.items()}
             computations = {name: Computation(way.workers) if comm.rank == 0 else None for name, way in ways.items()}
             found = {name: [] for name in ways}
-            for number in range(rounds + 1):
+            for number in progress(range(rounds + 1), f"{count:,} parameters", comm.rank == 0):
                 for name, way in ways.items():
                     alone = alone_for(computations[name], comm, seconds)
                     waiting, _ = round_of(way, None, comm, seconds)

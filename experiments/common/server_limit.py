@@ -17,6 +17,7 @@ from statistics import median
 from mpi4py import MPI
 
 from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server
+from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import Adadelta
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.grid.tally import Tally
@@ -137,7 +138,7 @@ def measure(comm, parameters, ratio, rounds, seconds):
     idle = server.idle(seconds)
     costs = [server.costs(idle[0], seconds)]
     compute, turns = ratio * costs[0][1], {workers: [] for workers in counts}
-    for _ in range(rounds):
+    for _ in progress(range(rounds), "rounds", comm.rank == 0):
         costs.append(server.costs(idle[0], seconds))
         for workers in counts:
             turns[workers].append(server.turn(workers, compute, seconds))

@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.made_up_server import momentum
+from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.protocols import names, ownership
@@ -77,7 +78,7 @@ def measure(comm, serial, outputs, batch_size, reduction, rounds, steps):
         side.steps(2)  # the first steps allocate memory
         side.taken = 0
         side.grid.tally.clear()
-    for _ in range(rounds):
+    for _ in progress(range(rounds), "rounds", comm.rank == 0):
         for side in sides.values():
             side.rounds.append(side.steps(steps))
     rows = []

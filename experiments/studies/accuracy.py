@@ -20,6 +20,7 @@ from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, user_input, whole
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.job.run import run_launcher
@@ -110,7 +111,8 @@ def main():
         result = train(run, args.data_dir, args.timeout)
         write_results(path, results, result, RUN, document)
         results.append(result)
-    print(*document(results), sep="\n")
+    print(terminal("\n".join(document(results))))
+    print(f"written to {path} and {path.with_suffix('.md')}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure what a checkpoint costs: by how many seconds it lengthens training, as one line of JSON.
+"""Measure what a checkpoint costs: by how many seconds it lengthens training.
 
     mpiexec -n 2 gridgrad study checkpoint-cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64 --dir DIR
 
@@ -8,18 +8,19 @@ copy, the time that the thread takes from training where every core computes, an
 everything.
 """
 
-import json
 import os
 import shutil
 import tempfile
 import time
 from contextlib import contextmanager
 
-import numpy as np
 from mpi4py import MPI
 
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import problem_of
-from gridgrad.experiments.common.options import Parser, add_device, add_grid, add_problem, number, whole
+from gridgrad.experiments.common.options import Parser, add_device, add_grid, add_problem, check_writable, number, whole
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.nn import LOSSES, OPTIMIZERS, device
 from gridgrad.parallel import train_step
 from gridgrad.parallel.checkpoint.manifest import found_in
@@ -45,6 +46,7 @@ def options():
     )
     add("--block", type=number(above=0), default=3.0, metavar="SECONDS", help="seconds of a block of steps")
     add("--rounds", type=whole(1), default=10, help="how many blocks of each kind")
+    add("--out", metavar="FILE.json", help="also write the numbers to this file")
     add_device(parser)
     return parser
 
@@ -80,7 +82,7 @@ def measured(saver, step, steps, rounds):
     """([seconds that a checkpoint cost, for each round], [seconds that training stood still for it]). Collective."""
     saving = lambda done: saver.save(saver.net.step) if done == 0 else saver.boundary(saver.net.step)  # noqa: E731
     differences, still = [], []
-    for number_of_round in range(rounds + 1):
+    for number_of_round in progress(range(rounds + 1), "rounds", saver.comm.rank == 0):
         without, before = seconds(saver.comm, step, steps, nothing), saver.seconds
         whole_before = saver.written
         with_one = seconds(saver.comm, step, steps, saving)
@@ -98,9 +100,20 @@ def nothing(done):
     """What is done between the steps of a block without a checkpoint."""
 
 
+def row(found):
+    """The cells of the table that is printed."""
+    return {
+        "network": found["net"], "ranks": found["P"], "MiB": f"{found['mib']:.1f}",
+        "s longer, a checkpoint": spread(found["checkpoint_seconds"]),
+        "% of a minute": spread(found["checkpoint_seconds"], MINUTE / 100),
+        "ms standing still": spread(found["standing_still_seconds"], 1e-3),
+    }  # fmt: skip
+
+
 def main():
     args = options().parse_args()
     comm = MPI.COMM_WORLD
+    on_root(comm, lambda: check_writable(args.out) if args.out else None)
     grid, net, x, y = problem_of(args, comm)
     optimizer, loss = OPTIMIZERS[args.optimizer](net, RATE), LOSSES["cross-entropy"]()
     step = lambda: train_step(net, loss, optimizer, x, y, args.batch_size)  # noqa: E731
@@ -112,18 +125,14 @@ def main():
         saver.close()
         found, _ = found_in(folder) if comm.rank == 0 else ([], [])
     if comm.rank == 0:
-        low, median, high = np.percentile(differences, [25, 50, 75]) / MINUTE * 100
-        line = {
-            "net": args.net,
-            "P": comm.size,
-            "steps_a_block": steps,
-            "checkpoint_seconds": round(float(np.median(differences)), 4),
-            "percent_of_a_minute": round(float(median), 3),
-            "quartiles": [round(float(low), 3), round(float(high), 3)],
-            "standing_still_seconds": round(float(np.median(still)), 5),
-            "mib": round(sum(entry["size"] for entry in found[0].files) / 2**20, 1),
-        }
-        print(json.dumps(line))
+        content = {
+            "settings": vars(args), "versions": report.versions(), "net": args.net, "P": comm.size, "steps_a_block": steps,
+            "checkpoint_seconds": range_of(differences), "standing_still_seconds": range_of(still),
+            "mib": sum(entry["size"] for entry in found[0].files) / 2**20,
+        }  # fmt: skip
+        print(table([row(content)]))
+    if args.out:
+        on_root(comm, lambda: report.write_json(args.out, content))
     grid.free()
 
 

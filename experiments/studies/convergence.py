@@ -22,6 +22,7 @@ from gridgrad.experiments.common import report, vgg_style
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.trainings import WAYS, Training, reached, turn
 from gridgrad.experiments.plots.convergence import draw
 from gridgrad.experiments.plots.figures import measured_on
@@ -183,7 +184,8 @@ def write(args, results):
     report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
     if args.figure:
         draw(results[-1], args.figure)
-    print(lines(list(cells(results[-1]))))
+    print(table(list(cells(results[-1]))))
+    print(f"results added to {args.out}, and the table beside it")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import math
 import os
 import platform
 import time
+from itertools import product
 
 import numpy as np
 from mpi4py import MPI
@@ -30,6 +31,8 @@ from gridgrad.experiments.common.options import (
     whole,
     whole_list,
 )
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import spread, table
 from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.auto.this_machine import memory_of_machine
@@ -107,14 +110,16 @@ def measure(sides, serial, batch_sizes, outputs, rounds, steps):
     """Rows of all sides at all batch sizes, on rank 0. Collective."""
     rows = []
     widths = [serial.input_shape[0], *(after for _, after in feature_sizes(serial, serial.input_shape))]
-    for batch_size in batch_sizes:
-        x, y = minibatch(serial.input_shape, outputs, batch_size)
-        for side in sides:
-            side.begin(x, y)
-        for _ in range(rounds):
+    turns = list(product(batch_sizes, range(rounds)))
+    for batch_size, turn in progress(turns, "rounds", sides[0].grid.rank == 0):
+        if turn == 0:
+            x, y = minibatch(serial.input_shape, outputs, batch_size)
             for side in sides:
-                side.run(steps)
-        rows += [side.row(rounds, widths) for side in sides]
+                side.begin(x, y)
+        for side in sides:
+            side.run(steps)
+        if turn == rounds - 1:
+            rows += [side.row(rounds, widths) for side in sides]
     return rows
 
 
@@ -165,15 +170,15 @@ def describe(args, comm, rows):
     }
 
 
-def table(result):
+def in_words(result):
     """The report as lines of text."""
-    yield f"{result['net']}, {result['ranks']} ranks on {result['cores']} cores, {result['link']}; seconds and MB a step"
-    heads = "".join(f"{head:>13}" for head in ("median", "min", "max", "compute", "wait", "communicate", "MB a rank"))
-    yield f"{'batch':>6}  {'grid':17}{heads}"
+    yield f"{result['net']}, {result['ranks']} ranks on {result['cores']} cores, {result['link']}"
+    rows = []
     for row in result["rows"]:
-        s, t, sent = row["seconds"], row["time"], sum(row["bytes"].values()) / result["ranks"] / 1e6
-        values = (s["median"], s["min"], s["max"], t["compute"], t["wait"], t["communicate"], sent)
-        yield f"{row['batch_size']:6d}  {row['grid']:17}" + "".join(f"{value:13.4f}" for value in values)
+        parts = {f"ms {part}": 1e3 * row["time"][part] for part in ("compute", "wait", "communicate")}
+        sent = {"MB sent, a rank": sum(row["bytes"].values()) / result["ranks"] / 1e6}
+        rows.append({"batch": row["batch_size"], "grid": row["grid"], "ms a step": spread(row["seconds"], 1e-3)} | parts | sent)
+    yield table(rows)
     for grid, size in result["batch_faster_from"].items():
         yield f"pure batch is faster than {grid} " + (
             f"from a batch of {size:.0f} on" if size else "at none of these batch sizes"
@@ -212,7 +217,7 @@ def main():
     result = describe(args, comm, rows)
     on_root(comm, lambda: report.write_json(args.out, result))
     if comm.rank == 0:
-        print("\n".join([*table(result), f"report written to {args.out}"]))
+        print("\n".join([*in_words(result), f"report written to {args.out}; next: gridgrad plot crossover {args.out}"]))
     for side in sides:
         side.grid.free()
 

@@ -2,8 +2,8 @@
 
     gridgrad study kernels
 
-It prints the table in use (see `nn/kernels.py`) and, for each product, the speed of the plain call and of each way to cut it.
-The way that the table chooses is marked. Products that can not be cut are left out.
+It prints the table in use (see `nn/kernels.py`) and, for each product, the speed of the plain call, of the way that the table
+chooses and of the fastest way. Products that can not be cut are left out.
 """
 
 from dataclasses import asdict, replace
@@ -15,6 +15,8 @@ from gridgrad.experiments.benchmarks.cases import SERIAL
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import table as text_of
 from gridgrad.nn import LOSSES, SGD, gemm, patches
 from gridgrad.nn.kernel_table import NO_LIMIT, ORIENTATIONS, Tiles
 from gridgrad.nn.kernels import PLAIN, kernels
@@ -91,30 +93,32 @@ def main():
     if args.out:
         with user_input():
             check_writable(args.out)
-    table = kernels()
+    table, rows, shown = kernels(), [], []
     for field, value in asdict(table).items():
         print(f"{field}: {value}")
     found = set().union(*(products(case) for case in SERIAL if not (args.quick and case.large)))
-    rows = []
-    for product in sorted(found, key=lambda product: (type(product).__name__, *asdict(product).values())):
+    found = sorted(found, key=lambda product: (type(product).__name__, *asdict(product).values()))
+    found = [product for product in found if len(ways(product, table)) > 1 and elements(product) <= LARGEST]
+    for product in progress(found, "products"):
         several = ways(product, table)
-        if len(several) == 1 or elements(product) > LARGEST:
-            continue
-        seconds = times([type(product)(**asdict(product))], several.values(), args.rounds)
-        rows.append({"product": type(product).__name__, **asdict(product),
-                     "seconds": dict(zip(several, seconds))})  # fmt: skip
-        print(line(product, rows[-1]["seconds"], choice(product, table)), flush=True)
+        seconds = dict(zip(several, times([type(product)(**asdict(product))], several.values(), args.rounds)))
+        rows.append({"product": type(product).__name__, **asdict(product), "seconds": seconds})
+        shown.append(cells(product, seconds, choice(product, table)))
+    print(text_of(shown) if shown else "there is no product that can be cut")
     if args.out:
         here = {"processor": processor().name, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
         report.write_json(args.out, here | {"products": rows})
 
 
-def line(product, seconds, chosen):
-    """A line of the table that is printed: GFLOP/s of each way. chosen: the way to mark."""
-    sizes = list(asdict(product).values())
-    work = 2 * np.prod([float(size) for size in sizes if not isinstance(size, str)])
-    speeds = "  ".join(f"{name} {work / s / 1e9:.0f}{'*' * (name == chosen)}" for name, s in seconds.items())
-    return f"{type(product).__name__:16} {' '.join(map(str, sizes)):40} {speeds}"
+def cells(product, seconds, chosen):
+    """The row of the table that is printed. chosen: the way that the table of kernels chooses."""
+    *words, m, k, n = asdict(product).values()
+    speed = lambda name: 2e-9 * m * k * n / seconds[name]  # noqa: E731
+    fastest = min(seconds, key=seconds.get)
+    return {
+        "product": " ".join([type(product).__name__, *words]), "sizes": f"{m} {k} {n}", "plain GFLOP/s": speed("plain"),
+        "the table's way": chosen, "GFLOP/s": speed(chosen), "fastest way": fastest, "its GFLOP/s": speed(fastest),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

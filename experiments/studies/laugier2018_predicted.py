@@ -15,6 +15,7 @@ from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.performance import machine as machines
 from gridgrad.parallel.performance.planner import Planner
@@ -184,7 +185,7 @@ def main():
         check_writable(args.out)
     text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())
     write_text(args.out, text)
-    print(text)
+    print(terminal(text))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, add_problem, user_input, whole
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.nn import LOSSES, SGD, network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.job.launch import LINK
@@ -89,15 +91,21 @@ def measured(grid, plain, overlap):
     return {"alone": float(alone), "coverable": float(coverable), "exposed": float(exposed), "hidden": float(hidden)}
 
 
-def table(results):
-    r, ms = results["rounds"], lambda name: f"{results['median'][name] * 1e3:.1f} ms"
-    return (
+WORDS = {  # what each number of a round is called, and its unit
+    "alone": ("all-reduce alone, ms", 1e-3), "coverable": ("that backward could hide, ms", 1e-3),
+    "exposed": ("not hidden, ms", 1e-3), "hidden": ("hidden, % of what could be", 1e-2),
+    "plain_step": ("step with the blocking all-reduce, ms", 1e-3), "overlap_step": ("step with buckets, ms", 1e-3),
+}  # fmt: skip
+
+
+def in_words(results):
+    """The results as lines of text."""
+    yield (
         f"{results['net']}, batch {results['batch_size']}, {results['P']} ranks, {results['link'] or 'one machine'}, "
-        f"{results['reduction']} KiB: all-reduce alone {ms('alone')}, coverable {ms('coverable')}, exposed {ms('exposed')}; "
-        f"hidden {results['median']['hidden']:.0%} of what could be "
-        f"({min(x['hidden'] for x in r):.0%} to {max(x['hidden'] for x in r):.0%}); "
-        f"step {ms('plain_step')} blocking, {ms('overlap_step')} overlapped"
+        f"--reduction {results['reduction']}"
     )
+    of = {name: range_of([found[name] for found in results["rounds"]]) for name in WORDS}
+    yield table([{"measured": words, "median (range)": spread(of[name], unit)} for name, (words, unit) in WORDS.items()])
 
 
 def main():
@@ -119,7 +127,7 @@ def main():
     with user_input():
         plain, overlap = (Side(args, comm, reduction) for reduction in ("plain", args.reduction))
     rounds = []
-    for _ in range(args.rounds + WARM_UP):
+    for _ in progress(range(args.rounds + WARM_UP), "rounds", comm.rank == 0):
         (seconds, trace), (other_seconds, other_trace) = plain.step(), overlap.step()
         found = measured(plain.grid, trace, other_trace)
         slowest = plain.grid.max(np.array([seconds, other_seconds])).tolist()
@@ -132,7 +140,7 @@ def main():
         "median": {name: median(r[name] for r in rounds) for name in rounds[0]},
     }  # fmt: skip
     if comm.rank == 0:
-        print(table(results))
+        print(*in_words(results), sep="\n")
     if args.out:
         on_root(comm, lambda: report.write_json(args.out, of_other_problems(before, results, PROBLEM) + [results]))
     plain.grid.free()

@@ -12,6 +12,7 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.tables import table
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning import naive
@@ -65,7 +66,7 @@ def main():
         total = len(args.nets) * len(GRAINS) * len(args.ranks)
         found = list(tqdm(rows(args.nets, args.ranks, args.batch_size), total=total, unit=" partitions", delay=2, disable=None))
         report.write_text(args.out, document(found, args.batch_size))
-    print(lines(found))
+    print(f"{table(found)}\nwritten to {args.out}")
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import partitions
 from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timed_plans import Problem, Side
 from gridgrad.experiments.common.vgg_style import vgg_style
 from gridgrad.nn import Sequential, SparseLinear, network_names
-from gridgrad.nn.summary import aligned
 from gridgrad.parallel.auto.parallelize import of_first
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.job.run import on_root, run
@@ -87,7 +88,7 @@ def measure(problem, described, timer, rounds):
         records, turns = side.grid.tally.records.values(), side.steps
         sent[name] = [comm.allreduce(sum(getattr(r, kind) for r in records)) // turns for kind in ("bytes", "messages")]
         side.rounds.clear()
-    for _ in range(rounds):
+    for _ in progress(range(rounds), "rounds", comm.rank == 0):
         for side in sides.values():
             side.turn()
     rows = [row(name, side, steps[name], sent[name]) for name, side in sides.items()]
@@ -141,9 +142,8 @@ def main():
               "batch_size": args.batch_size, "ranks": comm.size, "machine": described.name, "rows": rows,
               "versions": report.versions()}  # fmt: skip
     if comm.rank == 0:
-        heads = list(next(cells(rows)))
-        print(aligned([heads, *(list(one.values()) for one in cells(rows))], "<<" + ">" * (len(heads) - 2)))
-
+        print(table(list(cells(rows))))
+        print(f"results added to {args.out}, and the table beside it")
     on_root(comm, lambda: write_results(args.out, before, result, KEYS, document))
 
 

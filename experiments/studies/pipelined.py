@@ -26,8 +26,9 @@ from gridgrad.experiments.common.layer_seconds import layer_seconds
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, position_list, user_input, whole, whole_list
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import table
 from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_names
-from gridgrad.nn.summary import aligned
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.auto.parallelize import of_first
 from gridgrad.parallel.job.launch import LINK
@@ -53,6 +54,7 @@ from gridgrad.parallel.training.stage_cuts import cuts_of
 NET = "vgg-style:32,64,128,256"
 KEYS = "net", "shape", "batch_size", "micro_batches", "ranks", "link"  # what names a problem in the results
 SECONDS = 0.7  # the least length of a turn
+OF_RANKS = " a rank", " simulated"  # how the headings of columns end that the terminal has no room for
 TRIPS = 7  # round trips by which a message is timed
 
 
@@ -233,7 +235,7 @@ def row(side, predicted, described):
 
 def measure(sides, rounds, described):
     """The rows of all ways. Collective."""
-    for _ in range(rounds):
+    for _ in progress(range(rounds), "rounds", sides[0].comm.rank == 0):
         for side in sides:
             side.turn()
             side.watch()
@@ -314,14 +316,14 @@ def main():
         if described:
             chosen.append(planned(problem(), comm, args.batch_size, described))
         seconds = of_first(comm, lambda: layer_seconds(problem(), x, y, MPI.COMM_SELF))
-        sides = [Side(way, problem, comm, x, y, seconds, cuts) for way in chosen]
+        shown = progress(chosen, "setting up", comm.rank == 0)
+        sides = [Side(way, problem, comm, x, y, seconds, cuts) for way in shown]
     rows = measure(sides, args.rounds, described)
     result = {"net": args.net, "shape": list(shape), "batch_size": args.batch_size, "micro_batches": args.micro_batches,
               "ranks": comm.size, "link": os.environ.get(LINK, ""), "rows": rows, "versions": report.versions()}  # fmt: skip
     if comm.rank == 0:
-        heads = list(next(cells(rows)))
-        print(aligned([heads, *(list(one.values()) for one in cells(rows))], "<" + ">" * (len(heads) - 1)))
-
+        print(table([{head: text for head, text in one.items() if not head.endswith(OF_RANKS)} for one in cells(rows)]))
+        print(f"results added to {args.out}, and the table with waiting and memory of each rank beside it")
     on_root(comm, lambda: write_results(args.out, before, result, KEYS, document))
 
 

@@ -22,6 +22,7 @@ from mpi4py import MPI
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timed_plans import Problem, Side
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
@@ -141,13 +142,14 @@ def problem_of(row):
     return row["machine"], row["net"], row["batch_size"], row["ranks"]
 
 
-def table(rows):
+def in_words(rows):
     """The rows as lines of text."""
-    yield f"{'network':28}{'batch':>6}  {'grid':26}{'measured ms':>12}{'predicted':>11}{'error':>8}"
-    for row in rows:
-        mark = " planned" if row["planned"] else ""
-        yield (f"{row['net']:28}{row['batch_size']:6d}  {row['grid']:26}{row['measured'] * 1e3:12.3f}"
-               f"{row['predicted'] * 1e3:11.3f}{100 * row['error']:+7.1f}%{mark}  {','.join(row['plan'])}")  # fmt: skip
+    yield table([
+        {"network": row["net"], "batch": row["batch_size"], "grid": row["grid"], "ms measured": 1e3 * row["measured"],
+         "ms predicted": 1e3 * row["predicted"], "error": f"{100 * row['error']:+.1f} %", "planned": row["planned"],
+         "plan": ",".join(row["plan"])}
+        for row in rows
+    ])  # fmt: skip
     told = summary(rows)
     errors = f"median error {100 * told['median_error']:.1f} %, worst {100 * told['worst_error']:.1f} %"
     choices = f"{told['good_choices']} of {told['choices']} choices within 5 % of the fastest plan measured"
@@ -185,7 +187,7 @@ def main():
         )
     if comm.rank == 0:
         print(f"{words[0].upper()}{words[1:]}.")
-        print("\n".join([*table(rows), f"written to {args.out}"]))
+        print("\n".join([*in_words(rows), f"written to {args.out}"]))
 
 
 if __name__ == "__main__":

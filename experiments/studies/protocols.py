@@ -23,8 +23,9 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole
 from gridgrad.experiments.common.protocol_jobs import timed
 from gridgrad.experiments.common.protocol_runs import SCORES, Problem, trained
-from gridgrad.experiments.common.protocol_tables import document
+from gridgrad.experiments.common.protocol_tables import document, tables
 from gridgrad.experiments.common.synchronous_workers import maker
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.plots.protocols import draw
 from gridgrad.nn import network_names, schedules
 from gridgrad.parallel.job.run import run, run_launcher
@@ -147,6 +148,8 @@ def keep(args, before, found):
     write_results(args.out, before, result, PROBLEM, document)
     if args.figure:
         draw(earlier_results(args.out, PROBLEM, "protocols", document), args.figure)
+    print(terminal("\n".join(tables(result))))
+    print(f"results added to {args.out}, and the tables beside it")
 
 
 def main():

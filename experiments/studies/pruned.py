@@ -22,6 +22,7 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn import LOSSES, Adam, Linear, network_names, pruned_file
 from gridgrad.nn.pruning import prune
 from gridgrad.nn.schedules import cosine
@@ -135,7 +136,7 @@ def main():
         pruned_file.write(args.out, pruned, args.net)
         text = document(args, data, pruned, scores, comparison(pruned, args))
         report.write_text(tables, text)
-    print(text)
+    print(f"{terminal(text)}\nnetwork written to {args.out}, tables to {tables}")
 
 
 if __name__ == "__main__":

@@ -25,11 +25,12 @@ from gridgrad.experiments.common import limits, report
 from gridgrad.experiments.common.layer_times import moved
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.nn import Context, Conv2d, Linear, Sequential
 from gridgrad.nn.row_winograd import RowWinograd
-from gridgrad.nn.summary import aligned, flops
+from gridgrad.nn.summary import flops
 from gridgrad.nn.winograd import Winograd
 from gridgrad.parallel.job.run import UserError, run_launcher
 
@@ -148,18 +149,17 @@ def measure(kernels, rounds):
     return {"versions": report.versions(), "busy_cores": busy, "rounds": rounds} | roofs | {"points": found}
 
 
-def table(result):
-    """The points as a text."""
+def cells(result):
+    """The points as dicts of what is in the cells of the table that is printed."""
     peak, rate = result["flops_per_second"], result["bandwidths"][-1]["bytes_per_second"]
-    lines = [("layer", "batch", "pass", "algorithm", "FLOP/byte", "ms", "GFLOP/s", "% of peak", "% of the roof of memory")]
     for p in result["points"]:
         speed = p["flops"] / p["seconds"]["median"]
-        lines.append((
-            p["layer"], str(p["batch_size"]), p["pass"], p["algorithm"], f"{p['intensity']:.3g}",
-            f"{p['seconds']['median'] * 1e3:.3f}", f"{speed / 1e9:.1f}", f"{speed / peak:.0%}",
-            f"{speed / roof(p['intensity'], peak, rate):.0%}",
-        ))  # fmt: skip
-    return aligned(lines, "<><<>>>>>")
+        most = roof(p["intensity"], peak, rate)
+        yield {
+            "layer": p["layer"], "batch": p["batch_size"], "pass": p["pass"], "algorithm": p["algorithm"],
+            "FLOP/byte": f"{p['intensity']:.3g}", "ms": f"{p['seconds']['median'] * 1e3:.3f}", "GFLOP/s": f"{speed / 1e9:.1f}",
+            "% of peak": f"{100 * speed / peak:.0f}", "% of the roof of memory": f"{100 * speed / most:.0f}",
+        }  # fmt: skip
 
 
 def main():
@@ -183,7 +183,7 @@ def main():
         check_writable(args.out)
         check_writable(numbers)
     result = measure(kernels, args.rounds)
-    print(table(result))
+    print(table(list(cells(result))))
     with user_input():
         draw(result, args.out)
     report.write_json(numbers, result)

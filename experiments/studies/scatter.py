@@ -13,6 +13,7 @@ from mpi4py import MPI
 from gridgrad.datasets import Part
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, add_grid, check_writable, process_grid_of, user_input, whole
+from gridgrad.experiments.common.tables import table
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import READERS, parallelize
 from gridgrad.parallel.auto.fastest_reduction import median_seconds
@@ -42,6 +43,14 @@ def measure(grid, repeats):
     return rows
 
 
+def cells(row):
+    """The row of the table that is printed."""
+    found = {"block, kB": row["block_bytes"] / 1e3}
+    for name in ("scatter", "scatter-broadcast"):
+        found |= {f"{name}, us": 1e6 * row[f"{name} seconds"], f"{name}, kB": row[f"{name} bytes"] / 1e3}
+    return found
+
+
 def main():
     parser = Parser(prog="study scatter", description="Which of two ways brings a minibatch faster from one rank to all?")
     add_grid(parser)
@@ -55,10 +64,7 @@ def main():
     rows = measure(grid, args.repeats)
     if comm.rank == 0:
         print(f"grid {grid}, {report.library_name()}; a block is what one rank needs, bytes are sent by all ranks together")
-        print(f"{'block':>10}  {'scatter':>22}  {'scatter, then broadcast':>24}")
-        for row in rows:
-            cells = [f"{row[f'{m} seconds'] * 1e6:9.1f} us {row[f'{m} bytes']:9d} B" for m in ("scatter", "scatter-broadcast")]
-            print(f"{row['block_bytes']:8d} B  {cells[0]:>22}  {cells[1]:>24}")
+        print(table(list(map(cells, rows))))
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, {"grid": str(grid), "versions": report.versions(), "rows": rows}))
     grid.free()

@@ -31,6 +31,7 @@ from gridgrad.experiments.common.options import (
     user_input,
     whole,
 )
+from gridgrad.experiments.common.tables import spread, terminal
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.plots.servers import draw
 from gridgrad.nn import network_names
@@ -94,14 +95,9 @@ def measure(part, args, comm):
 # ----- what is written
 
 
-def spread(middle, least, most, unit=1.0):
-    """A median and its range as text, in some unit."""
-    return f"{middle / unit:.3g} ({least / unit:.3g} - {most / unit:.3g})"
-
-
-def of(found, unit=1.0):
-    """The same of {"median", "min", "max"}."""
-    return spread(found["median"], found["min"], found["max"], unit)
+def named(middle, least, most):
+    """A median and its range as `spread` takes them."""
+    return {"median": middle, "min": least, "max": most}
 
 
 def steps_cells(result):
@@ -109,8 +105,8 @@ def steps_cells(result):
     for row in result["rows"]:
         yield {
             "way": f"all-reduce ({result['reduction']})" if row["way"] == "sync" else row["way"],
-            "ms a step": spread(row["seconds"], row["fastest"], row["slowest"], 1e-3),
-            "times the all-reduce": spread(row["ratio"], *row["ratio_range"]),
+            "ms a step": spread(named(row["seconds"], row["fastest"], row["slowest"]), 1e-3),
+            "times the all-reduce": spread(named(row["ratio"], *row["ratio_range"])),
             "MB a step, all ranks": row["bytes"] / 1e6,
             "MB of the rank that sends most": row["most_bytes"] / 1e6,
             "messages a step": row["messages"],
@@ -123,9 +119,9 @@ def access_cells(result):
         yield {
             "parameters": f"{row['parameters']:,}",
             "way": row["way"],
-            "ms, the server computes": of(row["computes"], 1e-3),
-            "ms, the server waits": of(row["waits"], 1e-3),
-            "speed of the server's own steps": of(row["speed"]),
+            "ms, the server computes": spread(row["computes"], 1e-3),
+            "ms, the server waits": spread(row["waits"], 1e-3),
+            "speed of the server's own steps": spread(row["speed"]),
         }
 
 
@@ -134,7 +130,7 @@ def limit_cells(result):
     for row in result["rows"]:
         yield {
             "workers": row["workers"],
-            "updates a second, measured": spread(row["measured"], row["least"], row["most"]),
+            "updates a second, measured": spread(named(row["measured"], row["least"], row["most"])),
             "server's share of a core": row["server"],
             "simulated": row["simulated"],
             "predicted": row["predicted"],
@@ -190,7 +186,7 @@ def write(args, result):
     """Add a result to those in the file, print its table, and draw it if it is the limit."""
     before = earlier_results(args.out, (*KEYS, "rows"), "servers", document)
     write_results(args.out, before, result, KEYS, document)
-    print("\n".join(document([result])), flush=True)
+    print(terminal("\n".join(document([result]))), f"\nresults added to {args.out}, and the tables beside it", flush=True)
     if args.figure and result["part"] == "limit":
         draw(result, args.figure)
 

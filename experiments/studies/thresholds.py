@@ -19,6 +19,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.parallel_schemes import scheme_of
 from gridgrad.experiments.common.predicted_reports import rounded
 from gridgrad.experiments.common.report import write_json
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.experiments.studies.laugier2018_predicted import BATCH_SIZE, HIDDEN, MODEL_SIZES, OUTPUTS, SHAPE, network
 from gridgrad.parallel.job.run import run_launcher
@@ -87,6 +88,15 @@ def scan(widths, batch_sizes, ranks, machine, dtype):
 def thresholds(rows):
     """For each width, {scheme: the global batches at which it wins}."""
     return {row[0].width: {scheme: [p.batch_size for p in row if p.winner == scheme] for scheme in SCHEMES} for row in rows}
+
+
+def cells(row):
+    """The row of the table that is printed, of the Points of one width."""
+    speedups = [point.speedup for point in row if isfinite(point.speedup)]
+    found = {"width": row[0].width}
+    for scheme, sizes in thresholds([row])[row[0].width].items():
+        found[NAMES[scheme]] = f"{sizes[0]} - {sizes[-1]}" if len(sizes) > 1 else sizes[0] if sizes else None
+    return found | {"speedup over 1 rank": f"{min(speedups):.3g} - {max(speedups):.3g}" if speedups else None}
 
 
 def as_json(rows, ranks, machine, dtype):
@@ -164,6 +174,8 @@ def main():
         rows = scan(sorted(set(args.widths)), sorted(set(args.batch_sizes)), args.ranks, machine, args.dtype)
         draw(rows, args.ranks, machine, args.dtype, args.out)
     write_json(numbers, as_json(rows, args.ranks, machine, args.dtype), indent=None)
+    print(f"The global batches at which a scheme is predicted to be the fastest on {args.ranks} ranks of {machine.name}:")
+    print(table(list(map(cells, rows))))
     print(f"figure written to {args.out}, numbers to {numbers}")
 
 

@@ -1,4 +1,4 @@
-"""Measure what tracing costs: the time of a step divided by the time of a step that cannot be traced, as one line of JSON.
+"""Measure what tracing costs: the time of a step divided by the time of a step that cannot be traced.
 
     mpiexec -n 2 gridgrad study trace-cost --net cifar-cnn --shape 32,32,3 --outputs 10 --batch-size 64
 
@@ -6,7 +6,6 @@
 is registered. The three kinds of steps alternate, a few steps each, and the medians of the ratios count.
 """
 
-import json
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -14,14 +13,19 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import problem_of
-from gridgrad.experiments.common.options import Parser, add_device, add_grid, add_problem, whole
+from gridgrad.experiments.common.options import Parser, add_device, add_grid, add_problem, check_writable, whole
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.nn import LOSSES, SGD, Context, device
 from gridgrad.parallel import train_step
-from gridgrad.parallel.job.run import run
+from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.observe.trace import Trace
 
 STEPS = 5  # of one turn that are timed, after one that is not
+NEVER = "never"  # what the other steps are compared with
+WORDS = {NEVER: "impossible", "off": "off", "on": "on"}
 
 
 class Unobserved(Context):
@@ -31,17 +35,20 @@ class Unobserved(Context):
         return getattr(layer, phase)(array, self)
 
 
-def ratios(net, step, rounds):
-    """{"on", "off"}: see the module's text. step: a function that does one step of `net` in the context that it is given."""
-    contexts = {"never": Unobserved(), "off": Context(), "on": Context()}  # one each, so that their caches are alike
+def measure(net, step, rounds):
+    """{"never", "off", "on": the seconds of a step in each round}; see the module's text. Collective.
+
+    step: a function that does one step of `net` in the context that it is given.
+    """
+    contexts = {NEVER: Unobserved(), "off": Context(), "on": Context()}  # one each, so that their caches are alike
     found = {state: [] for state in contexts}
-    for _ in range(rounds):
+    for _ in progress(range(rounds), "rounds", net.grid.rank == 0):
         for state, medians in found.items():
             one = partial(step, contexts[state])
             with Trace(net, STEPS + 1) if state == "on" else nullcontext():
                 one()
                 medians.append(np.median(net.grid.max(np.array([seconds(one) for _ in range(STEPS)]))))
-    return {state: float(np.median(np.divide(found[state], found["never"]))) for state in ("on", "off")}
+    return found
 
 
 def seconds(step):
@@ -56,15 +63,25 @@ def main():
     add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
     add_grid(parser)
     parser.add_argument("--rounds", type=whole(1), default=100, help="how often each of the three is timed")
+    parser.add_argument("--out", metavar="FILE.json", help="also write the numbers to this file")
     add_device(parser)
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
+    on_root(comm, lambda: check_writable(args.out) if args.out else None)
     grid, net, x, y = problem_of(args, comm)
     optimizer, loss = SGD(net, 0.01, 0.9), LOSSES["cross-entropy"]()
     step = lambda context: train_step(net, loss, optimizer, x, y, args.batch_size, context)  # noqa: E731
-    found = ratios(net, step, args.rounds)
+    found = measure(net, step, args.rounds)
+    seconds = {state: range_of(values) for state, values in found.items()}
+    ratios = {state: range_of(np.divide(values, found[NEVER])) for state, values in found.items()}
     if comm.rank == 0:
-        print(json.dumps({name: round(ratio, 4) for name, ratio in found.items()}))
+        print(table([
+            {"tracing": words, "ms a step": spread(seconds[state], 1e-3), "times the first": spread(ratios[state])}
+            for state, words in WORDS.items()
+        ]))  # fmt: skip
+    if args.out:
+        content = {"settings": vars(args), "versions": report.versions(), "seconds": seconds, "ratios": ratios}
+        on_root(comm, lambda: report.write_json(args.out, content))
     grid.free()
 
 

@@ -34,6 +34,8 @@ from gridgrad.experiments.common.options import (
     user_input,
     whole,
 )
+from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.plots.unequal import draw
@@ -96,7 +98,7 @@ class Bench:
         """The seconds of a step by name in every round: a list of dicts."""
         sides = {rule: Training(self.args, self.placed(balance, rule), Handicap(self.factor)) for rule in RULES}
         alone, found = Training(self.args, self.serial(), Handicap(self.factor)), []
-        for _ in range(WARM_UP + self.args.rounds):
+        for _ in progress(range(WARM_UP + self.args.rounds), "rounds", self.comm.rank == 0):
             row = {rule: float(self.seconds(side, self.args.steps).max()) for rule, side in sides.items()}
             found.append(row | {"ideal": float(1 / np.sum(1 / self.seconds(alone, 1)))})
         return found[WARM_UP:]
@@ -112,7 +114,7 @@ class Bench:
         other, found, others = Training(self.args, self.placed(unequal, "function"), Handicap(self.factor)), [], []
         far = 100 * steps  # a run is much longer than what is measured of it
         rebalancer = Rebalancer(training.net, self.serial(), training.optimizer, equal, INTERVAL, far)
-        for step in range(steps):
+        for step in progress(range(steps), "steps", self.comm.rank == 0):
             found.append(float(self.seconds(training, 1).max()))
             if step >= BEFORE + WITHIN - WARM_UP:
                 others.append(float(self.seconds(other, 1).max()))
@@ -160,7 +162,7 @@ def main():
             "function / ideal": ratio(rounds, "function", "ideal"),
         },
         "slow_from": BEFORE, "step_seconds": steps, "rebalancing": log,
-        "recovered": {"median": median(turns), "min": min(turns), "max": max(turns)},
+        "recovered": range_of(turns),
     }  # fmt: skip
     if comm.rank == 0:
         print("\n".join([*results["lines"], "", text(results)]))
@@ -179,16 +181,17 @@ def write(path, everything):
 
 def ratio(rounds, above, below):
     """{"median", "min", "max"} of the ratio of two sides over the rounds."""
-    found = [row[above] / row[below] for row in rounds]
-    return {"median": median(found), "min": min(found), "max": max(found)}
+    return range_of([row[above] / row[below] for row in rounds])
 
 
 def text(results):
-    """A few lines about results."""
-    times = ", ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in results["median"].items())
-    ratios = ", ".join(f"{name} {r['median']:.2f} ({r['min']:.2f} to {r['max']:.2f})" for name, r in results["ratios"].items())
-    recovered = f"{results['recovered']['median']:.0%} of the speed of shares that were chosen from the start"
-    return f"a step: {times}\n{ratios}\n{WITHIN} steps after a slowdown in mid-run: {recovered}"
+    """The tables of results that are printed."""
+    of = {name: range_of([row[name] for row in results["rounds"]]) for name in results["median"]}
+    seconds = [{"shares": name, "ms a step": spread(found, 1e-3)} for name, found in of.items()]
+    ratios = [{"ratio of times": name, "median (range)": spread(found)} for name, found in results["ratios"].items()]
+    words = f"shares chosen from the start / {WITHIN} steps after a slowdown"
+    ratios.append({"ratio of times": words, "median (range)": spread(results["recovered"])})
+    return f"{table(seconds)}\n\n{table(ratios)}"
 
 
 def markdown(everything):

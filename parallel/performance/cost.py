@@ -1,14 +1,13 @@
 """The predicted cost of a training step: the work of one rank (`parallel/performance/workload.py`) times what each operation
 takes on a machine (`parallel/performance/machine.py`)."""
 
-from collections import defaultdict
 from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.performance.workload import Workload
 from gridgrad.parallel.placement.marques import MARQUES, MASTER
 from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.placement.plans import CHOSEN, weighted
+from gridgrad.parallel.placement.plans import CHOSEN
 
 
 class Cost:
@@ -19,14 +18,14 @@ class Cost:
     of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
     works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
-    memory: bytes that the rank needs, see `Workload.memory`.
+    memory: bytes that the rank needs, see `Workload.memory`. is_even: whether all ranks have equal shares, as far as that goes.
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
 
     def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
         self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
         self.placed = place(net, grid, plan, shares, owners)
-        self.itemsize = net.dtype.itemsize
+        self.itemsize, self.is_even = net.dtype.itemsize, shares is None and owners is None
         workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
         workload.step(self.placed.layers, grid)
         self.works, self.executed, self.memory = workload.works, workload.executed, workload.memory
@@ -73,24 +72,6 @@ class Cost:
     def bytes_sent(self):
         """Bytes that this rank sends in a step."""
         return sum(work.nbytes for work in self.works if work.group is not None)
-
-    def rows(self):
-        """A dict for each layer of the serial network that costs something, in the order in which they run: its
-        `placement`, `flops`, `bytes` sent and `seconds` on this rank, forward and backward."""
-        several = self.grid.sizes[CHOSEN] > 1  # with one rank on the axis the choices split nothing
-        choice = dict(zip((layer.name for layer in weighted(self.net)), self.placed.plan)) if several else {}
-        kinds = {layer.name: type(layer).__name__ for layer in self.net.leaves()}
-        found = defaultdict(lambda: [0.0, 0.0, 0.0])
-        for work in self.works:
-            row = found[work.layer]
-            row[0] += work.flops
-            row[1] += work.nbytes if work.group is not None else 0.0
-            row[2] += self.seconds_of(work)
-        return [
-            {"layer": name, "kind": kinds.get(name, ""), "placement": choice.get(name, ""),
-             "flops": flops, "bytes": sent, "seconds": seconds}
-            for name, (flops, sent, seconds) in found.items()
-        ]  # fmt: skip
 
 
 def local_shape(layout, batch_size, grid):

@@ -61,7 +61,7 @@ class PlanSearch:
         self.grid = busiest(sizes, (), problem.machine.node["ranks"], problem.shares)  # none of its plans has a master
         self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
         self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
-        self.bound = self._rest(0) + self._sums_and_update()
+        self.bound = self.arithmetic(0) + self._sums_and_update()
 
     @property
     def is_complete(self):
@@ -75,7 +75,7 @@ class PlanSearch:
             for _, step in self._ahead(self._done, state):
                 ahead[step.after] = min(total + step.seconds_alone, ahead.get(step.after, float("inf")))
         self._alone, self._done = ahead, self._done + 1
-        self.bound = max(self.bound, min(ahead.values()) + self._rest(self._done) + self._sums_and_update())
+        self.bound = max(self.bound, min(ahead.values()) + self.arithmetic(self._done) + self._sums_and_update())
 
     def plan(self, price):
         """The text of the plan with the smallest sum of seconds and memory times `price`. price: seconds per byte."""
@@ -96,7 +96,7 @@ class PlanSearch:
 
     # ----- lower bounds
 
-    def _rest(self, index):
+    def arithmetic(self, index=0):
         """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks.
 
         A layer with weights has three products, but the first such layer has two, because it needs no gradient of its input.

@@ -96,7 +96,7 @@ class Planner:
                     f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
                 )
             return self._ranked(candidates)
-        problem = Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+        problem = self._problem()
         searches = [PlanSearch(problem, sizes) for sizes in self.grids]
         candidates = [Candidate(search.sizes, search.bound) for search in searches]
         order = count()  # which of several equal ones in the heap is the first
@@ -118,6 +118,8 @@ class Planner:
             self._complete(candidate, search)
             if not candidate.reason:
                 heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
+        for candidate, search in zip(candidates, searches):
+            candidate.bound = search.bound
         if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
             with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
                 candidates += self._partitioned()
@@ -139,7 +141,7 @@ class Planner:
             costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
             step = played(costs)
             busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)
-            candidate = Candidate(sizes, step.seconds, costs[busiest_rank], owners=owners, step=step)
+            candidate = Candidate(sizes, self._arithmetic(sizes), costs[busiest_rank], owners=owners, step=step)
             most = max(cost.memory for cost in costs)
             if most > self.memory:
                 candidate.reason = too_large(most, self.memory)
@@ -153,16 +155,23 @@ class Planner:
             sizes, machine = best.sizes | {STAGE: stages}, self.machine
             grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
             cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
-            pipelines = self.pipelines or Pipelines()
+            bound, pipelines = self._arithmetic(sizes), self.pipelines or Pipelines()
             for time in pipelines.times(
                 self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, self.limit * fastest
             ):
-                candidate = Candidate(sizes, time.seconds, cost, pipelined=time)
+                candidate = Candidate(sizes, bound, cost, pipelined=time)
                 if time.memory > self.memory:
                     candidate.reason = too_large(time.memory, self.memory)
                 else:
                     fastest = min(fastest, time.seconds)
                 yield candidate
+
+    def _problem(self):
+        return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+
+    def _arithmetic(self, sizes):
+        """A lower bound in seconds of a step on a grid, however the network is divided."""
+        return PlanSearch(self._problem(), sizes).arithmetic()
 
     def _of_stage(self, stages):
         """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies import accuracy
 from gridgrad.experiments.studies.accuracy import CASES, RUN, Case
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -36,7 +37,7 @@ def test_runs_are_kept_and_not_repeated(run, tmp_path, monkeypatch, capsys):
     assert results[0]["final_loss"] == pytest.approx(results[3]["final_loss"], rel=1e-3)  # seed 0 on both grids
     table = (tmp_path / "accuracy.md").read_text()
     assert "--seed SEED`: at least 60 % wanted" in table and table.count("| `batch=2` |") == 3
-    assert table in capsys.readouterr().out
+    assert terminal(table) in capsys.readouterr().out
     kept = [result | {"accuracy": 12.5} for result in results[1:]]
     (tmp_path / "accuracy.json").write_text(json.dumps(kept))
     other = Case(SMALL.net, SMALL.options.replace("80", "2"), ("batch=1",))

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.common.trainings import WAYS, reached
 from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
 from gridgrad.experiments.studies.convergence import cells, document
@@ -45,7 +46,8 @@ def test_a_result_replaces_that_of_the_same_problem(small):  # noqa: F811
     ]  # fmt: skip
     assert any("1" in counts for counts in result["ways"][3]["staleness"])
     text = (small / "new" / "found.md").read_text()
-    assert text.endswith(finished.stdout.partition("| way")[2]) and "vgg-style:4,4 on 20 images" in text
+    table = text[text.rindex("\n\n") :]
+    assert terminal(table) in finished.stdout and "vgg-style:4,4 on 20 images" in text
 
 
 @pytest.mark.long

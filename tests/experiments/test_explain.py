@@ -13,23 +13,48 @@ def explain(*arguments):
     return program("explain", *arguments)
 
 
-def test_the_plan_is_printed_with_its_costs_and_the_runner_ups():
-    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64)
+def test_the_plan_is_printed_with_its_costs_and_the_runner_ups(tmp_path):
+    finished = explain("--net", "cifar-cnn", "--ranks", 8, "--batch-size", 64, "--json", tmp_path / "e.json")
     assert finished.returncode == 0, finished.stderr
     lines = finished.stdout.splitlines()
     assert "predicted" in lines[0] and lines[1].startswith("grid ")
+    end = lines.index("")
+    assert [line.split(":")[0] for line in lines[2:end]] == lines[1].split()[1].strip(",").split(",")
+    assert [line.split("  ")[0] for line in lines[end + 1 : end + 5]] == ["step", "speedup", "memory", "lower bound"]
     head = next(line for line in lines if line.startswith("layer"))
-    assert all(word in head for word in ("placement", "GFLOP", "MB sent", "ms"))
-    rows = [line for line in lines if line.split()[1:2] in (["Conv2d"], ["Linear"])]
+    assert all(word in head for word in ("placement", "GFLOP", "MB sent", "MB at least", "ms"))
+    rows = [line for line in lines if line.split()[1:2] and line.split()[1].rstrip(",") in ("Conv2d", "Linear")]
     assert len(rows) == 4 and any(line.startswith("a step") for line in lines)
+    found = json.loads((tmp_path / "e.json").read_text())
+    assert lines[-1].startswith(f"options of train: --grid {found['grid']}")
+    assert found["lower_bound"] <= found["seconds"] == pytest.approx((1 + found["gap"]) * found["lower_bound"])
+    assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["layers"]))
+    assert found["efficiency"] == pytest.approx(found["one_rank"]["seconds"] / found["seconds"] / 8)
+    assert all(row["bytes"] >= row["bound_bytes"] for row in found["layers"])
     runner_ups = lines[lines.index(next(line for line in lines if line.startswith("runner-up"))) + 1 :]
     assert len(runner_ups) >= 3 and all(" ms " in line for line in runner_ups[:3])
+
+
+def test_what_an_axis_does_is_said_in_words():
+    """A grid that is called model=64 may be mostly data parallel."""
+    lines = explain("--net", "vgg16", "--batch-size", 256, "--ranks", 64, "--grid", "model=64").stdout.splitlines()
+    assert lines[1] == "grid model=64, plan 13 replicate, in, out, in"
+    assert lines[2] == (
+        "model=64: 13 of 16 layers with weights split the samples and hold whole weights, as on the axis batch; "
+        "only 32 Linear, 35 Linear, 38 Linear split the weights"
+    )
+    lines = explain("--net", "lenet5", "--ranks", 4, "--grid", "height=2,model=2", "--plan", "out").stdout.splitlines()
+    assert lines[2:4] == [
+        "height=2: convolutions split the rows of each image, other layers the samples",
+        "model=2: all layers with weights split the weights",
+    ]
+    assert "this grid" in lines[8] and explain("--net", "lenet5", "--ranks", 1).stdout.splitlines()[2] == ""
 
 
 def test_what_the_times_count_is_said_in_full():
     finished = explain("--net", "lenet5", "--ranks", 4)
     assert "times are those of the rank with the most work" in finished.stdout
-    assert "With --reduction overlap they run during backward" in finished.stdout
+    assert "with --reduction overlap, which sums gradients during backward" in finished.stdout
     assert finished.stderr == ""  # no progress bar where nobody looks at a terminal
 
 
@@ -117,14 +142,17 @@ def test_what_can_not_be_simulated_is_refused():
 
 def test_a_pipeline_is_printed_and_its_schedule_is_drawn(tmp_path):
     net = "--net", "mlp:64,64,64,relu", "--shape", "32", "--ranks", 2, "--batch-size", 64, "--grid", "stage=2"
-    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png")
+    finished = explain(*net, "--pipeline", "zb-h1", "--micro-batches", 4, "--cuts", 4, "--draw", tmp_path / "s.png", "--json",
+                       tmp_path / "e.json")  # fmt: skip
     assert finished.returncode == 0, finished.stderr
+    first, second = json.loads((tmp_path / "e.json").read_text())["layers"]
+    assert (first["layer"], first["bytes"]) == ("0 Linear .. 3 ReLU", 0) and second["bytes"] == 2 * 64 * 64 * 4
     lines = finished.stdout.splitlines()
     assert "predicted" in lines[0] and lines[1] == "grid stage=2, plan out"
     assert lines[2] == "pipeline zb-h1, 4 micro-batches, cuts 4"
     chunks = lines[lines.index(next(line for line in lines if line.startswith("chunk"))) + 1 :][:2]
     assert [line.split()[0] for line in chunks] == ["0", "1"] and "0 Linear .. 3 ReLU" in chunks[0]
-    stages = next(line for line in lines if line.startswith("stage"))
+    stages = next(line for line in lines if line.startswith("stage "))
     assert all(word in stages for word in ("ms busy", "ms idle", "GiB", "open micro-batches"))
     drawn = [line for line in lines if line.startswith("rank ")]
     assert len(drawn) == 2 and "0F0" in drawn[0] and "1I3" in drawn[1] and "1W3" in drawn[1]

@@ -37,7 +37,8 @@ def test_a_report_that_can_not_be_written_is_said_before_training_or_named_after
 def test_a_sweep_keeps_the_runs_that_it_could_write(tmp_path, monkeypatch):
     def long_report(net, grid, repeat, settings, timeout):
         known = {"net": net, "settings": {"grid": grid}, "repeat": repeat, "sweep": settings, "machine": sweep_files.here()}
-        return known | {"loss": [0.1] * (ROOM // 20)}
+        known |= {"grid": grid, "P": 1, "seconds_per_step": None}
+        return known | {"settings": {"grid": grid, "batch_size": 100}, "loss": [0.1] * (ROOM // 20)}
 
     out = tmp_path / "sweep.jsonl"
     monkeypatch.setattr(sweep, "report_of", long_report)

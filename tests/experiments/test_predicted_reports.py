@@ -30,7 +30,10 @@ def swept(tmp_path_factory):
     for name, more in (("strong", []), ("weak", ["--weak"])):
         finished = program(*SWEEP, "--batch-size", 100, *more, "--out", folder / f"{name}.jsonl")
         assert finished.returncode == 0, finished.stderr
-        assert "14 predictions" in finished.stdout and finished.stderr == ""
+        *table, last = finished.stdout.splitlines()
+        assert len(table) == 1 + 14 and "ms a step, predicted" in table[0] and finished.stderr == ""
+        path = folder / f"{name}.jsonl"
+        assert last == f"14 predictions written to {path}; next: gridgrad plot speedup --predicted {path}"
     return folder / "strong.jsonl", folder / "weak.jsonl"
 
 

@@ -209,7 +209,9 @@ def test_parts_of_a_sweep_are_gathered(swept, tmp_path):
     for i, file in enumerate(files):
         file.write_text("".join(lines[i::3]))
     finished = program("sweep", "--gather", *files, files[0], "--out", tmp_path / "s.jsonl")
-    assert finished.stdout == f"6 runs written to {tmp_path / 's.jsonl'}\n", finished.stderr
+    *table, last = finished.stdout.splitlines()
+    assert len(table) == 1 + 6 and table[0].split()[:3] == ["network", "grid", "ranks"], finished.stderr
+    assert last == f"6 runs written to {tmp_path / 's.jsonl'}; next: gridgrad plot speedup {tmp_path / 's.jsonl'}"
     assert sorted((tmp_path / "s.jsonl").read_text().splitlines(keepends=True)) == sorted(lines)
     words = sweep.gather(files[:2], tmp_path / "two.jsonl")
     assert words.startswith("4 runs written to") and "; 2 are missing, such as mlp:" in words

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.nn import Sequential, SparseLinear, network_names
 from gridgrad.parallel.partitioning.of_network import of_network
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
@@ -22,7 +23,7 @@ def test_the_pruned_network_trains_on_ranks_as_alone(tmp_path):
     finished = program("study", "pruned", *SMALL, "--out", path)
     assert finished.returncode == 0, finished.stderr
     text = path.with_suffix(".md").read_text()
-    assert text in finished.stdout and "4 - 16 - 16 - 1 neurons,\n50% of whose weights are zero" in text
+    assert terminal(text) in finished.stdout and "4 - 16 - 16 - 1 neurons,\n50% of whose weights are zero" in text
     assert "| pruned, and trained further |" in text and "| 3 | hypergraph |" in text
     net = network_names.build(f"pruned:{path}", 4, 1)
     assert [layer.pattern.sum() for layer in net.layers[::2]] == [32, 128, 8]

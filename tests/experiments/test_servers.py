@@ -27,7 +27,7 @@ def test_all_parts_are_measured_and_written(tmp_path):
     assert finished.returncode == 0, finished.stderr
     results = {result["part"]: result for result in json.loads(out.read_text())}
     assert list(results) == ["steps", "access", "limit"] and all(result["ranks"] == 3 for result in results.values())
-    assert is_figure(figure) and finished.stdout.count("| server:asp:greedy |") == 1
+    assert is_figure(figure) and finished.stdout.count("\nserver:asp:greedy ") == 1
 
     steps = {row["way"]: row for row in results["steps"]["rows"]}
     assert len(steps) == 7 and steps["sync"]["ratio"] == 1 and steps["sync"]["messages"] is None

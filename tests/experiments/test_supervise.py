@@ -76,6 +76,11 @@ def test_it_starts_again_until_the_training_is_complete(played):
     common = f"-m gridgrad train --steps 9 --checkpoint {played}/ck --resume {played}/ck --grid batch=2"
     assert all(line.startswith("-n 2 ") and line.endswith(common) for line in started)
     assert "there is no checkpoint yet" in printed and "step 3 is the last in a checkpoint" in printed
+    table = [line.split() for line in printed.splitlines()[-5:]]
+    assert table[0] == ["start", "ranks", "grid", "minutes", "status", "steps", "in", "a", "checkpoint"]
+    assert [(cells[0], cells[1], cells[-2], cells[-1]) for cells in table[1:]] == [
+        ("1", "2", "9", "-"), ("2", "2", "137", "3"), ("3", "2", table[3][-2], "3"), ("4", "2", "0", "3"),
+    ]  # fmt: skip
 
 
 def test_a_launcher_that_hides_a_failure_is_not_believed(played):

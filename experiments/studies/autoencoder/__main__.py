@@ -33,6 +33,7 @@ from gridgrad.experiments.common.options import (
     whole,
     whole_list,
 )
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.studies.autoencoder import networks
 from gridgrad.experiments.studies.autoencoder.largest_width import largest_width
 from gridgrad.experiments.studies.autoencoder.phases import Phases
@@ -150,6 +151,9 @@ def main():
     }
     if args.report:
         on_root(comm, lambda: report.write_json(args.report, result))
+    say(table([{"phase": row["phase"], "s": row["seconds"], "J": row["joules"]} for row in phases.rows]))
+    errors = {"validation error, %": validation_error, "test error, %": test_error, "MiB in a rank, at most": memory / 2**20}
+    say(f"\n{table([errors])}")
     grid.free()
 
 

@@ -19,6 +19,7 @@ from platform import python_version
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
+from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies.usability.halstead import added, measure, radon_effort, statements
 from gridgrad.parallel.job.run import UserError, run_launcher
 
@@ -126,7 +127,7 @@ def main():
     report.write_json(path, {"programs": rows, "serial": serial, "versions": versions})
     text = table(rows, serial)
     report.write_text(path.with_suffix(".md"), text)
-    print(text)
+    print(f"{terminal(text)}\nwritten to {path} and {path.with_suffix('.md')}")
 
 
 if __name__ == "__main__":

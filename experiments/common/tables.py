@@ -1,0 +1,42 @@
+"""Tables as programs print them in a terminal: straight columns, numbers flush right. Units stand in the headings."""
+
+import re
+from itertools import groupby
+from statistics import median
+
+from gridgrad.experiments.common.markdown import cell
+from gridgrad.nn.summary import aligned
+
+NUMBER = re.compile(r"[-+]?\d[^a-df-wyz=]*|-|")  # also with an exponent, a range, % or x; or nothing
+
+
+def table(rows):
+    """The text of a table. rows: dicts with the same keys, which are the headings."""
+    return columns([list(rows[0]), *([cell(value) for value in row.values()] for row in rows)])
+
+
+def terminal(markdown):
+    """Markdown as one reads it in a terminal: tables in straight columns, without marks of code."""
+    found = []
+    for is_table, lines in groupby(markdown.replace("`", "").strip().splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:
+            head, _, *rows = ([text.strip() for text in line[1:-1].split("|")] for line in lines)
+            lines = [columns([head, *rows])]
+        found += lines
+    return "\n".join(found)
+
+
+def columns(lines):
+    """Lines of texts, the first of which are the headings, as one text with straight columns."""
+    sides = [">" if all(map(NUMBER.fullmatch, column[1:])) else "<" for column in zip(*lines)]
+    return aligned(lines, sides)
+
+
+def range_of(values):
+    """The median of some numbers and their range, as reports have them: {"median", "min", "max"}."""
+    return {"median": float(median(values)), "min": float(min(values)), "max": float(max(values))}
+
+
+def spread(of, unit=1.0):
+    """A median and its range as text, in some unit. of: what `range_of` returns."""
+    return "{} ({} - {})".format(*(cell(of[name] / unit) for name in ("median", "min", "max")))
