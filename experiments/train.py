@@ -28,6 +28,7 @@ from gridgrad.experiments.common.options import (
     user_input,
 )
 from gridgrad.experiments.common.profiled_steps import watched
+from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.train_options import SHORT, WARM_UP, add_options
 from gridgrad.experiments.common.validation import Validation
 from gridgrad.nn import LOSSES, network_names
@@ -265,7 +266,7 @@ def main():
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured and timer.seconds:
-        say(f"median step {measured['seconds_per_step']['median'] * 1e3:.3f} ms")
+        say(table([report.in_words(measured, timer.samples_per_step)]))
     if followed:
         say(workers_report.in_words(followed, measured))
     checkpoints.end()

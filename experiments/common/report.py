@@ -11,6 +11,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_info
 
+from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
 from gridgrad.nn import device
 from gridgrad.nn.kernels import kernels
@@ -18,6 +19,7 @@ from gridgrad.nn.processor import blas, processor
 from gridgrad.nn.whole_files import write_text
 from gridgrad.parallel.job.run import library_name
 
+PARTS = "compute", "read", "communicate", "wait"  # of the time of a step
 BUSY = 0.2  # busy cores from which on tables and figures mention them
 
 
@@ -72,6 +74,19 @@ def _core_times():
     with open("/proc/stat") as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def in_words(measured, samples):
+    """The row of the table with which a training ends. measured: what `time_and_bytes` returned. samples: of a step."""
+    step, time = measured["seconds_per_step"], measured["time"]
+    spent = sum(time[part] for part in PARTS)
+    return {
+        "step (ms), median (min - max)": spread(step, 1e-3),
+        "samples/s": samples / step["median"],
+        **{f"{part} (%)": round(100 * time[part] / spent) if spent else None for part in PARTS},
+        "sent a step (MB)": sum(measured["bytes"].values()) / 1e6,
+        "memory a rank (MiB)": measured["peak_memory"] / 2**20,
+    }
 
 
 def peak_memory():
