@@ -45,7 +45,7 @@ def job(args, text, factor):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.json"
         chosen = ("--protocol", "sync", "--reduction", text) if text.startswith(POWER_SGD) else ("--protocol", text)
-        arguments = [*as_module("train"), "--quiet", "--report", str(path), *chosen]
+        arguments = [*as_module("train"), "--quiet", "--report", str(path), *chosen, "--grid", f"batch={args.measure}"]
         settings = {name: getattr(args, name) for name in SETTINGS} | rates(args, text)
         for name, value in settings.items():
             if value is not None:

@@ -199,8 +199,9 @@ def signals_and_output():
     with suppress(AttributeError, OSError, ValueError):  # standard output that is no file stays as it is
         out = sys.stdout
         raw = _Output(out.fileno(), "w", closefd=False)
+        buffer = raw if out.write_through else io.BufferedWriter(raw)  # as Python makes it, with its option -u and without
         sys.stdout = io.TextIOWrapper(
-            io.BufferedWriter(raw), out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
+            buffer, out.encoding, out.errors, line_buffering=out.line_buffering, write_through=out.write_through
         )
 
 

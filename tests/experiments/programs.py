@@ -50,7 +50,7 @@ def _run(words, outputs, environment, folder):
         os.close(file)
     sys.argv = words
     if is_ours(words[0]):
-        sys.argv = ["gridgrad", *words]
+        sys.argv = words if words[0] == "gridgrad" else ["gridgrad", *words]
         command.main()
     else:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -19,13 +19,13 @@ from gridgrad.datasets import hold_out
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.energy import EnergyMeter
 from gridgrad.experiments.common.options import (
-    SHARES_HELP,
     Parser,
     add_device,
     add_grid,
     add_reduction,
     check_writable,
     number,
+    of_parallelize,
     process_grid_of,
     reduction_of,
     shares_of,
@@ -55,7 +55,7 @@ def options():
     add_grid(parser)
     add("--plan", help="placement of the weights along the axis model: fewest-bytes, replicate, or by kind of layer, such as "
         "conv=out,linear=in,autoencoder=hidden (default: fewest-bytes)")  # fmt: skip
-    add("--shares", metavar="W,W,..", help=SHARES_HELP)
+    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
     add_reduction(parser)
     add("--pretrain-epochs", type=whole(0), default=10, metavar="E", help="passes over the training data for each autoencoder; "
         "0: no pre-training")  # fmt: skip

@@ -2,9 +2,10 @@
 
 import pytest
 
+from gridgrad.parallel import parallelize
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.pipeline.generators import gpipe, interleaved, zb_h1, zbv
-from gridgrad.parallel.pipeline.names import HELP, MICRO_BATCHES, NAMES, parse
+from gridgrad.parallel.pipeline.names import MICRO_BATCHES, NAMES, parse
 from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.pipeline.ready_list import asynchronous
 from gridgrad.parallel.pipeline.route import Route
@@ -73,4 +74,4 @@ def test_what_is_no_name_is_said_in_a_line(text):
 
 
 def test_the_help_explains_every_name():
-    assert all(name.split(":")[0] in HELP for name in NAMES)
+    assert all(name.split(":")[0] in parallelize.__doc__ for name in NAMES)
