@@ -5,6 +5,7 @@ docstring, where --help and the API reference find it.
 """
 
 import argparse
+import re
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FRONT, parser_of
@@ -14,10 +15,8 @@ from gridgrad.parallel import Trace, Watchdog, parallelize, resumable_steps, use
 
 PAGE = Path(__file__).with_name("options.md")
 DESCRIBED = {  # option of train: the function whose argument of this name it is, and whose docstring has its text
-    **dict.fromkeys(
-        ("grid", "plan", "memory", "reduction", "update", "reduce_dtype", "batch_size", "shares", "pipeline", "micro_batches", "cuts"),
-        parallelize,
-    ),
+    **dict.fromkeys(("grid", "plan", "memory", "reduction", "update", "reduce_dtype", "batch_size", "shares"), parallelize),
+    **dict.fromkeys(("pipeline", "micro_batches", "cuts"), parallelize),
     **dict.fromkeys(("device", "tf32"), use_device),
 }  # fmt: skip
 SAME = DESCRIBED | {
@@ -36,42 +35,46 @@ Written by `python -m docs.list_options`. `gridgrad NAME --help` prints the same
 """
 
 
-def rows(parser):
-    """(group, rows of the table) for each group of options of a parser."""
-    formatter = parser._get_formatter()
+def groups(parser, prefix=""):
+    """(title, actions) of each group of options of a parser, and of the parsers of its own commands."""
     for group in parser._action_groups:
-        found = []
-        for action in group._group_actions:
-            if action.dest in ("help", argparse.SUPPRESS) or isinstance(action, argparse._HelpAction):
-                continue
-            text, _, default = formatter._expand_help(action).rpartition(" (default: ")
-            text, default = (text, default.removesuffix(")")) if default.endswith(")") and text else (f"{text}{default}", "-")
-            name = formatter._format_action_invocation(action)
-            found.append((name, default, text))
-        yield group.title, found
-
-
-def table(program):
-    """The section of a program."""
-    lines = [f"## {program}", ""]
-    for title, found in rows(parser_of(program)):
-        if not found:
-            continue
-        heads = (
-            ("option", "default", "in Python", "what it does") if program == "train" else ("option", "default", "what it does")
+        commands = [action for action in group._group_actions if isinstance(action, argparse._SubParsersAction)]
+        for command in commands:
+            for name, inner in command.choices.items():
+                yield from groups(inner, f"{name}, ")
+        yield (
+            f"{prefix}{group.title}",
+            [one for one in group._group_actions if one not in commands and one.dest != argparse.SUPPRESS],
         )
+
+
+def cells(parser, action):
+    """(the option as it is typed, its default, what it does)."""
+    formatter = parser._get_formatter()
+    before, default, after = re.fullmatch(r"(.*?)(?: \(default: ([^)]*)\)(.*))?", formatter._expand_help(action)).groups("")
+    return formatter._format_action_invocation(action), default, f"{before}{after}"
+
+
+def section(program):
+    """The options of a program, with its headings."""
+    parser, of_train = parser_of(program), program == "train"
+    lines = [f"## {program}", ""]
+    for title, actions in groups(parser):
+        if not actions:
+            continue
+        heads = ["option", "default", *(["in Python"] if of_train else []), "what it does"]
         lines += [f"### {program}: {title}", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-        for name, default, text in found:
-            function = SAME.get(name.split(" ")[0].removeprefix("--").replace("-", "_"))
-            python = [f"`{function.__name__}`" if function else ""] if program == "train" else []
-            cells = [f"`{name}`", f"`{default}`" if default != "-" else "", *python, text]
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        for action in actions:
+            name, default, text = cells(parser, action)
+            python = [f"`{SAME[action.dest].__name__}`" if action.dest in SAME else ""] if of_train else []
+            row = [f"`{name}`", f"`{default}`" if default else "", *python, text]
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
         lines.append("")
     return "\n".join(lines)
 
 
 def page():
-    return HEAD + "\n".join(table(program) for program in FRONT)
+    return HEAD + "\n".join(section(program) for program in FRONT)
 
 
 if __name__ == "__main__":

@@ -181,14 +181,16 @@ def options():
     add = parser.add_argument
     add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
     add("--out", default="results/sweep.jsonl", help="the reports, a line of JSON each")
-    add("--dataset", metavar="NAME", help="data set, see train --help; default airfoil")
+    add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
     add("--nets", type=lambda text: text.split(";"), help="networks, see train --help, separated by semicolons")
-    add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks; default 1,2")
-    add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)}; default batch,model,2d")
-    add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch, the same for all runs; default 100")
-    add("--steps", type=whole(1), help="minibatches in a run; default 60")
-    add("--repeats", type=whole(1), help="how often each run is repeated; default 3")
+    add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
+    add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)} (default: batch,model,2d)")
+    add(
+        "--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch, the same for all runs (default: 100)"
+    )
+    add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
+    add("--repeats", type=whole(1), help="how often each run is repeated (default: 3)")
     add("--plan", help="see train --help")
     add("--reduction", help="see train --help")
     add("--profile", action="store_true", default=None, help="profile the layers, as plot breakdown needs")
@@ -210,7 +212,7 @@ def options():
     )
     words = "shape of a sample: features, or HEIGHT,WIDTH,CHANNELS; default: that of --dataset if given, else as published"
     add("--shape", type=whole_list, metavar="SHAPE", help=words)
-    add("--outputs", type=whole(1), help="number of classes; default as for --shape")
+    add("--outputs", type=whole(1), help="number of classes (default: as for --shape)")
     return parser
 
 

@@ -166,7 +166,8 @@ def test_a_hybrid_job_trains_as_one_on_cpus(tmp_path):
     reports = {}
     for name in ("hybrid", "cpu"):
         options = ["--net", "mlp:11,7,tanh", "--steps", "5", "--dtype", "float64", "--reduction", "overlap:1", "--update",
-                   "sharded", "--grid", "batch=3", "--shares", "4,1,1", "--device", name, "--report", str(tmp_path / name)]  # fmt: skip
+                   "sharded", "--grid", "batch=3", "--shares", "4,1,1", "--device", name,
+                   "--report", str(tmp_path / name)]  # fmt: skip
         finished = mpiexec(3, ["-m", "tests.train_with_one_gpu", *options], 120)
         assert finished.status == 0, finished.stderr
         reports[name] = json.loads((tmp_path / name).read_text())

@@ -31,7 +31,13 @@ class _Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         value = action.default
-        if value in (None, False, argparse.SUPPRESS) or "(default" in action.help or not action.option_strings:
+        if (
+            value is None
+            or value is False
+            or value == argparse.SUPPRESS
+            or "(default" in action.help
+            or not action.option_strings
+        ):
             return action.help
         words = (
             ",".join(map(str, value))
@@ -203,7 +209,7 @@ def shares_of(text, sizes):
 
 def add_grid(parser):
     """Add the option that says how the ranks are arranged: see `process_grid_of`."""
-    parser.add_argument("--grid", help="sizes of the axes; default batch=RANKS")
+    parser.add_argument("--grid", help="sizes of the axes (default: batch=RANKS)")
 
 
 def process_grid_of(args, comm):

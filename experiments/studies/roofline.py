@@ -169,7 +169,7 @@ def main():
         "--only", default="", metavar="TEXT", help="only layers that have TEXT in their name ('%(default)s': all)"
     )
     parser.add_argument("--out", default="results/roofline.png", metavar="FILE", help="the figure (.png, .pdf or .svg)")
-    parser.add_argument("--json", metavar="FILE", help="the numbers; default beside the figure, as .json")
+    parser.add_argument("--json", metavar="FILE", help="the numbers (default: beside the figure, as .json)")
     args = parser.parse_args()
     numbers = args.json or str(Path(args.out).with_suffix(".json"))
     kernels = [kernel for kernel in KERNELS if args.only in kernel.name]

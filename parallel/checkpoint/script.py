@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def resumable_steps(
     net: "ParallelSequential",
     optimizer: Any,
-    directory: str | PathLike[str],
+    checkpoint: str | PathLike[str],
     steps: int,
-    every: int | None = None,
-    minutes: float | None = None,
+    checkpoint_steps: int | None = None,
+    checkpoint_minutes: float | None = None,
     keep: int = 3,
     kept: dict[str, Any] | None = None,
 ) -> Iterator[int]:
@@ -36,11 +36,11 @@ def resumable_steps(
     ----------
     net, optimizer
         A parallel network and its optimizer; the body of the loop trains them by one step.
-    directory : str or path
+    checkpoint : str or path
         Where checkpoints are, on a file system that all ranks see.
     steps : int
         How many steps there are in all.
-    every, minutes
+    checkpoint_steps, checkpoint_minutes : number, optional
         Steps and minutes between two checkpoints. By default there is one every 15 minutes.
     keep : int
         How many checkpoints to keep.
@@ -84,12 +84,14 @@ def resumable_steps(
     if kept is not None:
         participants["kept"] = Kept(kept)
     say = (lambda words: print(words, file=sys.stderr, flush=True)) if comm.rank == 0 else lambda words: None
-    found = newest(comm, directory, say)
+    found = newest(comm, checkpoint, say)
     if found:
         found.restore(net, participants)
-    minutes = minutes or (None if every else MINUTES)
+    minutes = checkpoint_minutes or (None if checkpoint_steps else MINUTES)
     signals = Signals()
-    saver = Saver(comm, net, participants, directory, steps=every, minutes=minutes, keep=keep, signals=signals, say=say)
+    saver = Saver(
+        comm, net, participants, checkpoint, steps=checkpoint_steps, minutes=minutes, keep=keep, signals=signals, say=say
+    )
     if found:
         saver.has(net.step)
     signals.listen()
@@ -104,7 +106,7 @@ def resumable_steps(
         saver.close()
     except EndedEarly:
         saver.close()
-        say(f"stopped by a signal after step {net.step}, with a checkpoint in {directory}: start the script again to go on")
+        say(f"stopped by a signal after step {net.step}, with a checkpoint in {checkpoint}: start the script again to go on")
         sys.exit(CHECKPOINTED)
     finally:
         signals.listen_no_more()

@@ -195,8 +195,8 @@ LINES = """
 2 | train --lr 1e30 --steps 3 --net mlp:8,8,relu | not finite
 # ----- sweep and plot
 0 | sweep --help | networks
-0 | sweep --nets mlp:4,relu --ranks 1 --schemes batch --steps 3 --repeats 1 --out s.jsonl | next: gridgrad plot speedup s.jsonl
-0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | next: gridgrad plot speedup --predicted pre.jsonl
+0 | sweep --nets mlp:4,relu --ranks 1 --schemes batch --steps 3 --repeats 1 --out s.jsonl | gridgrad plot speedup s.jsonl
+0 | sweep --nets mlp:4,relu --predict 1,2,4 --shape 4 --outputs 1 --out pre.jsonl | gridgrad plot speedup --predicted pre.jsonl
 0 | plot speedup s.jsonl --out s.png | s.png
 0 | plot speedup --predicted pre.jsonl | pre.png
 0 | plot --help | crossover

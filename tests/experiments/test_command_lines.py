@@ -1,4 +1,4 @@
-"""Whatever a new user types is answered: by what was asked for, or by one line that says what is wrong. See command_lines.py."""
+"""Whatever a new user types is answered: by what was asked for, or by one line that says what is wrong."""
 
 import shlex
 

@@ -19,7 +19,7 @@ from tests.experiments.programs import job
 pytestmark = pytest.mark.mpi  # it starts jobs
 
 
-TINY = ["--net", "mlp:8,relu", "--steps", 2]
+TINY = ["--net", "mlp:8,relu", "--steps", 2, "--grid", "batch=2"]
 
 
 @pytest.mark.parametrize(("room", "size", "trains"), [(ROOM, ROOM - 1, False), (16, 1000, True)])
@@ -76,7 +76,7 @@ def disk(tmp_path):
 
 
 def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
-    words = ["train", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
+    words = ["train", "--grid", "batch=2", "--net", "mlp:32,32,relu", "--batch-size", 64, "--steps", 60, "--keep", 9]
     words += ["--checkpoint", disk / "runs", "--checkpoint-steps", 10, "--resume", disk / "runs"]
     words += ["--report", tmp_path / "report.json"]
     full = job(2, *words)
@@ -98,7 +98,7 @@ def test_what_fits_is_kept_and_goes_on_when_there_is_room(disk, tmp_path):
 
 @pytest.mark.long
 def test_a_disk_that_can_not_be_written_is_said_at_once_and_what_it_has_can_be_read(disk, tmp_path):
-    words = ["train", "--net", "mlp:8,relu", "--quiet", "--steps"]
+    words = ["train", "--grid", "batch=2", "--net", "mlp:8,relu", "--quiet", "--steps"]
     first = job(2, *words, 4, "--checkpoint", disk / "runs")
     assert first.status == 0, first.stderr
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)

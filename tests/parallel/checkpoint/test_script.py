@@ -51,7 +51,7 @@ def test_a_script_goes_on_on_any_grid(comm):
     with folder(comm) as directory:
         with ProcessGrid(comm, batch=comm.size) as grid:
             whole = Script(grid).train(f"{directory}/whole", 6)
-            assert Script(grid).train(f"{directory}/parts", 3, every=2).losses == whole.losses[:3]
+            assert Script(grid).train(f"{directory}/parts", 3, checkpoint_steps=2).losses == whole.losses[:3]
         assert steps_in(comm, f"{directory}/parts") == [3, 2]
         with ProcessGrid(comm, model=comm.size) as grid:
             assert np.allclose(Script(grid).train(f"{directory}/parts", 4).losses, whole.losses[3:4], rtol=1e-12)
@@ -91,7 +91,7 @@ def test_what_is_kept_is_that_of_the_step(comm, monkeypatch):
 
     monkeypatch.setattr(saver, "write_shard", late)
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
-        Script(grid).train(directory, 4, lambda step: step == 2 and changed.set(), every=2, keep=9)
+        Script(grid).train(directory, 4, lambda step: step == 2 and changed.set(), checkpoint_steps=2, keep=9)
         comm.Barrier()
         by_step = {one.step: Shard(one.folder / "rank-0000.h5") for one in found_in(directory)[0]}
         assert by_step[2].numbers["kept"] == {"content": {"seen": [0, 1]}} and sorted(by_step) == [2, 4]
@@ -112,7 +112,7 @@ def leave(step):
     if step == 3 and "raise" in sys.argv:
         return 1 / comm.rank
     return step == 3 and "break" in sys.argv
-script.train(sys.argv[1], 6, leave, every=3)
+script.train(sys.argv[1], 6, leave, checkpoint_steps=3)
 assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 """
 

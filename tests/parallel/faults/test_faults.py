@@ -35,7 +35,7 @@ def lines_of(error, word):
     ("way", "words"), [pytest.param("raises", "ZeroDivisionError: in a layer", marks=pytest.mark.long), ("killed", "")]
 )
 def test_a_rank_that_dies_ends_a_launched_job(way, words):
-    command = [sys.executable, "-m", "gridgrad", "launch", "3", "tests.parallel.faults.faulty", way, *NET]
+    command = [sys.executable, "-m", "gridgrad", "launch", "3", "tests.parallel.faults.faulty", way, *NET, "--grid", "batch=3"]
     with tempfile.TemporaryDirectory() as folder:
         env = os.environ | PLAIN | {"FAULT": f"{folder}/fault"}
         finished = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=env)
