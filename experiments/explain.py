@@ -14,6 +14,7 @@ from tqdm import tqdm
 from gridgrad.experiments.common import pipeline_lines, predicted_reports
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.markdown import cell
+from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import (
     Parser,
     check_writable,
@@ -111,6 +112,7 @@ def planner(args):
     grid = parse_grid(args.grid) if args.grid else None
     if grid:
         check_places(args.grid, grid, args.ranks)
+        check_grid(grid, net)
     pipelines = Pipelines(args.pipeline, args.micro_batches, args.cuts)
     if grid and grid.get(STAGE, 1) == 1 and (args.micro_batches or pipelines.is_asked_for):
         raise ValueError("--pipeline, --micro-batches and --cuts are for a grid with the axis stage, such as --grid stage=2")

@@ -186,9 +186,7 @@ def options():
     add("--nets", type=lambda text: text.split(";"), help="networks, see train --help, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)} (default: batch,model,2d)")
-    add(
-        "--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch, the same for all runs (default: 100)"
-    )
+    add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
     add("--repeats", type=whole(1), help="how often each run is repeated (default: 3)")
     add("--plan", help="see train --help")

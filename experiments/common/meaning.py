@@ -1,5 +1,8 @@
 """What can not be meant is refused, and what is odd but legal is noted, before a training begins."""
 
+from pathlib import Path
+
+from gridgrad.datasets import augment
 from gridgrad.parallel.partitioning.choose import is_partition
 from gridgrad.parallel.protocols.names import SYNC
 
@@ -21,6 +24,10 @@ def check_options(args):
     partitioned = args.plan and is_partition(args.plan)  # whose parts may be a pipeline without stages
     if args.pipeline and args.grid != "auto" and "stage" not in args.grid and not partitioned:
         raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
+    if args.plan and args.plan.endswith(".h5") and not Path(args.plan).is_file():
+        raise ValueError(f"--plan {args.plan}: no such file; gridgrad partition writes files of owners")
+    if args.augment is not None:
+        augment.parse(args.augment, args.seed)
     if args.micro_batches and args.micro_batches > args.batch_size:
         raise ValueError(f"--micro-batches {args.micro_batches} are more than the {args.batch_size} samples of --batch-size: "
                          "name at most as many")  # fmt: skip

@@ -62,7 +62,8 @@ LINES = """
 0 | train --steps 2 --simulate cori-haswell | *predicted*
 0 | train --steps 2 --dataset airfoil5 --net mlp:4,relu | test mean squared error
 0 | train --steps 2 --dataset table:mine.csv | column price
-0 | train --steps 2 --dataset table:mine.csv,target=a | column a
+2 | train --steps 2 --dataset table:mine.csv,target=a | say kind=values
+0 | train --steps 2 --dataset table:mine.csv,target=a,kind=values | column a
 0 | train --dataset=airfoil --steps=1 --net=mlp:4,relu | samples/s
 0 | 2x train --steps 2 --grid batch=2 | batch=2
 0 | 2x train --steps 2 --grid model=2 | model=2
@@ -205,7 +206,7 @@ LINES = """
 2 | plot s.jsonl | invalid choice
 2 | plot speedup | name the reports to draw
 2 | plot speedup nothing.jsonl | nothing.jsonl
-2 | plot speedup text.txt | is not a report of sweep
+2 | plot speedup text.txt | text.txt: line 1: it is not JSON
 2 | plot breakdown s.jsonl | --profile
 2 | plot crossover s.jsonl | is no report of crossover
 2 | plot predictions s.jsonl | is no report

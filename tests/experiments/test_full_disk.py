@@ -19,7 +19,7 @@ from tests.experiments.programs import job
 pytestmark = pytest.mark.mpi  # it starts jobs
 
 
-TINY = ["--net", "mlp:8,relu", "--steps", 2, "--grid", "batch=2"]
+TINY = ["--net", "mlp:8,relu", "--steps", 2, "--grid", "batch=2", "--reduction", "plain"]
 
 
 @pytest.mark.parametrize(("room", "size", "trains"), [(ROOM, ROOM - 1, False), (16, 1000, True)])
