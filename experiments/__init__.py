@@ -28,3 +28,18 @@ def _end_job(kind, value, traceback):
 
 
 sys.excepthook = _end_job
+
+
+def _say_new_name():
+    """End `python -m experiments.NAME` with a line where the program of this name has moved."""
+    from gridgrad.experiments.common.programs import renamed
+
+    words = sys.orig_argv
+    name = words[words.index("-m") + 1].removeprefix("experiments.") if "-m" in words[:-1] else ""
+    if (new := renamed(name)) is not None:
+        print(f"python -m experiments.{name} is now `gridgrad {new}`", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "experiments":
+    _say_new_name()

@@ -16,12 +16,14 @@ from math import prod
 from pathlib import Path
 from statistics import median
 
+from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.report import write_text
-from gridgrad.experiments.plots import crossover, predictions
+from gridgrad.experiments.plots import convergence, crossover, predictions, protocols, roofline, servers, unequal
 from gridgrad.experiments.plots.breakdown import draw_breakdown
 from gridgrad.experiments.plots.figures import colours_of, crowded, draw_ranges, entitle, plt, read, save, starred
 from gridgrad.experiments.plots.predicted import draw_predicted, read_predicted
+from gridgrad.nn.json_text import content_of_file
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.job.run import run_launcher
 
@@ -138,6 +140,23 @@ def plot_predictions(args):
     return out
 
 
+STUDIES = {  # kind: (draws its figure, what it draws of the results, in words)
+    "convergence": (convergence.draw, lambda results: results[-1], "the accuracy of each way to train, of the last problem"),
+    "protocols": (protocols.draw, list, "the score of each update protocol, over time and over epochs"),
+    "roofline": (roofline.draw, dict, "how close the layers of networks come to what one core can do"),
+    "servers": (servers.draw, lambda results: [one for one in results if one["part"] == "limit"][-1], "the limit of servers"),
+    "unequal": (unequal.draw, lambda results: results[-1], "shares of unequal ranks, of the last problem"),
+}
+
+
+def plot_study(args):
+    draw, of_results, _ = STUDIES[args.kind]
+    out = out_of(args, args.report)
+    with fitting(f"{args.report} holds no results of gridgrad study {args.kind} that can be drawn"):
+        draw(of_results(content_of_file(args.report)), out)
+    return out
+
+
 def out_of(args, beside):
     """The file to write, which can be written: --out, else a figure beside the reports."""
     out = args.out or str(Path(beside).with_suffix(".png"))
@@ -174,6 +193,8 @@ def options():
         "a table in Markdown", nargs="+", metavar="FILE.json", help="what `gridgrad study predictions` wrote",
     )  # fmt: skip
     tables.set_defaults(out="results/predictions.md")
+    for name, (_, _, words) in STUDIES.items():
+        add(name, plot_study, words, ["report"], metavar="FILE.json", help=f"what `gridgrad study {name}` wrote")
     return parser
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -410,3 +411,21 @@ def test_the_table_of_the_predictions_follows_from_the_reports(tmp_path):
     finished = program("plot", "predictions", *reports, "--out", tmp_path / "predictions.md")
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / "predictions.md").read_text() == Path("results/predictions.md").read_text()
+
+
+@pytest.mark.parametrize("kind", plot.STUDIES)
+def test_the_figures_of_studies_are_drawn_from_their_results(kind, tmp_path):
+    finished = program("plot", kind, f"results/{kind}.json", "--out", tmp_path / "figure.png")
+    assert (finished.returncode, finished.stdout) == (0, f"{tmp_path / 'figure.png'} written\n"), finished.stderr
+    assert is_figure(tmp_path / "figure.png")
+    other = "roofline" if kind != "roofline" else "servers"
+    refused = program("plot", kind, f"results/{other}.json", "--out", tmp_path / "other.png")
+    assert refused.returncode == 2 and f"holds no results of gridgrad study {kind}" in refused.stderr
+    assert not (tmp_path / "other.png").exists()
+
+
+@pytest.mark.parametrize(("old", "new"), [("pruned", "study pruned"), ("trace_cost", "study trace-cost"), ("hosts", "launch")])
+def test_a_module_that_has_moved_says_its_new_name(old, new):
+    ended = subprocess.run([sys.executable, "-m", f"experiments.{old}"], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(f"python -m experiments.{old} is now `gridgrad {new}")
