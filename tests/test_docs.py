@@ -32,6 +32,7 @@ FIRST = [*DOCUMENTS, ROOT / "docs" / "tutorial.md"]  # what only other pages hav
 DOCUMENTS += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
 PROGRAMS = ROOT / "docs" / "extending"  # pages whose blocks of Python are one program: see tests/docs/test_extending.py
 SITES = ROOT / "docs" / "sites"  # pages of commands for other systems: see tests/test_sites.py
+OPTIONS = ROOT / "docs" / "options.md"  # written from the parsers: see tests/docs/test_options.py
 RESULTS = sorted((ROOT / "results").rglob("*.md"))
 BEGINNINGS = (
     ".venv/",
@@ -131,9 +132,8 @@ SMALL = {
         "--steps 4 --rebalance 2 --handicap 1=3@1"
     ),
     "gridgrad launch 2 study unequal --net cifar-cnn --batch-size 256 --grid batch=2 "
-    "--handicap 1=2 --out results/unequal.json --figure results/unequal.png": Small(
-        "--net lenet5 --batch-size 8 --rounds 1 --steps 1"
-    ),
+    "--handicap 1=2 --out results/unequal.json": Small("--net lenet5 --batch-size 8 --rounds 1 --steps 1"),
+    "gridgrad plot unequal results/unequal.json": Small(),
     "gridgrad launch 2 study unequal --net mlp:2048,2048,relu --shape 1024 --batch-size 64 "
     "--grid batch=2 --handicap 1=3": Small("--net mlp:32,relu --batch-size 8 --rounds 1 --steps 1"),
     "mpiexec -n 2 gridgrad train --net mlp:512,512,relu --grid auto": STEPS,
@@ -188,9 +188,8 @@ SMALL = {
     "mpiexec -n 2 gridgrad study pipelined --batch-size 64": Small(
         "--net mlp:16,relu --shape 4 --batch-size 8 --micro-batches 2 --rounds 1"
     ),
-    "gridgrad launch 8 study servers --parts limit --figure results/servers.png": Small(
-        "--served 10 --rounds 1 --seconds 0.01", ranks=2
-    ),
+    "gridgrad launch 8 study servers --parts limit": Small("--served 10 --rounds 1 --seconds 0.01", ranks=2),
+    "gridgrad plot servers results/servers.json": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=4 --draw schedule.png": Small(),
     "gridgrad explain --net vgg16 --ranks 4 --batch-size 64 --grid stage=2,model=2 --pipeline 1f1b": Small(),
     "gridgrad study pruned --out results/pruned.h5": Small(
@@ -277,8 +276,8 @@ SMALL = {
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
-    "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25 "
-    "--figure results/protocols.png": PROTOCOLS,
+    "gridgrad study protocols --dataset airfoil --net mlp:64,64,tanh --epochs 50 --every 5 --target 0.25": PROTOCOLS,
+    "gridgrad plot protocols results/protocols.json": Small(),
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
@@ -374,7 +373,7 @@ def commands():
     """{command: the documents that have it}, in their order."""
     found = defaultdict(list)
     for document in DOCUMENTS:
-        if document.parent == SITES:
+        if document.parent == SITES or document == OPTIONS:
             continue
         for language, block in BLOCK.findall(document.read_text()):
             if language == "sh":

@@ -1,6 +1,7 @@
 """Train one network to an accuracy on its training images in several ways on the same ranks, and compare time and epochs.
 
-    gridgrad launch 2 study convergence --figure results/convergence.png
+    gridgrad launch 2 study convergence
+    gridgrad plot convergence results/convergence.json
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
 its own although others are under way, beside batch parallelism and one rank alone. `experiments/common/trainings.py`
@@ -21,10 +22,9 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report, vgg_style
 from gridgrad.experiments.common.kept_results import earlier_results, of_other_problems
 from gridgrad.experiments.common.markdown import lines
-from gridgrad.experiments.common.options import Parser, check_writable, number, of_parallelize, user_input, whole
+from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.trainings import WAYS, Training, reached, turn
-from gridgrad.experiments.plots.convergence import draw
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.run import on_root, run
@@ -54,7 +54,6 @@ def options():
     add("--reduction", default="auto", help=of_parallelize("reduction"))
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the images and the choice of a subset")
     add("--out", default="results/convergence.json", metavar="FILE.json", help="file of the results, to which these are added")
-    add("--figure", metavar="FILE.png", help="draw these results")
     return parser
 
 
@@ -134,8 +133,6 @@ def document(results):
 def prepare(args):
     """What rank 0 does before any rank starts; returns the earlier results."""
     datasets.prepare(args.dataset, args.data_dir)
-    if args.figure:
-        check_writable(args.figure)
     return earlier_results(args.out, (*PROBLEM, "ways"), "convergence", document)
 
 
@@ -179,11 +176,9 @@ def main():
 
 
 def write(args, results):
-    """Write all results of a file with the table beside it, and the figure of the last one, whose table is printed."""
+    """Write all results of a file with the tables beside it; the last one's is printed."""
     report.write_json(args.out, results)
     report.write_text(Path(args.out).with_suffix(".md"), "\n".join(document(results)) + "\n")
-    if args.figure:
-        draw(results[-1], args.figure)
     print(table(list(cells(results[-1]))))
     print(f"results added to {args.out}, and the table beside it")
 

@@ -1,6 +1,7 @@
 """Train one network with every update protocol, with and without a straggler, and compare time, samples, bytes and accuracy.
 
-    gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --figure results/protocols.png
+    gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000
+    gridgrad plot protocols results/protocols.json
     gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2
 
 All protocols begin with the same weights and get equally many samples, with the same learning rate and momentum.
@@ -20,13 +21,12 @@ import numpy as np
 from gridgrad import datasets
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
-from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole
+from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
 from gridgrad.experiments.common.protocol_jobs import timed
 from gridgrad.experiments.common.protocol_runs import SCORES, Problem, trained
 from gridgrad.experiments.common.protocol_tables import document, tables
 from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.plots.protocols import draw
 from gridgrad.nn import network_names, schedules
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import names
@@ -61,7 +61,6 @@ def options():
     add("--sorted", action="store_true", help="sort the training samples by their label, or by their first target")
     add("--seed", type=whole(0), default=0, help="seed of the weights, the order of the samples and the choice of a subset")
     add("--out", default="results/protocols.json", metavar="FILE.json", help="file of the results, to which these are added")
-    add("--figure", metavar="FILE.png", help="draw all results in virtual time in the file, but those of sorted samples")
     add = parser.add_argument_group("virtual time").add_argument
     add("--workers", type=whole(1), default=4, metavar="W", help="number of workers")
     add("--samples", type=whole(1), metavar="S", help="use only so many training samples, the first ones (default: all)")
@@ -90,11 +89,7 @@ def prepared(args):
         schedules.parse(args.schedule, args.lr, 1)
         if args.seconds is not None and len(args.seconds) != 2:
             raise ValueError("--seconds takes two numbers, the seconds of a worker's minibatch and of an update")
-        if args.figure and (args.measure or args.sorted):
-            raise ValueError("--figure draws virtual time, with samples that are not sorted: leave it out")
         before = earlier_results(args.out, (*PROBLEM, "runs"), "protocols", document)
-        if args.figure:
-            check_writable(args.figure)
         datasets.prepare(args.dataset, args.data_dir)
     return args, before
 
@@ -146,8 +141,6 @@ def keep(args, before, found):
     names = "net", "batch_size", "lr", "momentum", "schedule", "sorted", "straggler"
     result = {name: settings[name] for name in names} | found | {"settings": settings}
     write_results(args.out, before, result, PROBLEM, document)
-    if args.figure:
-        draw(earlier_results(args.out, PROBLEM, "protocols", document), args.figure)
     print(terminal("\n".join(tables(result))))
     print(f"results added to {args.out}, and the tables beside it")
 

@@ -1,7 +1,8 @@
 """How fast parameter servers are.
 
     gridgrad launch 4 study servers --parts steps,access
-    gridgrad launch 8 study servers --parts limit --figure results/servers.png
+    gridgrad launch 8 study servers --parts limit
+    gridgrad plot servers results/servers.json
 
 Three parts are measured on the ranks of the job:
 
@@ -25,7 +26,6 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
     Parser,
     add_problem,
-    check_writable,
     number,
     of_parallelize,
     user_input,
@@ -33,7 +33,6 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.tables import spread, terminal
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.experiments.plots.servers import draw
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.launch import LINK, cores
 from gridgrad.parallel.job.run import UserError, on_root, run
@@ -58,7 +57,6 @@ def options():
     add("--ratio", type=number(above=0), default=2.0, metavar="T/TAU", help="how many updates the server could do while a "
         "worker computes, in the part limit")  # fmt: skip
     add("--out", default="results/servers.json", metavar="FILE.json", help="file of the results, to which these are added")
-    add("--figure", metavar="FILE.png", help="draw the limit")
     return parser
 
 
@@ -183,19 +181,15 @@ def document(results):
 
 
 def write(args, result):
-    """Add a result to those in the file, print its table, and draw it if it is the limit."""
+    """Add a result to those in the file, and print its table."""
     before = earlier_results(args.out, (*KEYS, "rows"), "servers", document)
     write_results(args.out, before, result, KEYS, document)
     print(terminal("\n".join(document([result]))), f"\nresults added to {args.out}, and the tables beside it", flush=True)
-    if args.figure and result["part"] == "limit":
-        draw(result, args.figure)
 
 
 def prepare(args):
     """Whether the results can be written: OSError or ValueError if not."""
     earlier_results(args.out, (*KEYS, "rows"), "servers", document)
-    if args.figure:
-        check_writable(args.figure)
 
 
 def main():

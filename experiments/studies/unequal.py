@@ -29,7 +29,6 @@ from gridgrad.experiments.common.options import (
     Parser,
     add_grid,
     add_problem,
-    check_writable,
     process_grid_of,
     user_input,
     whole,
@@ -38,7 +37,6 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.experiments.plots.unequal import draw
 from gridgrad.nn import LOSSES, SGD, network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.auto.this_machine import machine_of_job
@@ -131,14 +129,11 @@ def main():
     parser.add_argument("--rounds", type=whole(1), default=9, help="rounds, in each of which all sides take steps")
     parser.add_argument("--steps", type=whole(1), default=3, help="steps of a side in a round")
     parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file, and a table beside it")
-    parser.add_argument("--figure", metavar="FILE.png", help="draw these results")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD
     if comm.size == 1:
         raise UserError("one rank shares nothing: start at least 2")
     before = on_root(comm, lambda: earlier_results(args.out, (*PROBLEM, "ratios"), "unequal", markdown)) if args.out else None
-    if args.figure:
-        on_root(comm, lambda: check_writable(args.figure))
     with user_input():
         grid = process_grid_of(args, comm)
         factors = slowdowns("handicap", args.handicap, comm.size)
@@ -168,8 +163,6 @@ def main():
         print("\n".join([*results["lines"], "", text(results)]))
     if args.out:
         on_root(comm, lambda: write(args.out, of_other_problems(before, results, PROBLEM) + [results]))
-    if args.figure:
-        on_root(comm, lambda: draw(results, args.figure))
     grid.free()
 
 

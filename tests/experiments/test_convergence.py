@@ -19,9 +19,9 @@ SMALL = "--dataset", "mnist", "--net", "vgg-style:4,4", "--batch-size", "5", "--
 def trained(folder, *arguments, ranks="2"):
     """(how the program ended, the results in its file)."""
     out = folder / "new" / "found.json"
-    finished = program("launch", ranks, "study", "convergence", *SMALL, "--data-dir", folder, "--out", out,
-                       "--figure", folder / "found.png", *arguments)  # fmt: skip
+    finished = program("launch", ranks, "study", "convergence", *SMALL, "--data-dir", folder, "--out", out, *arguments)
     assert finished.returncode == 0, finished.stderr
+    assert program("plot", "convergence", out, "--out", folder / "found.png").returncode == 0
     return finished, json.loads(out.read_text())
 
 
@@ -109,7 +109,6 @@ def test_the_weights_of_the_vgg_like_network_are_larger():
         (("--net", "vgg-style:4,4,4,4,4"), "does not fit into images of 1x1"),
         (("--net", "vgg-style:a"), "must be a whole number"),
         (("--every", "0"), "must be a number above 0"),
-        (("--figure", "/proc/no/figure.png"), "can not write"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(small, arguments, words):  # noqa: F811

@@ -23,8 +23,9 @@ SMALL = (
 @pytest.mark.long
 def test_all_parts_are_measured_and_written(tmp_path):
     out, figure = tmp_path / "found.json", tmp_path / "found.png"
-    finished = program("launch", "3", "study", "servers", *SMALL, "--out", out, "--figure", figure)
+    finished = program("launch", "3", "study", "servers", *SMALL, "--out", out)
     assert finished.returncode == 0, finished.stderr
+    assert program("plot", "servers", out, "--out", figure).returncode == 0
     results = {result["part"]: result for result in json.loads(out.read_text())}
     assert list(results) == ["steps", "access", "limit"] and all(result["ranks"] == 3 for result in results.values())
     assert is_figure(figure) and finished.stdout.count("\nserver:asp:greedy ") == 1
