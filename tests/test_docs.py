@@ -611,7 +611,9 @@ def test_links_lead_somewhere(document):
             assert anchor in {slug(line.lstrip("# ")) for line in target.read_text().splitlines() if line.startswith("#")}, link
 
 
-@pytest.mark.parametrize("document", sorted({*DOCUMENTS, *RESULTS} - {OPTIONS}), ids=lambda document: str(document.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document", sorted({*DOCUMENTS, *RESULTS} - {OPTIONS}), ids=lambda document: str(document.relative_to(ROOT))
+)
 def test_files_that_are_named_exist(document):
     folders = "nn|parallel|datasets|experiments|tests|results|docs"
     for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text_without_blocks(document)):

@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments.common.options import Parser, whole
-from gridgrad.experiments.common.protocol_counts import counted, sent
 from gridgrad.experiments.papers.hegde2016_costs import BATCH, CLASSES, IMAGE, NET, SHUFFLE, algorithms
+from gridgrad.experiments.papers.hegde2016_counts import counted, sent
 from gridgrad.nn import network_names
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.job.run import run

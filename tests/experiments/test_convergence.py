@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.common.trainings import WAYS, reached
 from gridgrad.experiments.common.vgg_style import GAIN, build, with_he_weights
-from gridgrad.experiments.studies.convergence import cells, document
+from gridgrad.experiments.studies.convergence.__main__ import cells, document
+from gridgrad.experiments.studies.convergence.trainings import WAYS, reached
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gridgrad.experiments.common import energy
-from gridgrad.experiments.common.energy import EnergyMeter
+from gridgrad.experiments.studies.autoencoder import energy
+from gridgrad.experiments.studies.autoencoder.energy import EnergyMeter
 
 ZONES = {
     "intel-rapl:0": "package-0",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.common.energy import EnergyMeter
+from gridgrad.experiments.studies.autoencoder.energy import EnergyMeter
 from gridgrad.experiments.studies.autoencoder.phases import Phases
 from gridgrad.parallel import ProcessGrid
 from tests.experiments.test_energy import write

@@ -9,7 +9,7 @@ import pytest
 from gridgrad import datasets
 from gridgrad.experiments.common.protocol_runs import Problem, add_losses, communication, reached, rose, staleness
 from gridgrad.experiments.common.synchronous_workers import AllReduced, maker
-from gridgrad.experiments.studies.protocols import PROTOCOLS, options, prepared, simulate
+from gridgrad.experiments.studies.protocols.__main__ import PROTOCOLS, options, prepared, simulate
 from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize

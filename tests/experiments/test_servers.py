@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gridgrad.experiments.common import server_limit
-from gridgrad.experiments.common.one_sided import OneSidedServer
-from gridgrad.experiments.studies import servers
+from gridgrad.experiments.studies.servers import __main__ as servers
+from gridgrad.experiments.studies.servers import limit as server_limit
+from gridgrad.experiments.studies.servers.one_sided import OneSidedServer
 from gridgrad.nn import SGD
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

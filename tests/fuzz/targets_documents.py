@@ -15,7 +15,8 @@ from gridgrad.experiments.plots import crossover as crossover_figure
 from gridgrad.experiments.plots import pipeline, predicted
 from gridgrad.experiments.plots import predictions as predictions_table
 from gridgrad.experiments.plots.protocols import draw as draw_protocols
-from gridgrad.experiments.studies import protocols, servers
+from gridgrad.experiments.studies.protocols import __main__ as protocols
+from gridgrad.experiments.studies.servers import __main__ as servers
 from gridgrad.nn import kernels, network_names
 from gridgrad.nn.kernel_table import to_json
 from gridgrad.parallel.auto import fastest_reduction, this_machine

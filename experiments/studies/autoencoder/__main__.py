@@ -17,7 +17,6 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.datasets import hold_out
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.energy import EnergyMeter
 from gridgrad.experiments.common.options import (
     Parser,
     add_device,
@@ -35,6 +34,7 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.studies.autoencoder import networks
+from gridgrad.experiments.studies.autoencoder.energy import EnergyMeter
 from gridgrad.experiments.studies.autoencoder.largest_width import largest_width
 from gridgrad.experiments.studies.autoencoder.phases import Phases
 from gridgrad.experiments.studies.autoencoder.training import check, error_of, finetune, pretrain

@@ -4,7 +4,7 @@
     gridgrad plot convergence results/convergence.json
 
 This is the comparison of Figure 5.2 of Eserol (2019): pipelines of model parallelism, in which each minibatch has an update of
-its own although others are under way, beside batch parallelism and one rank alone. `experiments/common/trainings.py`
+its own although others are under way, beside batch parallelism and one rank alone. `trainings.py`
 has a table of the ways.
 
 All ways begin with the same weights and see the same minibatches, with the same learning rate. They take turns, each of a part
@@ -24,8 +24,8 @@ from gridgrad.experiments.common.kept_results import earlier_results, of_other_p
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, of_parallelize, user_input, whole
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.common.trainings import WAYS, Training, reached, turn
 from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.studies.convergence.trainings import WAYS, Training, reached, turn
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.training import steps_per_epoch

@@ -20,7 +20,7 @@ import os
 
 from mpi4py import MPI
 
-from gridgrad.experiments.common import report, server_access, server_limit, server_steps
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import (
@@ -33,6 +33,9 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.tables import spread, terminal
 from gridgrad.experiments.plots.figures import measured_on
+from gridgrad.experiments.studies.servers import access as server_access
+from gridgrad.experiments.studies.servers import limit as server_limit
+from gridgrad.experiments.studies.servers import steps as server_steps
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.launch import LINK, cores
 from gridgrad.parallel.job.run import UserError, on_root, run

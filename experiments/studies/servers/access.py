@@ -1,7 +1,7 @@
 """How long it takes to push a gradient to a rank that computes, and to fetch the parameters, in two ways.
 
 Served: the rank handles messages at the progress points of its layers, as in `parallel/protocols/server.py`. One-sided: the
-other ranks update its memory themselves, see `experiments/common/one_sided.py`. There, too, the rank looks for messages at its
+other ranks update its memory themselves, see `one_sided.py`. There, too, the rank looks for messages at its
 progress points, because most MPI libraries move data for other ranks only within some call.
 """
 
@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server, momentum
-from gridgrad.experiments.common.one_sided import OneSidedServer
 from gridgrad.experiments.common.progress import progress
+from gridgrad.experiments.studies.servers.one_sided import OneSidedServer
 from gridgrad.nn import LOSSES, SGD, network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.tally import Tally

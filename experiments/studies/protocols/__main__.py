@@ -22,11 +22,11 @@ from gridgrad import datasets
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.common.options import Parser, number, number_list, user_input, whole
-from gridgrad.experiments.common.protocol_jobs import timed
 from gridgrad.experiments.common.protocol_runs import SCORES, Problem, trained
-from gridgrad.experiments.common.protocol_tables import document, tables
 from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.tables import terminal
+from gridgrad.experiments.studies.protocols.jobs import timed
+from gridgrad.experiments.studies.protocols.tables import document, tables
 from gridgrad.nn import network_names, schedules
 from gridgrad.parallel.job.run import run, run_launcher
 from gridgrad.parallel.protocols import names

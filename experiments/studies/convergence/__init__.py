@@ -1,0 +1,1 @@
+"""The study `convergence`: several ways to train, until they reach an accuracy."""

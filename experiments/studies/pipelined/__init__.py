@@ -1,0 +1,1 @@
+"""The study `pipelined`: pipelines beside the simulation of their schedules."""

@@ -1,0 +1,1 @@
+"""The study `protocols`: update protocols, with and without a straggler."""

@@ -1,0 +1,1 @@
+"""The study `servers`: parameter servers: steps, access, and how many workers they serve."""
