@@ -6,6 +6,7 @@ docstring, where --help and the API reference find it.
 
 import argparse
 import re
+import textwrap
 from pathlib import Path
 
 from gridgrad.experiments.common.programs import FRONT, parser_of
@@ -29,10 +30,12 @@ SAME = DESCRIBED | {
 HEAD = """# Every option
 
 Written by `python -m docs.list_options`. `gridgrad NAME --help` prints the same texts; the studies have theirs in
-`gridgrad study NAME --help`. Where a function has an argument of the same name and meaning, the column "in Python" names it.
-`train` gives its optimizers a learning rate and a momentum, which `SGD` leaves to the script; all other defaults are the same.
+`gridgrad study NAME --help`. In parentheses stand the default and, behind "in Python", the function that has an argument of the
+same name and meaning. `train` gives its optimizers a learning rate and a momentum, which `SGD` leaves to the script; all other
+defaults are the same.
 
 """
+WIDTH = 128  # characters of a line
 
 
 def groups(parser, prefix=""):
@@ -48,27 +51,35 @@ def groups(parser, prefix=""):
         )
 
 
-def cells(parser, action):
+def parts(parser, action):
     """(the option as it is typed, its default, what it does)."""
     formatter = parser._get_formatter()
     before, default, after = re.fullmatch(r"(.*?)(?: \(default: ([^)]*)\)(.*))?", formatter._expand_help(action)).groups("")
     return formatter._format_action_invocation(action), default, f"{before}{after}"
 
 
+def item(name, default, function, text):
+    """The lines of an option in a list, which are never broken inside code."""
+    value = default if " " in default else f"`{default}`"  # words, or what may be typed
+    notes = "; ".join([f"default: {value}"] * bool(default) + [f"in Python: `{function}`"] * bool(function))
+    words = f"- **`{name}`**{f' ({notes})' if notes else ''}: {text}"
+    whole = re.sub("`[^`]*`", lambda code: code.group().replace(" ", "\0"), words)
+    lines = textwrap.wrap(whole, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
+
+
 def section(program):
     """The options of a program, with its headings."""
-    parser, of_train = parser_of(program), program == "train"
+    parser = parser_of(program)
     lines = [f"## {program}", ""]
     for title, actions in groups(parser):
         if not actions:
             continue
-        heads = ["option", "default", *(["in Python"] if of_train else []), "what it does"]
-        lines += [f"### {program}: {title}", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+        lines += [f"### {program}: {title}", ""]
         for action in actions:
-            name, default, text = cells(parser, action)
-            python = [f"`{SAME[action.dest].__name__}`" if action.dest in SAME else ""] if of_train else []
-            row = [f"`{name}`", f"`{default}`" if default else "", *python, text]
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |")
+            name, default, text = parts(parser, action)
+            function = SAME[action.dest].__name__ if program == "train" and action.dest in SAME else ""
+            lines.append(item(name, default, function, text))
         lines.append("")
     return "\n".join(lines)
 

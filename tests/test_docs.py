@@ -124,6 +124,8 @@ SMALL = {
     "--steps 50 --trace trace.json --profile --report report.json": Small("--steps 8 --batch-size 16"),
     "mpiexec -n 4 gridgrad train --net mlp:512,512,relu --grid batch=2,model=2 --plan out,in,in": STEPS,
     "mpiexec -n 2 gridgrad train --dataset mnist --net mnist-cnn --grid model=2 --plan conv=replicate,linear=out": STEPS,
+    "mpiexec -n 4 gridgrad train --dataset mnist --net mnist-cnn --grid height=2,model=2 "
+    "--plan conv=width,linear=fewest-bytes": Small("--steps 2 --batch-size 16"),
     "gridgrad launch 4 train --net mlp:512,512,relu --grid model=4 --shares 3,2,1.5,1": STEPS,
     "gridgrad launch 4 train --net mlp:512,512,relu --grid batch=2,model=2 --shares model=3:2,batch=2:1": STEPS,
     "mpiexec -n 4 gridgrad train --grid batch=4 --device hybrid --shares auto": STEPS,
@@ -223,6 +225,9 @@ SMALL = {
         "--nets mlp:512,512,512,relu --ranks 1 --schemes batch --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
     "gridgrad plot speedup results/speedup.jsonl --out results/speedup.png": Small(),
+    "gridgrad sweep experiments/settings/grids.toml --out results/grids.jsonl": Small(
+        "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes minutes"
+    ),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
