@@ -243,6 +243,7 @@ SMALL = {
     "gridgrad plot crossover results/crossover.json": Small(),
     "python -m docs.draw_grid --out docs/grid.png": Small(),
     "python -m docs.draw_schemes --out docs/schemes": Small(),
+    "python -m docs.list_options": Small(),
     "python docs/tutorial.py batch=1": Small(),
     "mpiexec -n 2 python docs/tutorial.py batch=2": Small(),
     "mpiexec -n 2 python docs/tutorial.py model=2": Small(),
