@@ -160,8 +160,9 @@ def sample_shape(asked, inputs):
     of_row = inputs.array.row_shape if features == inputs.array.width else ()
     shape = asked or of_row or (features,)
     if math.prod(shape) != features or len(shape) not in (1, 3):
+        example = "x".join(map(str, (*shape, 1))) if len(shape) == 2 else features  # of grey images that do not say so
         raise ValueError(
             f"{inputs.where}: {features} inputs are no sample of the shape {'x'.join(map(str, shape))}: say another one with "
-            f"shape=, HEIGHTxWIDTHxCHANNELS or FEATURES, such as shape={features}"
+            f"shape=, HEIGHTxWIDTHxCHANNELS or FEATURES, such as shape={example}"
         )
     return shape

@@ -7,6 +7,7 @@ three colours. The orientation in EXIF is ignored, as training programs do.
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -35,16 +36,18 @@ def parse(name):
 
 
 def prepare(directory, name):
-    """Convert the folder (of the data directory, or an absolute path) to HDF5, once; by one process, before the others load.
+    """Convert the folder (a path, or one in the data directory) to HDF5, once; by one process, before the others load.
 
     OSError if there is no such folder; ValueError naming what is wrong with it, or the files in it that are no images.
     """
     text, size = parse(name)
-    folder, target = directory / text, converted(directory, name)
-    if not folder.is_dir():
+    target = converted(directory, name)
+    folder = next((one for one in (Path(text).absolute(), directory / text) if one.is_dir()), None)
+    if folder is None:
         if target.exists():
             return
-        raise OSError(f"images: no folder {folder}; give one that holds train/CLASS/*.jpg and test/CLASS/*.jpg, or --data-dir")
+        raise OSError(f"images: no folder {text} in {os.getcwd()} or {directory}; give one that holds train/CLASS/*.jpg and "
+                      "test/CLASS/*.jpg, or --data-dir")  # fmt: skip
     classes, files = survey(folder)
     version = fingerprint(folder, [path for half in files.values() for path, _ in half])
     if rows.is_current(target, version):

@@ -247,12 +247,14 @@ def plan_of(candidate):
 
 def of_one_rank():
     """The lines about a step in which all ranks do about the same."""
+    yield "MB of a layer include the sum of its gradients, whose time stands in the row of all gradients."
     yield "FLOP, bytes sent and times are those of the rank with the most work. The time of a step counts the sums of gradients"
     yield "in full, as if they began after backward (--reduction plain)."
 
 
 def of_all_ranks(chosen):
     """The lines about the step of a Candidate whose ranks have different work."""
+    yield "MB of a layer include the sum of its gradients, whose time stands in the row of all gradients."
     yield "FLOP, bytes sent and times are those of the rank that computes the most."
     yield ""
     yield table([

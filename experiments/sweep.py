@@ -39,6 +39,7 @@ from gridgrad.parallel.job.launch import mpiexec, slots
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
 from gridgrad.parallel.performance.machine import names
 
+SETTINGS = FOLDER / "settings"
 DEFAULTS = {
     "dataset": "airfoil", "nets": ["mlp:512,512,512,relu"], "ranks": [1, 2], "schemes": ["batch", "model", "2d"],
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
@@ -134,11 +135,13 @@ def gather(files, out):
 
 
 def read_settings(path):
-    """The settings of a TOML file; ValueError, which names the file, if it is none."""
+    """The settings of a TOML file, or of the one of this name that comes with gridgrad; ValueError if it is none."""
+    if not Path(path).exists() and (SETTINGS / Path(path).name).is_file():
+        path = SETTINGS / Path(path).name
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:  # of the syntax, of bytes that are not UTF-8, of lists in too many lists
-        raise ValueError(f"{path} is no TOML file: {error}; see {FOLDER}/settings/speedup.toml") from None
+        raise ValueError(f"{path} is no TOML file: {error}; see {SETTINGS}/speedup.toml") from None
 
 
 def check(settings, schemes=SCHEMES):

@@ -72,7 +72,7 @@ def options():
 
 def check_job(args, ranks):
     """Raise ValueError for options that a job of so many ranks would refuse before it reads data: see `programs.check_job`."""
-    train_setup.complete(args)
+    train_setup.complete(args, ranks)
     protocols.parse(args.protocol)
     train_setup.check_protocol(args, ranks)
     check_checkpoints(args)
@@ -93,7 +93,7 @@ def main():
 
     # ----- the grid, the data, and the network, written serially
     with user_input():
-        train_setup.complete(args)
+        train_setup.complete(args, comm.size)
         make_protocol = protocols.parse(args.protocol)
         train_setup.check_protocol(args, comm.size)
         check_checkpoints(args)

@@ -166,7 +166,7 @@ def test_the_studies_are_listed_with_their_questions(outside):
 def test_what_is_no_program_is_refused_once(outside):
     finished = python("-m", "gridgrad", "trian")
     assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr == "gridgrad: error: there is no program trian (see --help)\n"
+    assert finished.stderr == "gridgrad: error: there is no program trian; did you mean train? (see --help)\n"
     ranks = mpiexec(2, ["-m", "gridgrad", "trian"], 60)
     assert ranks.status == 2 and ranks.stderr.count(finished.stderr) == 1
 
@@ -194,3 +194,11 @@ def test_an_editable_installation_in_a_venv_with_packages_of_our_names(tmp_path,
     command = [tmp_path / "venv" / "bin" / "python", "-c", IMPORT]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("words", [["--version"], ["check"], ["train", "--help"]], ids=" ".join)
+def test_without_an_mpi_library_one_line_says_so(words, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", str(tmp_path / "libmpi.so"))
+    finished = python("-m", "gridgrad", *words)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith("gridgrad: error: there is no MPI library: ") and finished.stderr.count("\n") == 1

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from difflib import get_close_matches
 
 from gridgrad.experiments.common.programs import FRONT, PACKAGE, STUDY, description, module_of, renamed, studies, there_is_none
 from gridgrad.experiments.common.version import version
@@ -40,7 +41,9 @@ def main():
     elif rest[0].replace("_", "-") in studies():
         start(rest[0], 2)
     else:
-        run(lambda: refuse(f"there is no study {rest[0]}", "gridgrad study"))
+        alike = get_close_matches(rest[0], studies(), 1)
+        words = f"; did you mean {alike[0]}?" if alike else ""
+        run(lambda: refuse(f"there is no study {rest[0]}{words}", "gridgrad study"))
 
 
 def start(name, words):

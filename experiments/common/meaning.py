@@ -16,13 +16,14 @@ NEEDS = {  # option: the one without which it says nothing
 }
 
 
-def check_options(args):
+def check_options(args, ranks):
     """ValueError for options of `train` that say nothing, whatever the network and the data are."""
     for option, (other, words) in NEEDS.items():
         if getattr(args, option) and not getattr(args, other):
             raise ValueError(f"--{option.replace('_', '-')} needs {words}")
     partitioned = args.plan and is_partition(args.plan)  # whose parts may be a pipeline without stages
-    if args.pipeline and args.grid != "auto" and "stage" not in args.grid and not partitioned:
+    planned = args.grid == "auto" and ranks > 1  # by the planner, which may choose stages
+    if args.pipeline and not planned and "stage" not in args.grid and not partitioned:
         raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
     if args.plan and args.plan.endswith(".h5") and not Path(args.plan).is_file():
         raise ValueError(f"--plan {args.plan}: no such file; gridgrad partition writes files of owners")

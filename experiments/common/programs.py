@@ -2,6 +2,7 @@
 
 import ast
 import re
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,7 +58,8 @@ def there_is_none(name):
     """The words for a program that is not there; of one that has another name now, which one."""
     if (new := renamed(name)) is not None:
         return f"the program {name} is now `gridgrad {new}`"
-    return f"there is no program {name}"
+    alike = get_close_matches(name, (*FRONT, STUDY), 1)
+    return f"there is no program {name}" + (f"; did you mean {alike[0]}?" if alike else "")
 
 
 def renamed(name):

@@ -19,7 +19,7 @@ def progress(things, what, shown=True, end=None):
         yield from things
         return
     start = said = time.monotonic()
-    with tqdm(total=len(things), desc=what, delay=2, bar_format=BAR, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(total=len(things), desc=what, bar_format=BAR, disable=not sys.stderr.isatty()) as bar:
         for done, thing in enumerate(things):
             now = time.monotonic()
             left = f"{_minutes_left(done / len(things), start, now, end):.1f} minutes left" if done else ""

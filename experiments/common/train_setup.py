@@ -39,7 +39,7 @@ def default_of(option):
     return "default: " + ", ".join(f"{value} for {name}" for name, value in values.items())
 
 
-def complete(args):
+def complete(args, ranks):
     """Set the options that were left out to the defaults of the optimizer.
 
     ValueError for options that contradict each other.
@@ -54,7 +54,7 @@ def complete(args):
         raise ValueError("--memory is for the planner: use it with --grid auto or --plan auto")
     if args.shares == "auto" and args.memory and args.grid != "auto":
         raise ValueError("--shares auto does not look at --memory, which is for the planner: leave one of them out")
-    check_options(args)
+    check_options(args, ranks)
 
 
 def check_protocol(args, ranks):

@@ -92,10 +92,10 @@ def parallelize(
         "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
         `model`.
     batch_size : int
-        Samples in the global minibatch. In Python it is for the planner and for measured shares.
+        Samples in the global minibatch.
     memory : float, optional
-        Memory of a rank that the planner may use, on the command line in GiB, in Python in bytes (default: the rank's share of
-        the node's memory).
+        Memory of a rank that the planner may use, in bytes or, on the command line, GiB (default: the rank's share of the
+        node's memory).
     machine : Machine, optional
         What the planner predicts for; by default the machine that this job runs on, which is probed once if nobody has
         calibrated it (`parallel/auto/this_machine.py`).

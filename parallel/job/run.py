@@ -336,4 +336,5 @@ def _abort(comm, status):
         _finalize(comm)
         os._exit(status)
     time.sleep(DRAIN)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what is wrong has been said, and libraries add lines of their own
     comm.Abort(status)

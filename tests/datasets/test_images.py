@@ -177,7 +177,7 @@ def test_labels_of_val_stand_in_for_a_test_folder_without_classes(folder):
 
 
 def test_without_the_folder_it_says_so(tmp_path):
-    with pytest.raises(OSError, match="images: no folder .*/flowers; give one that holds train/CLASS"):
+    with pytest.raises(OSError, match="images: no folder flowers in .* or .*; give one that holds train/CLASS"):
         datasets.prepare("images:flowers", tmp_path)
 
 
