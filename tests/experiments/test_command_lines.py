@@ -34,7 +34,7 @@ def alone(words):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("ranks", "status", "words", "text"), cases())
+@pytest.mark.parametrize(("ranks", "status", "words", "text"), list(cases()))
 def test_it_is_answered(ranks, status, words, text, here, monkeypatch):
     monkeypatch.chdir(here)
     monkeypatch.setenv("GRIDGRAD_DATA", str(here / "data"))

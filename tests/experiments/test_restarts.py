@@ -75,7 +75,7 @@ def test_a_training_that_loses_a_node_goes_on_with_the_others(tmp_path):
     launcher = {"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": str(ssh), "PRTE_MCA_plm_ssh_agent": str(ssh)}
     words = ["--nodes", str(tmp_path / "nodes"), "--ask", f"{ssh} {{node}} true", "--wait", "0.1"]
     length = ["--report", str(tmp_path / "a"), "--steps", "1500", "--checkpoint", str(checkpoints), "--checkpoint-steps", "20"]
-    process = start("supervise", *words, "--", "train", *SHORT, *length, **launcher)
+    process = start("gridgrad", "supervise", *words, "--", "train", *SHORT, *length, **launcher)
     wait_for_checkpoint(checkpoints, process)
     (tmp_path / "right").touch()
     for pid in processes_with(f"{NODE}=right"):
