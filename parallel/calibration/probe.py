@@ -26,7 +26,9 @@ PRODUCT = 512  # the side of the matrices that are multiplied
 NUMBERS = 1 << 23  # in each of the arrays that are added: more than a cache holds
 SUMMED = 1, 1 << 20  # elements of a short and of a long all-reduce
 CALLS = 8  # of the short one in a turn
-UNCERTAINTIES = 0.25, 0.5, 1.0  # a probe has one of these, so that two probes mostly have the same
+AGREE = 0.25  # turns within this share of each other agree
+CALM, DISTURBED = 0.5, 1.0  # the uncertainty of a probe whose turns agree, and of others
+CROWDED = 3.0  # that where ranks share cores: how long they wait for each other differs most from one probe to the next
 
 
 def probed(comm, limit):
@@ -52,15 +54,15 @@ def probed(comm, limit):
         "bandwidth": 3 * x.nbytes / addition * min(1.0, cores),
         "call": call / min(1.0, cores),
         "crowd": max(1.0, 1 / cores),
-        "uncertainty": uncertainty(turns),
+        "uncertainty": CROWDED if cores < 1 else uncertainty(turns),
     }
     return core, [[4 * all_reduce_elements(n, comm.size, 0), s] for n, s in zip(SUMMED, sums)]
 
 
 def uncertainty(turns):
-    """How uncertain the fastest of the turns are, relative: one of UNCERTAINTIES. turns: see `in_turns`."""
+    """How uncertain the fastest of the turns are, relative: CALM or DISTURBED. turns: see `in_turns`."""
     if len(turns) == 1:
-        return UNCERTAINTIES[-1]
+        return DISTURBED
     one, other = turns[::2].min(axis=0), turns[1::2].min(axis=0)
-    found = (np.maximum(one, other) / np.minimum(one, other)).max() - 1
-    return next((step for step in UNCERTAINTIES if found <= step), UNCERTAINTIES[-1])
+    apart = (np.maximum(one, other) / np.minimum(one, other)).max() - 1
+    return CALM if apart <= AGREE else DISTURBED

@@ -42,8 +42,8 @@ def test_an_action_is_timed_by_the_clock_that_is_given():
 
 def test_how_uncertain_the_turns_are():
     calm = np.array([[1.0, 2.0], [1.1, 2.1], [9.0, 9.0], [9.0, 9.0]])
-    assert probe.uncertainty(calm) == 0.25
-    assert probe.uncertainty(calm * [[1, 1], [1, 1.3], [1, 1], [1, 1]]) == 0.5
+    assert probe.uncertainty(calm) == 0.5
+    assert probe.uncertainty(calm * [[1, 1], [1, 1.3], [1, 1], [1, 1.3]]) == 1.0
     assert probe.uncertainty(calm * [[1, 1], [9, 1], [1, 1], [9, 1]]) == probe.uncertainty(calm[:1]) == 1.0
 
 
@@ -52,7 +52,7 @@ def test_one_turn_is_a_whole_machine_file(comm, monkeypatch):
     monkeypatch.setattr(probe, "SECONDS", -1.0)
     content = comm.bcast(this_machine.measure_quickly(comm))
     found = machine.checked(content)
-    assert found.uncertainty == 1.0 and content["source"].startswith("measured quickly on")
+    assert found.uncertainty in (probe.DISTURBED, probe.CROWDED) and content["source"].startswith("measured quickly on")
     assert found.core["flops"] > 0 and not content["tables"] and not content["collectives"]
 
 
