@@ -1,9 +1,28 @@
 """Command lines as new users type them: what is right, what is odd and what is wrong, with what each answers.
 
 A line is STATUS | WORDS | TEXT: what follows `gridgrad`, with which status it ends, and what it says of it. With status 2 TEXT
-stands in the one line of the error, else in all that is printed. `2x ` in front of the words: on so many ranks. The files
-mine.csv, ragged.csv, mine.toml, mine.py and text.txt are made up; folder/ is one.
+stands in the one line of the error, else in all that is printed. `2x ` in front of the words: on so many ranks. They are typed
+in a folder with a few made-up files, one after another.
+
+`python -m tests.experiments.command_lines FILE.md` writes down what each answered.
 """
+
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+from gridgrad.parallel.job.launch import Finished, mpiexec
+from tests.experiments.programs import program
+
+FILES = {
+    "mine.csv": "a,b,price\n" + "".join(f"{i},{i * i % 7},{3 * i + 1}.5\n" for i in range(200)),
+    "ragged.csv": "a,b\n1,2\n3\n",
+    "text.txt": "to be or not to be\n",
+    "mine.toml": 'speed = "fast"\n',
+    "mine.py": "print('hello')\n",
+}
 
 LINES = """
 # ----- the command itself
@@ -312,3 +331,45 @@ def cases():
             status, words, text = (part.strip() for part in line.split("|", 2))
             ranks, _, rest = words.partition("x ")
             yield (int(ranks), int(status), rest, text) if ranks.isdecimal() else (1, int(status), words, text)
+
+
+def folder_at(path):
+    """The folder, with the files."""
+    for name, text in FILES.items():
+        (path / name).write_text(text)
+    (path / "folder").mkdir()
+    return path
+
+
+def typed(ranks, words):
+    """How `gridgrad WORDS` ends on so many ranks: a Finished."""
+    words = shlex.split(words)
+    if ranks > 1:
+        return mpiexec(ranks, ["-m", "gridgrad", *words], 120)
+    ended = program("gridgrad", *words)
+    return Finished(ended.returncode, ended.stdout, ended.stderr)
+
+
+def answers():
+    """The lines of a table in Markdown of what each says last, or with which error it ends."""
+    yield "| command | status | what it said last |"
+    yield "|---|---|---|"
+    for ranks, _, words, _ in cases():
+        finished = typed(ranks, words)
+        lines = (finished.stderr if finished.status else finished.stdout).strip().splitlines() or ["nothing, as it was asked"]
+        launcher = f"mpiexec -n {ranks} " * (ranks > 1)
+        yield (
+            f"| `{launcher}gridgrad {words}`".rstrip()
+            + f" | {finished.status} | {lines[-1].strip().replace('|', chr(92) + '|')} |"
+        )
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1]).absolute()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder_at(Path(folder)))
+        os.environ["GRIDGRAD_DATA"], os.environ["GRIDGRAD_KERNELS"] = f"{folder}/data", "plain"
+        text = "\n".join(answers()).replace(folder, "FOLDER")
+    out.write_text(
+        f"# What command lines answer\n\nWritten by `python -m tests.experiments.command_lines {sys.argv[1]}`.\n\n{text}\n"
+    )
