@@ -16,6 +16,7 @@ from pathlib import Path
 from gridgrad.parallel.job.launch import Finished, mpiexec
 from tests.experiments.programs import program
 
+ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "mine.csv": "a,b,price\n" + "".join(f"{i},{i * i % 7},{3 * i + 1}.5\n" for i in range(200)),
     "ragged.csv": "a,b\n1,2\n3\n",
@@ -357,11 +358,9 @@ def answers():
     for ranks, _, words, _ in cases():
         finished = typed(ranks, words)
         lines = (finished.stderr if finished.status else finished.stdout).strip().splitlines() or ["nothing, as it was asked"]
-        launcher = f"mpiexec -n {ranks} " * (ranks > 1)
-        yield (
-            f"| `{launcher}gridgrad {words}`".rstrip()
-            + f" | {finished.status} | {lines[-1].strip().replace('|', chr(92) + '|')} |"
-        )
+        command = ("mpiexec -n %d " % ranks if ranks > 1 else "") + f"gridgrad {words}".strip()
+        last = lines[-1].strip().replace("|", "\\|").replace(str(ROOT), "SOURCES")
+        yield f"| `{command}` | {finished.status} | {last} |"
 
 
 if __name__ == "__main__":
