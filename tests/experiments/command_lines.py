@@ -358,7 +358,8 @@ def answers():
     for ranks, _, words, _ in cases():
         finished = typed(ranks, words)
         lines = (finished.stderr if finished.status else finished.stdout).strip().splitlines() or ["nothing, as it was asked"]
-        command = ("mpiexec -n %d " % ranks if ranks > 1 else "") + f"gridgrad {words}".strip()
+        launcher = "" if ranks == 1 else f"mpiexec -n {ranks} "
+        command = f"{launcher}gridgrad {words}".strip()
         last = lines[-1].strip().replace("|", "\\|").replace(str(ROOT), "SOURCES")
         yield f"| `{command}` | {finished.status} | {last} |"
 
