@@ -505,7 +505,8 @@ def run(command, done):
 
 def start(words, environment, small):
     """(status, output) of the words of a command with these variables."""
-    words = [part for word in words for part in (COMMAND if Path(word).name == "gridgrad" else [word])]
+    named = [Path(word).name == "gridgrad" and before != "-m" for before, word in zip(["", *words], words, strict=False)]
+    words = [part for word, is_command in zip(words, named, strict=True) for part in (COMMAND if is_command else [word])]
     program, options = words[0], shlex.split(small.options)
     if small.how == "help":
         others = [name for name in programs() if not any(re.search(rf"\b{name}\b", other) for other in SMALL)]

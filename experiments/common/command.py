@@ -42,7 +42,7 @@ def main():
         start(rest[0], 2)
     else:
         alike = get_close_matches(rest[0], studies(), 1)
-        words = f"; did you mean {alike[0]}?" if alike else ""
+        words = f" (did you mean {alike[0]}?)" if alike else ""
         run(lambda: refuse(f"there is no study {rest[0]}{words}", "gridgrad study"))
 
 

@@ -59,7 +59,7 @@ def there_is_none(name):
     if (new := renamed(name)) is not None:
         return f"the program {name} is now `gridgrad {new}`"
     alike = get_close_matches(name, (*FRONT, STUDY), 1)
-    return f"there is no program {name}" + (f"; did you mean {alike[0]}?" if alike else "")
+    return f"there is no program {name}" + (f" (did you mean {alike[0]}?)" if alike else "")
 
 
 def renamed(name):

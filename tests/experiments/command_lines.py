@@ -33,7 +33,7 @@ LINES = """
 0 | --version | gridgrad 1.
 0 | study | Which grid of the ranks takes the shortest step
 0 | study --help | usage: gridgrad study NAME
-2 | trian | there is no program trian; did you mean train?
+2 | trian | there is no program trian (did you mean train?)
 2 | Train | there is no program Train
 2 | help | there is no program help
 2 | version | there is no program version
@@ -45,7 +45,7 @@ LINES = """
 2 | pruned | is now `gridgrad study pruned`
 2 | trace_cost | is now `gridgrad study trace-cost`
 2 | checkpoint_cost --net vgg16 | is now `gridgrad study checkpoint-cost`
-2 | study prune | there is no study prune; did you mean pruned?
+2 | study prune | there is no study prune (did you mean pruned?)
 2 | study train | there is no study train
 2 | study ../train | there is no study ../train
 2 | train.py | there is no program train.py

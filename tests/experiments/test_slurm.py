@@ -286,7 +286,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("--account --no", "train", "expected one argument"),
         ("--setup 'a\nb'", "train", "must be one line"),
         ("--setup 'echo \"'", "train", "no shell script, because of a line of --setup"),
-        ("", "trainn", "there is no program trainn: give the name of one"),
+        ("", "trainn", "there is no program trainn (did you mean train?): give the name of one"),
         ("", "train --data-dir 'a\nb'", "must each be one line"),
         ("--kind array", "train", "--kind array divides a sweep"),
         ("--kind array", "sweep --part 1/2", "--kind array divides a sweep"),

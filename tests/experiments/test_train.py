@@ -363,7 +363,7 @@ BAD = [  # what each of them finds out alone
     ],
 )
 def test_bad_input_ends_with_one_line_and_status_2(ranks, arguments, message):
-    finished = train(ranks, *with_defaults(arguments), timeout=60)
+    finished = train(ranks, "--grid", f"batch={ranks}", *with_defaults(arguments), timeout=60)
     assert finished.status == 2, finished.stderr
     lines = [line for line in finished.stderr.splitlines() if line.startswith("train: error: ")]
     assert len(lines) == 1 and message in lines[0], finished.stderr
