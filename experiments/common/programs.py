@@ -70,7 +70,8 @@ def renamed(name):
 
 def module(name):
     """The module of a program of `FRONT` or of a study, imported."""
-    return import_module(f"{PACKAGE}.{module_of(name)}")
+    found = import_module(f"{PACKAGE}.{module_of(name)}")
+    return import_module(f"{found.__name__}.__main__") if hasattr(found, "__path__") else found
 
 
 def parser_of(name):
