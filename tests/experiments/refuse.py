@@ -3,19 +3,18 @@
 FILE has the command lines, and then the messages: see `tests.experiments.programs.assert_refused`.
 """
 
-import importlib
 import json
 import sys
 from pathlib import Path
 
 from mpi4py import MPI
 
-from gridgrad.experiments.common.programs import PACKAGE, module_of
+from gridgrad.experiments.common.programs import module
 from gridgrad.parallel.job.run import UserError, one_line, run
 
 
 def main():
-    name, path, main_of = sys.argv[1], Path(sys.argv[2]), importlib.import_module(f"{PACKAGE}.{module_of(sys.argv[1])}").main
+    name, path, main_of = sys.argv[1], Path(sys.argv[2]), module(sys.argv[1]).main
     command_lines, messages = json.loads(path.read_text()), []
     for words in command_lines:
         sys.argv = [name, *words]
