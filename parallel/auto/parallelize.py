@@ -214,6 +214,8 @@ def of_first(comm, decide):
             found = decide()
         except (ValueError, OSError) as error:
             message = one_line(error)
+        except MemoryError:
+            message = "there is too little memory to plan for a network of this size: name the grid and the plan"
     found, message = broadcast(comm, (found, message))
     if message is not None:
         raise ValueError(message)
