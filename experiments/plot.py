@@ -3,7 +3,6 @@
     gridgrad plot speedup results/speedup.jsonl --out results/speedup.png
     gridgrad plot breakdown results/breakdown.jsonl --out results/breakdown.png
     gridgrad plot speedup results/speedup.jsonl --predicted FILE.jsonl --out FILE.png
-
     gridgrad plot crossover results/crossover.json
     gridgrad plot predictions results/predictions/*.json --out results/predictions.md
 

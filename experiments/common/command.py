@@ -2,9 +2,19 @@
 
 import runpy
 import sys
-from difflib import get_close_matches
 
-from gridgrad.experiments.common.programs import FRONT, PACKAGE, STUDY, description, module_of, renamed, studies, there_is_none
+from gridgrad.experiments.common.programs import (
+    FRONT,
+    PACKAGE,
+    STUDY,
+    description,
+    module_of,
+    renamed,
+    studies,
+    study_of,
+    suggestion,
+    there_is_none,
+)  # fmt: skip
 from gridgrad.experiments.common.version import version
 from gridgrad.parallel.job.run import UserError, launched_rank, run, signals_and_output
 
@@ -38,12 +48,10 @@ def main():
         run(lambda: refuse(there_is_none(name), "--help" if renamed(name) is None else f"{renamed(name)} --help"))
     elif not rest or rest[0] in HELP:
         say(STUDIES_USAGE + table({name: description(name) for name in studies()}))
-    elif rest[0].replace("_", "-") in studies():
+    elif study_of(rest[0]):
         start(rest[0], 2)
     else:
-        alike = get_close_matches(rest[0], studies(), 1)
-        words = f" (did you mean {alike[0]}?)" if alike else ""
-        run(lambda: refuse(f"there is no study {rest[0]}{words}", "gridgrad study"))
+        run(lambda: refuse(f"there is no study {rest[0]}{suggestion(rest[0], studies())}", "gridgrad study"))
 
 
 def start(name, words):

@@ -31,22 +31,14 @@ class _Formatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action):
         value = action.default
-        if (
-            value is None
-            or value is False
-            or value == argparse.SUPPRESS
-            or "(default" in action.help
-            or not action.option_strings
-        ):
+        hidden = value is None or value is False or value == argparse.SUPPRESS or not action.option_strings
+        if hidden or "(default" in action.help:
             return action.help
-        words = (
-            ",".join(map(str, value))
-            if isinstance(value, list | tuple)
-            else f"{value:g}"
-            if isinstance(value, float)
-            else value
-        )
-        return f"{action.help} (default: {str(words).replace('%', '%%')})"
+        if isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        elif isinstance(value, float):
+            value = f"{value:g}"
+        return f"{action.help} (default: {str(value).replace('%', '%%')})"
 
 
 class _HelpAction(argparse.Action):

@@ -27,17 +27,23 @@ def studies():
     return sorted(name.replace("_", "-") for name in found if name != "__init__")
 
 
+def study_of(name):
+    """The name of the study that is called so, with hyphens or underscores; None if there is none."""
+    return name.replace("_", "-") if name.replace("_", "-") in studies() else None
+
+
 def module_of(name):
     """The dotted name, behind `gridgrad.experiments`, of "train", a study such as "trace-cost", or "papers.marques2016_job"."""
-    return f"studies.{name.replace('-', '_')}" if name.replace("_", "-") in studies() else name
+    study = study_of(name)
+    return f"studies.{study.replace('-', '_')}" if study else name
 
 
 def as_module(name):
     """The words behind `python` that run what `module_of` knows."""
     if name in (*FRONT, STUDY):
         return ["-m", "gridgrad", name]
-    if name.replace("_", "-") in studies():
-        return ["-m", "gridgrad", STUDY, name.replace("_", "-")]
+    if study := study_of(name):
+        return ["-m", "gridgrad", STUDY, study]
     return ["-m", f"{PACKAGE}.{name}"]
 
 
@@ -58,14 +64,19 @@ def there_is_none(name):
     """The words for a program that is not there; of one that has another name now, which one."""
     if (new := renamed(name)) is not None:
         return f"the program {name} is now `gridgrad {new}`"
-    alike = get_close_matches(name, (*FRONT, STUDY), 1)
-    return f"there is no program {name}" + (f" (did you mean {alike[0]}?)" if alike else "")
+    return f"there is no program {name}{suggestion(name, (*FRONT, STUDY))}"
+
+
+def suggestion(name, names):
+    """The words that suggest the one of some names that is most like a wrong one, if any is."""
+    alike = get_close_matches(name, names, 1)
+    return f" (did you mean {alike[0]}?)" if alike else ""
 
 
 def renamed(name):
     """What a program is called that had this name before there was the command `gridgrad`, or None."""
-    study = name.replace("_", "-")
-    return f"{STUDY} {study}" if study in studies() else NOW.get(name)
+    study = study_of(name)
+    return f"{STUDY} {study}" if study else NOW.get(name)
 
 
 def module(name):
@@ -137,7 +148,7 @@ def starts_jobs(words):
     name, *rest = words
     if name == STUDY:
         name = rest[0] if rest else ""
-        if name.replace("_", "-") not in studies():
+        if study_of(name) is None:
             raise ValueError(f"there is no study {name}: see gridgrad study")
     elif name not in FRONT:
         raise ValueError(f"{there_is_none(name)}: give the name of one, such as train")

@@ -85,6 +85,6 @@ def ranks_on_cpus(comm):
     """The ranks of `comm` whose arrays are in the host's memory, in NumPy: a list. Collective.
 
     What decides which collectives the ranks enter must be the same on all of them, and so ask this, or `ProcessGrid.on_cpus`.
-    `gridgrad.nn.devices.is_cpu` is about one rank alone.
+    `gridgrad.nn.device.is_cpu` is about one rank alone.
     """
     return [rank for rank, is_cpu in enumerate(comm.allgather(devices.is_cpu())) if is_cpu]

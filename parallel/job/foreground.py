@@ -70,11 +70,10 @@ class Foreground:
         self._process = None
         if status:
             kill_processes(mark)
-        for thread in said:
-            thread.join(WORDS)
-        if status:
             remove_session(process.pid)
             remove_orphaned_segments(since=started)
+        for thread in said:
+            thread.join(WORDS)
         if self.signalled == signal.SIGINT:  # of which launchers make statuses of their own
             return 128 + signal.SIGINT
         return 128 - status if status < 0 else status
