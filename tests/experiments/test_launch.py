@@ -149,7 +149,7 @@ def has_come(moment, folder, ranks):
 
 
 @pytest.mark.parametrize("moment", [*LIBRARIES, "it trains"])
-@pytest.mark.parametrize("words", [["train"], ["launch", "2", "train"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["train"], ["launch", "2", "train", "--grid", "batch=2"]], ids=" ".join)
 def test_ctrl_c_ends_it_with_one_line_at_any_moment(words, moment, tmp_path):
     """It is sent to all processes of a terminal's foreground: the job that launch starts is not among them."""
     command = [sys.executable, "-m", "gridgrad", *words, *HOURS]
@@ -165,7 +165,13 @@ def test_ctrl_c_ends_it_with_one_line_at_any_moment(words, moment, tmp_path):
 
 
 def test_who_stops_reading_is_no_error():
-    for words in ([], ["study"], ["summary"], ["train", "--steps", "2"], ["launch", "2", "train", "--steps", "2"]):
+    for words in (
+        [],
+        ["study"],
+        ["summary"],
+        ["train", "--steps", "2"],
+        ["launch", "2", "train", "--grid", "batch=2", "--steps", "2"],
+    ):
         process = subprocess.Popen([sys.executable, "-m", "gridgrad", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.close()
         assert process.stderr.read() == b"" and process.wait(LIMIT) == 0, words
