@@ -48,7 +48,7 @@ def test_every_way_to_name_a_partition_trains_the_serial_network(ranks, plan, tm
 
 def test_what_does_not_fit_is_one_line(owners):
     bad = [
-        (["--plan", "nowhere.h5"], "nowhere.h5: No such file"),
+        (["--plan", "nowhere.h5"], "nowhere.h5: no such file"),
         (["--plan", "hypergraph:medium"], "use coarse or fine"),
         (["--plan", owners], "it is for 3 ranks along the axis model, not for 2"),
         (["--plan", "hypergraph", "--shares", "auto"], "do not move a partition"),

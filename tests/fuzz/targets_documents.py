@@ -13,7 +13,7 @@ from gridgrad.experiments.common.kept_results import earlier_results, write_resu
 from gridgrad.experiments.papers import grabaskas2018, marques2016_runs
 from gridgrad.experiments.plots import crossover as crossover_figure
 from gridgrad.experiments.plots import pipeline, predicted
-from gridgrad.experiments.plots import predictions as predictions_table
+from gridgrad.experiments.plots import predictions as prediction_errors
 from gridgrad.experiments.plots.protocols import draw as draw_protocols
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
@@ -84,8 +84,8 @@ def crossover(path):
 
 
 def of_predictions(path):
-    rows = predictions_table.read(path)
-    list(predictions.totals([rows])), list(predictions.points(rows))
+    rows = prediction_errors.read(path)
+    list(prediction_errors.totals([rows])), list(prediction_errors.points(rows))
 
 
 def kept(entries, program, problem, document, figure=None):
