@@ -10,8 +10,9 @@ import mpi4py
 import numpy as np
 from mpi4py import MPI
 
-from gridgrad.experiments.common import binding, report
+from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.parts import check_binding
 from gridgrad.parallel.job.launch import cores
 from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
 
@@ -76,7 +77,7 @@ def problems(asked, found, nodes, environ=os.environ):
     elif asked is not None and asked != found:
         wrong.append(f"{asked} ranks were asked for but {found} started")
     for host, (ranks, core_of) in nodes.items():
-        wrong += binding.problems(host, ranks, core_of)
+        wrong += check_binding.problems(host, ranks, core_of)
     return wrong
 
 
@@ -84,10 +85,10 @@ def gather_nodes(comm):
     """{name: (its ranks as Placed, its {core: physical core})} of all nodes of a job. Collective."""
     own, words = cores(), os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     asked = int(words) if words.isdecimal() else None
-    placed = binding.Placed(comm.rank, frozenset(own), report.blas_threads(), asked)
+    placed = check_binding.Placed(comm.rank, frozenset(own), report.blas_threads(), asked)
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     # A launcher may bind each rank to a core of its own: the node's cores are those of all its ranks together.
-    here = node.allgather((placed, binding.physical(own)))
+    here = node.allgather((placed, check_binding.physical(own)))
     first = (MPI.Get_processor_name(), here) if node.rank == 0 else None
     node.Free()
     found = [entry for entry in comm.allgather(first) if entry]
@@ -132,8 +133,8 @@ def main():
         crowded = sum(rank.threads for rank in ranks) > len(core_of)
         over = ": oversubscribed, timings mean nothing here" if crowded else ""
         lines.append(("host", f"{host}: {len(ranks)} ranks on {len(core_of)} cores{over}"))
-        lines += [("binding", text) for text in binding.lines(ranks)]
-        if (better := binding.advice(ranks, os.cpu_count() or 1)) and not wrong:
+        lines += [("binding", text) for text in check_binding.lines(ranks)]
+        if (better := check_binding.advice(ranks, os.cpu_count() or 1)) and not wrong:
             lines.append(("advice", better))
     if comm.size > 1:
         lines.append(("ring", f"1 MB round {comm.size} ranks in {ring(comm) * 1e3:.2f} ms, came back right"))

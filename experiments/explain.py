@@ -11,7 +11,7 @@ from functools import partial
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import pipeline_lines, predicted_reports
+from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.common import report as report_files
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.meaning import check_grid
@@ -28,9 +28,10 @@ from gridgrad.experiments.common.options import (
     whole_list,
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
-from gridgrad.experiments.common.plan_words import axes_in_words
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import columns, table
+from gridgrad.experiments.parts import explain_pipeline
+from gridgrad.experiments.parts.explain_plan import axes_in_words
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
 from gridgrad.nn import network_names
 from gridgrad.parallel.balance.choose import predicted_shares
@@ -132,7 +133,7 @@ def result(chosen, others, args):
     cost = chosen.cost
     _, alone = predicted_reports.cost(cost.net, "batch", 1, args.batch_size, cost.machine)
     bound, speedup = lower_bound(chosen, others), alone.seconds / chosen.seconds
-    rows = pipeline_lines.chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost)
+    rows = explain_pipeline.chunk_rows(chosen.pipelined, cost.net) if chosen.pipelined else layer_rows(cost)
     return {
         "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
         "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
@@ -160,7 +161,7 @@ def report(chosen, others, found, args):
     yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {shortened(chosen.plan)}" + (f", shares {args.shares}" if args.shares else "")
     if chosen.pipelined:
-        yield pipeline_lines.in_words(chosen.pipelined)
+        yield explain_pipeline.in_words(chosen.pipelined)
     yield from axes_in_words(chosen.sizes, cost)
     yield ""
     yield f"step         {milliseconds(chosen.seconds)}" + overlapped(chosen)
@@ -229,19 +230,19 @@ def of_layers(chosen, rows):
 def of_pipeline(chosen):
     """The lines about the step of a Candidate that is a pipeline."""
     found = chosen.pipelined
-    yield columns(list(pipeline_lines.of_chunks(found, chosen.cost.net)))
+    yield columns(list(explain_pipeline.of_chunks(found, chosen.cost.net)))
     yield "FLOP, megabytes and times are those of one micro-batch, on the rank with the most work of each stage."
     yield ""
-    yield columns(list(pipeline_lines.of_stages(found)))
+    yield columns(list(explain_pipeline.of_stages(found)))
     yield f"In a step a rank is idle for {1 - found.use:.0%} of the time in the mean."
     yield "The sums of gradients count in full. The schedule from its beginning, with time to the right:"
     yield ""
-    yield pipeline_lines.drawing(found)
+    yield explain_pipeline.drawing(found)
 
 
 def plan_of(candidate):
     """The plan and the pipeline of a Candidate, in few words."""
-    more = f"; {pipeline_lines.in_words(candidate.pipelined)}" if candidate.pipelined else ""
+    more = f"; {explain_pipeline.in_words(candidate.pipelined)}" if candidate.pipelined else ""
     return shortened(candidate.plan) + more
 
 
@@ -283,7 +284,7 @@ def draw(chosen, args):
         raise ValueError("--draw is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
     updates = len(found.ranks) if names.parse(found.pipeline).in_flight else 1
     runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
-    title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {pipeline_lines.in_words(found)}"
+    title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {explain_pipeline.in_words(found)}"
     draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)
 
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from gridgrad.experiments.common import job_sites, job_table
-from gridgrad.experiments.common.job_scripts import Job, check_syntax, script
-from gridgrad.experiments.common.job_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_job, starts_jobs
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.parts import slurm_sites, slurm_table
+from gridgrad.experiments.parts.slurm_script import Job, check_syntax, script
+from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.job.launch import find_mpiexec
 from gridgrad.parallel.job.run import run_launcher
@@ -105,7 +105,7 @@ def options():
         help="what is run, and its options, such as train --dataset mnist; put -- in front",
     )
     add("--site", metavar="NAME", help="what is known of a computing centre: its launcher, modules, partition, cores and GPUs "
-        f"of a node; one of {', '.join(job_sites.names())}, or a file of your own such as mine.toml (see docs/jobs.md). What "
+        f"of a node; one of {', '.join(slurm_sites.names())}, or a file of your own such as mine.toml (see docs/jobs.md). What "
         "the other options say comes first")  # fmt: skip
     add("--system", choices=SYSTEMS, help="who starts the job (default: that of the site, else slurm)")
     add("--kind", choices=KINDS, default="single", help="single: one job; array: a sweep, divided among the tasks of an array; "
@@ -160,7 +160,7 @@ def option_of(arguments, name):
 
 def site_of(args):
     """(the Site, with what the options say in its place; GPUs of a node). ValueError if they do not fit together."""
-    site = job_sites.read(args.site) if args.site else Site(system=args.system or "slurm")
+    site = slurm_sites.read(args.site) if args.site else Site(system=args.system or "slurm")
     if args.system not in (None, site.system):
         raise ValueError(f"--system {args.system} is not that of {args.site}, which is {site.system}: leave it out")
     if site.launcher and (given := [name for name in ("mpi", "library") if getattr(args, name)]):
@@ -297,7 +297,7 @@ def main():
             write_text(args.out, text)
     if args.dry_run:
         where = f"write {args.out}" if args.out else "print a script"
-        print(f"{job_table.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
+        print(f"{slurm_table.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
     else:
         print(f"{args.out} written: look through it, then {SYSTEMS[job.system]} {args.out}" if args.out else text.rstrip())

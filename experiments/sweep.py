@@ -29,11 +29,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import forms, predicted_reports, sweep_files, sweep_table
+from gridgrad.experiments.common import forms, predicted_reports
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.parts import sweep_files, sweep_table
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.job.launch import mpiexec, slots
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher

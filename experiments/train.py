@@ -13,7 +13,7 @@ from mpi4py import MPI
 from tqdm import tqdm
 
 from gridgrad.datasets import Augmented, augment, hold_out
-from gridgrad.experiments.common import faults, report, train_setup, workers_report
+from gridgrad.experiments.common import report, train_setup, workers_report
 from gridgrad.experiments.common.checkpoints import (
     Checkpoints,
     Progress,
@@ -27,10 +27,11 @@ from gridgrad.experiments.common.options import (
     shares_of,
     user_input,
 )
-from gridgrad.experiments.common.profiled_steps import watched
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.common.train_options import SHORT, WARM_UP, add_options
-from gridgrad.experiments.common.validation import Validation
+from gridgrad.experiments.parts import train_faults
+from gridgrad.experiments.parts.train_options import SHORT, WARM_UP, add_options
+from gridgrad.experiments.parts.train_profile import watched
+from gridgrad.experiments.parts.train_validation import Validation
 from gridgrad.nn import LOSSES, network_names
 from gridgrad.nn.whole_files import written_whole
 from gridgrad.parallel import (
@@ -100,7 +101,7 @@ def main():
         signals = Signals()
         if args.checkpoint:
             signals.listen()
-        faults.prepare(args)
+        train_faults.prepare(args)
         use_device(comm, args.device, args.tf32)
         planned = args.grid == "auto" and comm.size > 1
         sizes = {"batch": comm.size} if args.grid == "auto" else parse_grid(args.grid)
@@ -154,7 +155,7 @@ def main():
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
         rebalancer = Rebalancer(net, serial, protocol.optimizer, balance, args.rebalance, steps) if rebalances else None
-        checks = faults.Faults(args, comm, net, protocol)
+        checks = train_faults.Faults(args, comm, net, protocol)
     own = train_setup.shuffled(protocol, train, args.seed) if protocol.shuffles else train
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, own)), train_setup.evaluation_batch(args, serial)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments import slurm
-from gridgrad.experiments.common import job_sites
-from gridgrad.experiments.common.job_scripts import script
+from gridgrad.experiments.parts import slurm_sites
+from gridgrad.experiments.parts.slurm_script import script
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "sites"
@@ -84,9 +84,9 @@ def test_directives_stand_before_the_first_command(page):
 
 
 def test_each_site_has_a_page_which_lists_its_sources():
-    assert job_sites.names() == [page.stem for page in PAGES]
+    assert slurm_sites.names() == [page.stem for page in PAGES]
     for page in PAGES:
-        site = job_sites.read(page.stem)
+        site = slurm_sites.read(page.stem)
         cited = {tag for note in site.notes for tag in CITATION.findall(note)}
         assert cited == set(site.sources) <= set(dict(DEFINITION.findall(page.read_text())))
         assert "not run" in site.notes[0]
@@ -177,8 +177,8 @@ def test_a_file_of_ones_own_that_is_wrong_is_refused(line, words, message, tmp_p
 def test_a_file_must_say_some_things(content, message, tmp_path):
     (tmp_path / "mine.toml").write_text(content)
     with pytest.raises(ValueError, match=message):
-        job_sites.read(tmp_path / "mine.toml")
+        slurm_sites.read(tmp_path / "mine.toml")
     with pytest.raises(ValueError, match="there is no site lumy: use one of alps, "):
-        job_sites.read("lumy")
+        slurm_sites.read("lumy")
     with pytest.raises(OSError):
-        job_sites.read(tmp_path / "no.toml")
+        slurm_sites.read(tmp_path / "no.toml")

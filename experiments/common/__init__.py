@@ -1,1 +1,1 @@
-"""Code that several programs use."""
+"""Code that several programs use. What one long program alone uses is in `experiments/parts`."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.experiments.common.binding import Placed, advice, lines, physical, problems
+from gridgrad.experiments.parts.check_binding import Placed, advice, lines, physical, problems
 from gridgrad.parallel.job.run import in_short
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.common.profiled_steps import watched
+from gridgrad.experiments.parts.train_profile import watched
 from gridgrad.experiments.plots.breakdown import PARTS, efficiencies, middle_runs, parts
 from gridgrad.experiments.plots.figures import read
 from gridgrad.parallel.observe.span_observer import METHODS

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from gridgrad.experiments import sweep
-from gridgrad.experiments.common import sweep_files
 from gridgrad.experiments.common.options import ROOM
+from gridgrad.experiments.parts import sweep_files
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.nn.whole_files import NotWritten
 from gridgrad.parallel.checkpoint.manifest import FOLDER, found_in

@@ -16,8 +16,8 @@ from gridgrad.experiments.benchmarks.bench_table import row, table
 from gridgrad.experiments.benchmarks.cases import Case
 from gridgrad.experiments.benchmarks.rounds import in_minutes
 from gridgrad.experiments.check import problems
-from gridgrad.experiments.common import sweep_files
-from gridgrad.experiments.common.binding import Placed
+from gridgrad.experiments.parts import sweep_files
+from gridgrad.experiments.parts.check_binding import Placed
 from gridgrad.parallel.job.launch import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program

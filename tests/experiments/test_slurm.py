@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from gridgrad.experiments import slurm
-from gridgrad.experiments.common.job_scripts import script
 from gridgrad.experiments.common.programs import FRONT, parser_of
+from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.parallel.job.run import UserError
 
 TRAIN = "train", "--dataset", "airfoil", "--checkpoint", "c"

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.experiments.common import sweep_files
+from gridgrad.experiments.parts import sweep_files
 from gridgrad.parallel.job.launch import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gridgrad.experiments.common import sweep_table
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.tables import spread, table, terminal
+from gridgrad.experiments.parts import sweep_table
 
 
 def test_numbers_are_flush_right_below_their_unit():

@@ -12,7 +12,7 @@ import pytest
 
 from gridgrad import datasets
 from gridgrad.datasets import mnist
-from gridgrad.experiments.common.train_options import SHORT
+from gridgrad.experiments.parts.train_options import SHORT
 from gridgrad.experiments.studies import overlap
 from gridgrad.experiments.train import options as options_of_train
 from gridgrad.parallel.grid.process_grid import parse_grid

@@ -7,10 +7,10 @@ from functools import cache, partial
 from pathlib import Path
 
 from gridgrad.experiments import partition, plot, reproduce, slurm, sweep
-from gridgrad.experiments.common import job_sites, sweep_files
-from gridgrad.experiments.common.job_scripts import script
 from gridgrad.experiments.common.kept_results import earlier_results, write_results
 from gridgrad.experiments.papers import grabaskas2018, marques2016_runs
+from gridgrad.experiments.parts import slurm_sites, sweep_files
+from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.experiments.plots import crossover as crossover_figure
 from gridgrad.experiments.plots import pipeline, predicted
 from gridgrad.experiments.plots import predictions as prediction_errors
@@ -247,7 +247,7 @@ def toml():
 
 
 def sites():
-    return tuple((job_sites.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
+    return tuple((slurm_sites.SITES / f"{name}.toml").read_bytes() for name in ("juwels", "perlmutter", "polaris"))
 
 
 FOR_EVER = b"ranks = [1000000000000000000]", b"repeats = 1000000000000", b"ranks = " + b"[" * 100_000

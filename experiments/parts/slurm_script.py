@@ -11,7 +11,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
-from gridgrad.experiments.common.job_sites import SYSTEMS, Site, filled
+from gridgrad.experiments.parts.slurm_sites import SYSTEMS, Site, filled
 from gridgrad.parallel.job.run import CHECKPOINTED
 
 LAST = 60  # seconds in which all ranks have to end after the first one has, before srun ends them

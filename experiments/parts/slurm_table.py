@@ -1,6 +1,6 @@
 """What a job asks for and may use at most, as a table: how many starts it has, nodes, cores, GPUs, and their hours."""
 
-from gridgrad.experiments.common.job_scripts import clock
+from gridgrad.experiments.parts.slurm_script import clock
 
 HOUR = 3600
 NO_LIMIT = "no limit"

@@ -2,7 +2,7 @@
 
 from gridgrad import datasets
 from gridgrad.datasets import augment
-from gridgrad.experiments.common import faults, train_setup
+from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.checkpoints import add_checkpoints
 from gridgrad.experiments.common.options import (
     add_device,
@@ -12,6 +12,7 @@ from gridgrad.experiments.common.options import (
     position_list,
     whole,
 )
+from gridgrad.experiments.parts import train_faults
 from gridgrad.nn import OPTIMIZERS, network_names, schedules
 from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
@@ -38,7 +39,7 @@ def add_options(parser):
         "been collected class after class; it matters to --protocol parallel-sgd")  # fmt: skip
     _unequal(group("ranks of unequal speed"))
     add_checkpoints(parser.add_argument_group("checkpoints"))
-    faults.add_faults(parser.add_argument_group("faults"))
+    train_faults.add_faults(parser.add_argument_group("faults"))
     _reports(group("reports"))
 
 
