@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, whole
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts import check_binding
 from gridgrad.parallel.job.launch import cores
 from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
@@ -132,7 +133,7 @@ def main():
     for host, (ranks, core_of) in nodes.items():
         crowded = sum(rank.threads for rank in ranks) > len(core_of)
         over = ": oversubscribed, timings mean nothing here" if crowded else ""
-        lines.append(("host", f"{host}: {len(ranks)} ranks on {len(core_of)} cores{over}"))
+        lines.append(("host", f"{host}: {counted(len(ranks), 'rank')} on {counted(len(core_of), 'core')}{over}"))
         lines += [("binding", text) for text in check_binding.lines(ranks)]
         if (better := check_binding.advice(ranks, os.cpu_count() or 1)) and not wrong:
             lines.append(("advice", better))

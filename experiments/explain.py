@@ -29,7 +29,7 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.parallel_schemes import MOST_RANKS
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.experiments.common.tables import columns, table
+from gridgrad.experiments.common.tables import columns, counted, table
 from gridgrad.experiments.parts import explain_pipeline
 from gridgrad.experiments.parts.explain_plan import axes_in_words
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
@@ -158,7 +158,7 @@ def lower_bound(chosen, others):
 def report(chosen, others, found, args):
     """The lines that are printed. chosen, others: Candidates. found: their `result`."""
     cost, one = chosen.cost, found["one_rank"]
-    yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks of {cost.machine.name}: predicted"
+    yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')} of {cost.machine.name}: predicted"
     yield f"grid {chosen.grid}, plan {shortened(chosen.plan)}" + (f", shares {args.shares}" if args.shares else "")
     if chosen.pipelined:
         yield explain_pipeline.in_words(chosen.pipelined)

@@ -12,6 +12,7 @@ from pathlib import Path
 from gridgrad.experiments.common.forms import AT_LEAST_0, TEXT, check
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common.tables import counted
 from gridgrad.nn import network_names
 from gridgrad.nn.json_text import content_of
 from gridgrad.nn.summary import aligned
@@ -128,8 +129,8 @@ def row(method, model, parts, args, itemsize):
 def report(net, chosen, partitions, args):
     """The lines that are printed. chosen: a method. partitions: {method: (its NetworkHypergraph, the part of each vertex)}."""
     graph = partitions[chosen][0].hypergraph
-    yield f"{args.net}, batch {args.batch_size}, on {args.ranks} ranks, {args.grain} grain: {graph.vertices:,} vertices, "\
-          f"{graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
+    yield f"{args.net}, batch {args.batch_size}, on {counted(args.ranks, 'rank')}, {args.grain} grain: "\
+          f"{graph.vertices:,} vertices, {graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
     heads = ["method", "max work", "min work", "MiB sent", "by roots", "largest array", "messages", "most of a rank"]
     heads += ["between nodes"] if args.ranks_per_node else []
     rows = [row(method, *found, args, net.dtype.itemsize) for method, found in partitions.items()]

@@ -26,7 +26,7 @@ from gridgrad.experiments.common import programs
 from gridgrad.experiments.common.checkpoints import COMPLETE
 from gridgrad.experiments.common.options import Parser, number, user_input, whole
 from gridgrad.experiments.common.programs import as_module, check_enough
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import counted, table
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.job.foreground import Foreground
@@ -170,11 +170,11 @@ class Supervisor:
         ranks = min(slots, self.ranks or slots)
         chosen = fitting(self.grids or [{"batch": max(ranks, 1)}], ranks)
         if chosen is None:
-            say(f"no grid fits on the {ranks} ranks that are left: name a smaller one with another --grid")
+            say(f"no grid fits on the {counted(ranks, 'rank')} that are left: name a smaller one with another --grid")
             return 1
         grid, ranks = chosen
         placed = launcher_options(find_mpiexec()[0], living, ranks) if self.nodes else []
-        say(f"{ranks} ranks, {grid}{' on ' + ', '.join(living) if living else ''}")
+        say(f"{counted(ranks, 'rank')}, {grid}{' on ' + ', '.join(living) if living else ''}")
         (self.folder / COMPLETE).unlink(missing_ok=True)
         began = time.monotonic()
         status = self.jobs.run(ranks, [*self.command, "--grid", grid], placed)
@@ -202,7 +202,7 @@ def training_of(args):
 def check_fitting(grids, ranks):
     """Raise ValueError if there are grids and none of them fits on so many ranks."""
     if grids and fitting(grids, ranks) is None:
-        raise ValueError(f"none of the grids fits on {ranks} ranks: name one that does with --grid, or more ranks")
+        raise ValueError(f"none of the grids fits on {counted(ranks, 'rank')}: name one that does with --grid, or more ranks")
 
 
 def check_job(args, ranks):

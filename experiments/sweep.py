@@ -2,6 +2,7 @@
 
     gridgrad sweep experiments/settings/speedup.toml --out results/speedup.jsonl
     gridgrad sweep --ranks 1,2,4,8 --schemes batch,model,2d --nets mlp:512,512,relu --out FILE
+    gridgrad sweep --grids "batch=4;stage=2,batch=2" --nets mlp:512,512,relu --out FILE
 
 On one machine, or inside an allocation: each run is an mpiexec of its own. Runs are interleaved, all of them once
 before any is repeated, so that a drift of the machine's speed affects all of them alike. Reports gather in FILE.part, which
@@ -30,9 +31,11 @@ from pathlib import Path
 from tqdm import tqdm
 
 from gridgrad.experiments.common import forms, predicted_reports
+from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
 from gridgrad.experiments.common.programs import FOLDER, as_module, check_enough
+from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import sweep_files, sweep_table
 from gridgrad.parallel.grid.process_grid import parse_grid
@@ -46,6 +49,7 @@ DEFAULTS = {
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
     "reduction": "auto",
 }  # fmt: skip
+SERIAL = {"ranks": [1], "schemes": ["batch"]}  # beside grids that are named, if neither ranks nor schemes are
 MOST_REPEATS = 10_000
 LISTS = {  # the settings that say which runs there are, in a report
     "nets": [forms.TEXT], "grids": forms.Optional([forms.TEXT]), "ranks": [forms.WHOLE],
@@ -164,6 +168,15 @@ def check(settings, schemes=SCHEMES):
         parse_grid(grid)
 
 
+def check_images(settings):
+    """Raise ValueError for a grid that splits images and a network that takes none. Such a grid alone makes it read data."""
+    split = [(net, sizes) for net, grid in runs(settings) if (sizes := parse_grid(grid)).get("height", 1) > 1]
+    if split:
+        shape, outputs = predicted_reports.shape_of(settings["dataset"], settings.get("data_dir"))
+        for net, sizes in split:
+            check_grid(sizes, published(net, shape, outputs))
+
+
 def part_of(text):
     """An option type: "I/N" with 1 <= I <= N as (I, N)."""
     words = text.split("/")
@@ -190,6 +203,8 @@ def options():
     add("--nets", type=lambda text: text.split(";"), help="networks, see train --help, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)} (default: batch,model,2d)")
+    add("--grids", type=lambda text: text.split(";"), metavar="GRID;GRID;..", help="more grids, see train --help, separated by "
+        "semicolons; without --ranks and --schemes one rank alone is measured beside them")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
     add("--repeats", type=whole(1), help="how often each run is repeated (default: 3)")
@@ -221,8 +236,8 @@ def options():
 def settings_of(args):
     """(settings of the sweep, those of them that are not defaults) of the options. ValueError if they are wrong."""
     given = read_settings(args.settings) if args.settings else {}
-    given |= {name: value for name in (*DEFAULTS, "data_dir") if (value := getattr(args, name, None)) is not None}
-    settings = DEFAULTS | given
+    given |= {name: value for name in (*DEFAULTS, "grids", "data_dir") if (value := getattr(args, name, None)) is not None}
+    settings = DEFAULTS | (SERIAL if given.get("grids") and not SERIAL.keys() & given else {}) | given
     check(settings, predicted_reports.ALL_SCHEMES if args.predict else SCHEMES)
     if args.predict is None and any((args.machine, args.weak, args.shape, args.outputs)):
         raise ValueError("--machine, --weak, --shape and --outputs are options of predictions: they go with --predict")
@@ -258,6 +273,8 @@ def main():
     with user_input():
         settings, given = settings_of(args)
         check_writable(out)
+        if not (args.gather or args.predict):
+            check_images(settings)
         if args.gather:
             words = gather(args.gather, out)
             print(f"{sweep_table.text(sweep_files.read(out))}\n{words}; next: gridgrad plot speedup {out}")

@@ -27,7 +27,7 @@ from gridgrad.experiments.common.options import (
     shares_of,
     user_input,
 )
-from gridgrad.experiments.common.tables import table
+from gridgrad.experiments.common.tables import counted, table
 from gridgrad.experiments.parts import train_faults
 from gridgrad.experiments.parts.train_options import SHORT, WARM_UP, add_options
 from gridgrad.experiments.parts.train_profile import watched
@@ -166,7 +166,7 @@ def main():
     say(f"{data.name}{' (synthetic)' * data.synthetic}: {len(train)} training samples, {held}{len(data.test)} to test")
     if data.note:
         say(data.note)
-    say(f"{args.net} on {grid} ({grid.size} ranks), this rank holds {net.size} parameters:\n{net}")
+    say(f"{args.net} on {grid} ({counted(grid.size, 'rank')}), this rank holds {net.size} parameters:\n{net}")
     if args.shares == "auto":
         say("\n".join(balance.lines()) if balance else "one rank shares nothing")
     memory, devices = report.memory(net, protocol, grid), report.devices(grid)

@@ -228,6 +228,9 @@ SMALL = {
     "gridgrad sweep experiments/settings/grids.toml --out results/grids.jsonl": Small(
         "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),
+    'gridgrad sweep --grids "batch=2;model=2" --out results/two.jsonl': Small(
+        "--nets mlp:8,relu --steps 6 --repeats 1", why="the whole sweep takes a minute"
+    ),
     "gridgrad sweep experiments/settings/breakdown.toml --out results/breakdown.jsonl": Small(
         "--nets lenet5 --dataset mnist --ranks 1,2 --steps 6 --repeats 1", why="the whole sweep takes minutes"
     ),

@@ -86,22 +86,21 @@ def module(name):
 
 
 def parser_of(name):
-    """The parser of the options of a program of `FRONT`, or of a study; None for a study that has no function `options`."""
-    return module(name).options() if hasattr(module(name), "options") else None
+    """The parser of the options of a program of `FRONT`, or of a study."""
+    return module(name).options()
 
 
 def check_job(words, ranks):
     """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
 
     words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
-    one, its function `check_job(args, ranks)`. Where there is neither, any options pass.
+    one, its function `check_job(args, ranks)`.
     """
     name, *arguments = words[1:] if words[0] == STUDY else words
     try:
-        if parser := parser_of(name):
-            args = parser.parse_args(arguments)
-            if hasattr(program := module(name), "check_job"):
-                program.check_job(args, ranks)
+        args = parser_of(name).parse_args(arguments)
+        if hasattr(program := module(name), "check_job"):
+            program.check_job(args, ranks)
     except (UserError, ValueError, OSError) as error:
         message = one_line(error).replace(
             "(see --help)", f"(see gridgrad {' '.join(words[: len(words) - len(arguments)])} --help)"

@@ -10,6 +10,11 @@ from gridgrad.nn.summary import aligned
 NUMBER = re.compile(r"[-+]?\d[^a-df-wyz=]*|-|")  # also with an exponent, a range, % or x; or nothing
 
 
+def counted(number, thing):
+    """A number of things in words: "1 rank", "4 ranks"."""
+    return f"{number} {thing}{'s' * (number != 1)}"
+
+
 def table(rows):
     """The text of a table. rows: dicts with the same keys, which are the headings."""
     return columns([list(rows[0]), *([cell(value) for value in row.values()] for row in rows)])

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 from dataclasses import dataclass
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts.slurm_sites import SYSTEMS, Site, filled
 from gridgrad.parallel.job.run import CHECKPOINTED
 
@@ -229,7 +230,7 @@ def head(job):
     what = {"single": "One job", "array": f"A sweep in {job.parts} parts", "requeue": "A job that goes on where it stopped"}
     start = f"{SYSTEMS[job.system]} {shlex.quote(job.script) if job.script else 'SCRIPT'}"
     yield f"#!/bin/bash{' -l' * job.site.login}"
-    yield f"# {what[job.kind]} on {job.ranks} ranks with {job.cores} core{'s' * (job.cores > 1)} each. Start it with: {start}"
+    yield f"# {what[job.kind]} on {counted(job.ranks, 'rank')} with {counted(job.cores, 'core')} each. Start it with: {start}"
     yield from about(job.site)
     if job.kind == "array":
         if job.system == "mpirun":

@@ -95,14 +95,18 @@ def document(results):
         yield from (f"| `{run['grid']}` | {run['seed']} | {run['accuracy']:.2f} % |" for run in group)
 
 
-def main():
+def options():
     parser = Parser(
         prog="study accuracy", description="To which accuracy do networks train on MNIST and CIFAR-10, on several grids? Hours."
     )
     parser.add_argument("--data-dir", metavar="DIR", help="see train --help")
     parser.add_argument("--out", default="results", metavar="DIR", help="folder for accuracy.json and accuracy.md")
     parser.add_argument("--timeout", type=whole(1), default=7200, help="seconds that one run may take")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     path = Path(args.out) / "accuracy.json"
     with user_input():
         results = earlier_results(path, (*RUN, "accuracy"), "accuracy", document)

@@ -185,7 +185,7 @@ def in_words(result):
         )
 
 
-def main():
+def options():
     parser = Parser(prog="study crossover", description="Which grid of the ranks takes the shortest step, by batch size?")
     parser.add_argument(
         "--net", default="mlp:2048,2048,2048,relu", help=f"a network of Linear layers only; {network_names.HELP}"
@@ -205,7 +205,11 @@ def main():
         help="a description of the network between the hosts",
     )
     parser.add_argument("--out", default="results/crossover.json", metavar="FILE.json", help="the report")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out))
     with user_input():

@@ -82,14 +82,18 @@ def elements(product):
     return max(m * k, k * n, m * n)
 
 
-def main():
+def options():
     parser = Parser(
         prog="study kernels", description="How fast are the matrix products of the benchmark's networks, plain and in tiles?"
     )
     parser.add_argument("--quick", action="store_true", help="leave out the networks whose steps take seconds")
     parser.add_argument("--rounds", type=whole(1), default=7, help="how often each way to compute a product is timed")
     parser.add_argument("--out", metavar="FILE.json", help="also write the seconds to this file")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     if args.out:
         with user_input():
             check_writable(args.out)

@@ -175,12 +175,16 @@ def tables():
     return {"claims": claims(), "predicted": predicted(), "fast_enough": fast_enough()}
 
 
-def main():
+def options():
     parser = Parser(
         prog="study laugier2018-predicted", description="Does the cost model explain the speedups of Laugier et al. (2018)?"
     )
     parser.add_argument("--out", default="results/laugier2018/predicted.md", metavar="FILE.md", help="the tables")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     with user_input():
         check_writable(args.out)
     text = "# Laugier et al. 2018, predicted\n\n" + "".join(table(TITLES[name], rows) for name, rows in tables().items())

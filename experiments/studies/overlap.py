@@ -108,7 +108,7 @@ def in_words(results):
     yield table([{"measured": words, "median (range)": spread(of[name], unit)} for name, (words, unit) in WORDS.items()])
 
 
-def main():
+def options():
     parser = Parser(prog="study overlap", description="How much of the all-reduce of the gradients hides behind backward?")
     add_problem(parser, "cifar-cnn", [32, 32, 3], outputs=10, batch_size=64)
     parser.add_argument("--reduction", default="overlap", help="overlap or overlap:KIB, see train --help")
@@ -117,7 +117,11 @@ def main():
         "--link", default=os.environ.get(LINK), help="a description of the network between the hosts, for the report"
     )
     parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     if comm.size == 1:
         raise UserError("there is nothing to hide on 1 rank: start at least 2")

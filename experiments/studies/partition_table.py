@@ -54,13 +54,17 @@ rank sends that sends the most. A fine grain divides the convolutions alone.
 """
 
 
-def main():
+def options():
     parser = Parser(prog="study partition-table", description="What do partitions of published networks send and compute?")
     parser.add_argument("--nets", nargs="+", default=NETS, metavar="NET", help=network_names.HELP)
     parser.add_argument("--ranks", type=whole_list, default=[2, 4, 8, 16], metavar="P,P,..", help="numbers of ranks")
     parser.add_argument("--batch-size", type=whole(1), default=32, metavar="B", help="samples in a minibatch")
     parser.add_argument("--out", default="results/partitions.md", metavar="FILE.md", help="the file that is written")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     with user_input():
         check_writable(args.out)
         total = len(args.nets) * len(GRAINS) * len(args.ranks)

@@ -119,7 +119,7 @@ def document(results):
         yield lines(list(cells(one["rows"])))
 
 
-def main():
+def options():
     parser = Parser(
         prog="study partitioned", description="What does a hypergraph partition gain in a training step, beside other plans?"
     )
@@ -131,7 +131,11 @@ def main():
     add("--batch-size", type=whole(1), default=16, metavar="B", help="samples in the global minibatch")
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every plan is timed once")
     add("--out", default="results/partitioned.json", metavar="FILE.json", help="file of the results, to which these are added")
-    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    return parser
+
+
+def main():
+    args, comm = options().parse_args(), MPI.COMM_WORLD
     before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "partitioned", document))
     with user_input():
         described = machine.read(args.machine)

@@ -156,7 +156,7 @@ def in_words(rows):
     yield f"{told['points']} points: {errors}; {choices}"
 
 
-def main():
+def options():
     parser = Parser(prog="study predictions", description="How far are predicted training steps from measured ones?")
     parser.add_argument(
         "--machine", required=True, metavar="FILE.json", help="machine file that calibrate wrote on as many ranks"
@@ -167,7 +167,11 @@ def main():
                         help="begin no further problem after so many minutes; the first pass is always completed")  # fmt: skip
     parser.add_argument("--net", help="measure only the problems with this network")
     parser.add_argument("--out", default="results/predictions.json", metavar="FILE.json", help="the report")
-    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    return parser
+
+
+def main():
+    args, comm = options().parse_args(), MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out))
     with user_input():
         described = machine.read(args.machine)

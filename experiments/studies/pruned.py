@@ -103,7 +103,7 @@ What a training step of {args.batch_size} samples sends, forward and backward, o
 """
 
 
-def main():
+def options():
     parser = Parser(prog="study pruned", description="How well can the neurons of a pruned network be divided among ranks?")
     add = parser.add_argument
     add("--dataset", default="denoise", metavar="NAME", help=f"one of {', '.join(datasets.DATASETS)}")
@@ -119,7 +119,11 @@ def main():
     add("--epsilon", type=number(least=0), default=0.1, help="how much more work than the mean a rank may have")
     add("--seed", type=whole(0), default=0, help="seed of everything random")
     add("--out", default="results/pruned.h5", metavar="FILE.h5", help="the file for the pruned network")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     tables = Path(args.out).with_suffix(".md")
     with user_input():
         for path in (args.out, tables):

@@ -162,7 +162,7 @@ def cells(result):
         }  # fmt: skip
 
 
-def main():
+def options():
     parser = Parser(prog="study roofline", description="How close do the layers of networks come to what one core can do?")
     parser.add_argument("--rounds", type=whole(1), default=7, help="how often each pass of a layer is timed; medians count")
     parser.add_argument(
@@ -170,7 +170,11 @@ def main():
     )
     parser.add_argument("--out", default="results/roofline.png", metavar="FILE", help="the figure (.png, .pdf or .svg)")
     parser.add_argument("--json", metavar="FILE", help="the numbers (default: beside the figure, as .json)")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     numbers = args.json or str(Path(args.out).with_suffix(".json"))
     kernels = [kernel for kernel in KERNELS if args.only in kernel.name]
     if not kernels:

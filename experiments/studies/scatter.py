@@ -51,12 +51,16 @@ def cells(row):
     return found
 
 
-def main():
+def options():
     parser = Parser(prog="study scatter", description="Which of two ways brings a minibatch faster from one rank to all?")
     add_grid(parser)
     parser.add_argument("--repeats", type=whole(1), default=30, help="minibatches of each size")
     parser.add_argument("--report", metavar="FILE.json", help="also write the table to this file")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     with user_input():
         grid = process_grid_of(args, comm)

@@ -58,14 +58,18 @@ def seconds(step):
     return time.perf_counter() - start
 
 
-def main():
+def options():
     parser = Parser(prog="study trace-cost", description="What does tracing cost?")
     add_problem(parser, "mlp:512,512,relu", [784], outputs=10, batch_size=128)
     add_grid(parser)
     parser.add_argument("--rounds", type=whole(1), default=100, help="how often each of the three is timed")
     parser.add_argument("--out", metavar="FILE.json", help="also write the numbers to this file")
     add_device(parser)
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     on_root(comm, lambda: check_writable(args.out) if args.out else None)
     grid, net, x, y = problem_of(args, comm)

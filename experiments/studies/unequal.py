@@ -120,7 +120,7 @@ class Bench:
         return found, others[WARM_UP:], rebalancer.log
 
 
-def main():
+def options():
     parser = Parser(prog="study unequal", description="What do shares by speed gain on ranks of unequal speed?")
     add_problem(parser, "cifar-cnn", [32, 32, 3], outputs=10, batch_size=64)
     add_grid(parser)
@@ -129,7 +129,11 @@ def main():
     parser.add_argument("--rounds", type=whole(1), default=9, help="rounds, in each of which all sides take steps")
     parser.add_argument("--steps", type=whole(1), default=3, help="steps of a side in a round")
     parser.add_argument("--out", metavar="FILE.json", help="add the results to those in this file, and a table beside it")
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     comm = MPI.COMM_WORLD
     if comm.size == 1:
         raise UserError("one rank shares nothing: start at least 2")

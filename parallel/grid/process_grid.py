@@ -73,7 +73,7 @@ def check_places(grid, sizes, ranks):
     """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all."""
     if prod(sizes.values()) != ranks:
         raise ValueError(
-            f"the grid {grid} has {prod(sizes.values())} places but there are {ranks} ranks: "
+            f"the grid {grid} has {prod(sizes.values())} places but the number of ranks is {ranks}: "
             f"start as many ranks as the grid has places, or change the grid"
         )
 

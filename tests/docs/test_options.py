@@ -7,7 +7,7 @@ import pytest
 
 from docs.list_options import DESCRIBED, PAGE, SAME, page
 from gridgrad.experiments.common.options import described
-from gridgrad.experiments.common.programs import FRONT, parser_of
+from gridgrad.experiments.common.programs import FRONT, parser_of, studies
 
 PRESETS = "lr", "momentum"  # of the optimizers of train, which a script names
 OPTIONS = {action.dest: action for action in parser_of("train")._actions}
@@ -35,6 +35,6 @@ def test_an_option_and_the_argument_of_that_name_have_one_text(name):
 
 
 def test_every_option_is_described():
-    for program in FRONT:
+    for program in (*FRONT, *studies()):
         for action in parser_of(program)._actions:
             assert action.help or not action.option_strings, (program, action.option_strings)

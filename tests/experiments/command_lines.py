@@ -163,7 +163,7 @@ LINES = """
 2 | train --grid batch=1,batch=1 | twice
 2 | train --grid | expected one argument
 2 | 2x train --grid height=2 | the axis height splits images
-2 | 2x train --grid batch=4 | 4 places but there are 2 ranks
+2 | 2x train --grid batch=4 | 4 places but the number of ranks is 2
 2 | 2x train --grid batch=2 --shares 1,2,3 | 3 for the axis batch, which has 2 ranks
 2 | 2x train --grid batch=2 --shares 0,0 | must have a share above 0
 2 | 2x train --shares 3,1 | name it with --grid
@@ -231,6 +231,10 @@ LINES = """
 2 | plot crossover s.jsonl | is no report of crossover
 2 | plot predictions s.jsonl | is no report
 2 | plot speedup s.jsonl --out figure.xyz | xyz
+0 | sweep --grids stage=2 --nets mlp:4,relu --steps 7 --repeats 1 --out st.jsonl | stage=2
+2 | sweep --grids rows=2 | grid 'rows=2'
+2 | sweep --grids height=2 --nets mlp:4,relu | the axis height splits images
+2 | sweep --schemes height --ranks 2 --nets mlp:4,relu | the axis height splits images
 2 | sweep nothing.toml | nothing.toml
 2 | sweep text.txt | text.txt
 2 | sweep mine.toml | unknown setting
@@ -286,7 +290,7 @@ LINES = """
 2 | slurm | PROGRAM
 2 | slurm -- trian | there is no program trian
 2 | slurm -- train --nosuchoption | unrecognized arguments: --nosuchoption
-2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places but there are 4 ranks
+2 | slurm --ranks-per-node 4 -- train --grid batch=3 | 3 places but the number of ranks is 4
 2 | slurm --site nowhere -- train | nowhere
 2 | slurm --kind requeue -- train | --checkpoint
 2 | slurm --kind array -- train | sweep

@@ -94,7 +94,7 @@ def test_without_pretraining_only_the_classifier_is_trained(data, tmp_path):
         (["--dataset", "airfoil"], "its samples are no images in classes"),
         (["--widths", "5,x"], "whole number"),
         (["--batch-size", 251], "larger than the data: 250 training samples"),
-        (["--grid", "model=2"], "has 2 places but there are 1 ranks"),
+        (["--grid", "model=2"], "has 2 places but the number of ranks is 1"),
         (["--plan", "hidden"], "has no hidden units"),
         (["--shares", "2,1"], "is for one axis, but 0 have several ranks"),
         (["--reduction", "slow"], "there is no reduction 'slow'"),

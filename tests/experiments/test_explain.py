@@ -64,7 +64,7 @@ def test_what_the_times_count_is_said_in_full():
         (("--net", "lenet5", "--ranks", 2**40), "at most 16777216"),
         (("--net", "vgg16", "--ranks", 2, "--memory", 0.1), "the largest layer is 32 Linear(25088, 4096)"),
         (("--net", "vgg16", "--machine", "cray-3"), "no such file; use one"),
-        (("--net", "lenet5", "--ranks", 4, "--grid", "batch=3"), "has 3 places but there are 4 ranks"),
+        (("--net", "lenet5", "--ranks", 4, "--grid", "batch=3"), "has 3 places but the number of ranks is 4"),
         (("--net", "lenet5", "--ranks", 4, "--plan", "up"), "unknown choice 'up'"),
         (("--net", "lenet6"), "unknown net 'lenet6'"),
         (("--net", "lenet5", "--memory", 0), "--memory: must be a number above 0"),

@@ -82,7 +82,7 @@ def test_a_training_that_loses_a_node_goes_on_with_the_others(tmp_path):
         os.kill(pid, signal.SIGKILL)
     _, printed = process.communicate(timeout=240)
     assert process.returncode == 0, printed
-    assert "without right, which does not answer" in printed and "1 ranks, batch=1 on left" in printed
+    assert "without right, which does not answer" in printed and "1 rank, batch=1 on left" in printed
     assert not processes_with(f"{NODE}=left") and not processes_with(f"{NODE}=right")
     alone = job(1, "train", *SHORT, "--steps", 1500, "--report", tmp_path / "b")
     assert alone.status == 0, alone.stderr

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from gridgrad.experiments import slurm
-from gridgrad.experiments.common.programs import FRONT, parser_of
+from gridgrad.experiments.common.programs import FRONT, STUDY, parser_of, studies
 from gridgrad.experiments.parts.slurm_script import script
 from gridgrad.parallel.job.run import UserError
 
@@ -87,9 +87,9 @@ def test_what_a_script_of_pbs_asks_for():
     assert "place=" not in written("--system", "pbs") and "threads-per-core" not in text
 
 
-@pytest.mark.parametrize("name", FRONT)
+@pytest.mark.parametrize("name", [*FRONT, *(f"{STUDY} {name}" for name in studies())])
 def test_every_program_has_a_parser(name):
-    assert parser_of(name).prog == f"gridgrad {name}"
+    assert parser_of(name.removeprefix(f"{STUDY} ")).prog == f"gridgrad {name}"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("", "study servers --nosuchoption", "servers: unrecognized arguments: --nosuchoption (see gridgrad study servers"),
         ("", "study nosuch", "there is no study nosuch"),
         ("", "summary --steps x", "summary: argument --steps: must be a whole number"),
-        ("--ranks-per-node 4", "train --grid batch=3", "train: the grid batch=3 has 3 places but there are 4 ranks"),
+        ("--ranks-per-node 4", "train --grid batch=3", "train: the grid batch=3 has 3 places but the number of ranks is 4"),
         ("--nodes 2 --ranks-per-node 2", "train --grid rows=4", "train: grid 'rows=4'"),
         ("", "train --protocol sync:3", "there is no protocol 'sync:3'"),
         ("", "train --optimizer adam --nesterov", "--nesterov is no option of adam"),
@@ -318,10 +318,14 @@ def test_a_plain_job_is_started_again_by_supervise(ends, starts, status, tmp_pat
         ("", "sweep --machine cori-haswell", "go with --predict"),
         ("", "supervise -- train", "supervise: the training can not go on without checkpoints"),
         ("", "supervise --ranks 2 -- train --checkpoint c", "supervise: the training has 2 ranks but the whole job only 1"),
-        ("", "supervise --grid model=2 --ranks 1 -- train --checkpoint c", "supervise: none of the grids fits on 1 ranks"),
+        ("", "supervise --grid model=2 --ranks 1 -- train --checkpoint c", "supervise: none of the grids fits on 1 rank"),
         ("", "supervise -- train --checkpoint c --nosuch", "supervise: train: unrecognized arguments: --nosuch"),
         ("", "launch 2 train", "launch: the job of train has 2 ranks but the whole job only 1"),
-        ("--ranks-per-node 4", "launch 2 train --grid batch=4", "launch: train: the grid batch=4 has 4 places but there are 2"),
+        (
+            "--ranks-per-node 4",
+            "launch 2 train --grid batch=4",
+            "launch: train: the grid batch=4 has 4 places but the number of ranks is 2",
+        ),
         ("", "launch x train", "launch: the number of ranks"),
         ("", "check --ranks 2", "check: --ranks 2 is not the number of ranks of the job, 1"),
         ("", "reproduce marques2016", "reproduce: the largest run (see --ranks) has 4 ranks but the whole job only 1"),

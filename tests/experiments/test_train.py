@@ -288,7 +288,7 @@ TOGETHER = [  # what the ranks find out in different ways
     (["--net", "mlp:100000000000,relu"], "parameters on one rank need"),
     (["--report", "/proc/no/report.json"], "can not write to /proc/no"),
     (["--dataset", "ethylene", "--data-dir", "/dev/null/nowhere"], "no file /dev/null/nowhere/ethylene/ethylene.zip"),
-    (["--grid", "batch=2,model=2"], "has 4 places but there are 3 ranks"),
+    (["--grid", "batch=2,model=2"], "has 4 places but the number of ranks is 3"),
 ]
 BAD = [  # what each of them finds out alone
     (["--grid", "rows=3"], "grid 'rows=3'"),

@@ -284,7 +284,7 @@ def document(results):
         yield lines(list(cells(one["rows"])))
 
 
-def main():
+def options():
     parser = Parser(prog="study pipelined", description="Do pipelines take as long as the simulation of their schedules says?")
     add = parser.add_argument
     add("--net", default=NET, help=f"{vgg_style.HELP}; or {network_names.HELP}")
@@ -304,7 +304,11 @@ def main():
     add("--no-hypergraph", action="store_true", help="leave out the hypergraph partition")
     add("--rounds", type=whole(1), default=7, help="rounds, in each of which every way is timed once")
     add("--out", default="results/pipelined.json", metavar="FILE.json", help="file of the results, to which these are added")
-    args, comm = parser.parse_args(), MPI.COMM_WORLD
+    return parser
+
+
+def main():
+    args, comm = options().parse_args(), MPI.COMM_WORLD
     before = on_root(comm, lambda: earlier_results(args.out, (*KEYS, "rows"), "pipelined", document))
     default = f"sequential,gpipe,1f1b,zb-h1,interleaved:2,zbv,async:{comm.size},async:{2 * comm.size}"
     with user_input():

@@ -104,7 +104,7 @@ def table(rows, serial):
     return "\n".join(lines) + "\n"
 
 
-def main():
+def options():
     parser = Parser(prog="study usability", description="What does making a training parallel cost its author?")
     parser.add_argument(
         "--json",
@@ -112,7 +112,11 @@ def main():
         metavar="FILE",
         help="the file to write; the table goes to the same name in .md",
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main():
+    args = options().parse_args()
     path = Path(args.json)
     if path.suffix != ".json":
         raise UserError(f"--json {path}: give a name that ends in .json; the table goes to the same name in .md")

@@ -42,7 +42,7 @@ def test_groups_are_the_rows_and_columns_of_the_grid(comm):
 
 @mpi(3)
 def test_a_grid_of_another_size_names_both_numbers(comm):
-    with pytest.raises(ValueError, match="has 4 places but there are 3 ranks"):
+    with pytest.raises(ValueError, match="has 4 places but the number of ranks is 3"):
         ProcessGrid(comm, batch=2, model=2)
     with pytest.raises(ValueError, match="unknown axes"):
         ProcessGrid(comm, depth=3)

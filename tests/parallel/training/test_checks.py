@@ -140,7 +140,7 @@ def test_what_parallelize_can_not_take_is_refused(comm):
             ((dense(), None), {"plan": "auto"}, "the grid must be a ProcessGrid"),
             ((dense(), {"batch": 2, "depth": 1}), {}, "is not AXIS=SIZE"),
             ((dense(), {"batch": -2, "model": -1}), {}, "must be a whole number of at least 1"),
-            ((dense(), {"batch": 3}), {}, "3 places but there are 2 ranks"),
+            ((dense(), {"batch": 3}), {}, "3 places but the number of ranks is 2"),
             ((dense(), grid), {"reduction": None}, "there is no reduction 'None': use plain"),
             ((dense(), grid), {"reduction": 7}, "there is no reduction '7': use plain"),
             ((dense(), grid), {"plan": 7}, "the plan must be a text"),
