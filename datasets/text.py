@@ -76,7 +76,7 @@ def _number(path, line, column, word):
     except ValueError:
         shown = " ".join(word[:SHOWN].split())
         what = f"'{shown}', which is not a number" if shown else "nothing"
-        raise ValueError(f"{path}: line {line} holds {what}, in column {column}; {REMEDY}") from None
+        raise ValueError(f"{path}: line {line} holds {what}, in column {column}, counted from 0; {REMEDY}") from None
     if not np.isfinite(value):
-        raise ValueError(f"{path}: line {line} holds a NaN or an infinite value, in column {column}; {REMEDY}")
+        raise ValueError(f"{path}: line {line} holds a NaN or an infinite value, in column {column}, counted from 0; {REMEDY}")
     return value

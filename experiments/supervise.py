@@ -57,7 +57,7 @@ def options():
         "this machine alone)")  # fmt: skip
     add("--ask", metavar="COMMAND", help="the command, with {node} in it, that succeeds if a node answers (default: "
         f"`{SSH}`, or within Slurm `{SRUN}`)")  # fmt: skip
-    add("program", metavar="train", help="the program, which is train; put -- in front of it")
+    add("program", nargs="?", metavar="train", help="the program, which is train; put -- in front of it")
     add("arguments", nargs=argparse.REMAINDER, help="options of train, --checkpoint DIR among them")
     return parser
 
@@ -191,6 +191,8 @@ class Supervisor:
 
 def training_of(args):
     """(folder of the checkpoints, grids, ranks or None) that the options name. ValueError for options that do not suit."""
+    if args.program is None:
+        raise ValueError("name the training behind --, such as supervise --ranks 4 -- train --checkpoint DIR")
     if args.program != TRAIN:
         raise ValueError(f"only {TRAIN} has checkpoints from which it can be started again, not {args.program}")
     folder, grids = checkpoint_of(args.arguments), grids_of(args.grid or [])

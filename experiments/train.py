@@ -267,7 +267,7 @@ def main():
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured and timer.seconds:
-        say(table([report.in_words(measured, timer.samples_per_step)]))
+        say(table(report.in_words(measured, timer.samples_per_step)))
     if followed:
         say(workers_report.in_words(followed, measured))
     checkpoints.end()

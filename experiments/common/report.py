@@ -77,16 +77,17 @@ def _core_times():
 
 
 def in_words(measured, samples):
-    """The row of the table with which a training ends. measured: what `time_and_bytes` returned. samples: of a step."""
+    """The rows of the table with which a training ends. measured: what `time_and_bytes` returned. samples: of a step."""
     step, time = measured["seconds_per_step"], measured["time"]
     spent = sum(time[part] for part in PARTS)
-    return {
-        "step (ms), median (min - max)": spread(step, 1e-3),
-        "samples/s": samples / step["median"],
-        **{f"{part} (%)": round(100 * time[part] / spent) if spent else None for part in PARTS},
-        "sent a step (MB)": sum(measured["bytes"].values()) / 1e6,
-        "memory a rank (MiB)": measured["peak_memory"] / 2**20,
+    found = {
+        "ms, median (min - max)": spread(step, 1e-3),
+        "samples a second": samples / step["median"],
+        **{f"{part}, % of the time": round(100 * time[part] / spent) if spent else None for part in PARTS},
+        "MB sent by all ranks": sum(measured["bytes"].values()) / 1e6,
+        "MiB of memory, most of a rank": measured["peak_memory"] / 2**20,
     }
+    return [{"a training step": name, "measured": value} for name, value in found.items()]
 
 
 def peak_memory():

@@ -98,8 +98,7 @@ def main():
         with user_input():
             check_writable(args.out)
     table, rows, shown = kernels(), [], []
-    for field, value in asdict(table).items():
-        print(f"{field}: {value}")
+    print(f"the ways to compute a product are those of the table {table.name}")
     found = set().union(*(products(case) for case in SERIAL if not (args.quick and case.large)))
     found = sorted(found, key=lambda product: (type(product).__name__, *asdict(product).values()))
     found = [product for product in found if len(ways(product, table)) > 1 and elements(product) <= LARGEST]

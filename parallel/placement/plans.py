@@ -163,7 +163,7 @@ def words_of(text, layers):
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
         if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= SHARDED.keys():
-            raise ValueError(f"plan '{text}': by kind it names conv and linear: use {WORDS}")
+            raise ValueError(f"plan '{text}': by kind it names conv and linear, such as conv=width,linear=out: use {WORDS}")
         words = [kinds.get(layer.kind, "fewest-bytes") for layer in layers]
     elif len(words) == 1:
         words *= len(layers)

@@ -61,7 +61,7 @@ LINES = """
 0 | train --steps 2 | test mean squared error
 0 | train --steps 2 --quiet |
 0 | train --epochs 1 --net mlp:8,tanh | epoch 1
-0 | train --steps 2 --net mlp2 | samples/s
+0 | train --steps 2 --net mlp2 | samples a second
 0 | train --steps 2 --net mlp:relu | test mean squared error
 0 | train --steps 2 --optimizer adam | test mean squared error
 0 | train --steps 2 --optimizer adadelta --l2 0.001 | test mean squared error
@@ -73,9 +73,9 @@ LINES = """
 0 | train --steps 2 --micro-batches 128 | test mean squared error
 0 | train --steps 3 --validation 0.2 | validation
 0 | train --epochs 1 --schedule step:5:0.5,warmup:2 | epoch 1
-0 | train --steps 2 --report r.json --trace t.json --trace-steps 1 | samples/s
-0 | train --steps 2 --report r2.json --profile | samples/s
-0 | train --steps 2 --predictions p.npy | samples/s
+0 | train --steps 2 --report r.json --trace t.json --trace-steps 1 | samples a second
+0 | train --steps 2 --report r2.json --profile | samples a second
+0 | train --steps 2 --predictions p.npy | samples a second
 0 | train --steps 2 --checkpoint c | test mean squared error
 0 | train --steps 4 --checkpoint c --resume c | goes on after step 2
 0 | train --steps 4 --resume c | goes on after step
@@ -84,7 +84,7 @@ LINES = """
 0 | train --steps 2 --dataset table:mine.csv | column price
 2 | train --steps 2 --dataset table:mine.csv,target=a | say kind=values
 0 | train --steps 2 --dataset table:mine.csv,target=a,kind=values | column a
-0 | train --dataset=airfoil --steps=1 --net=mlp:4,relu | samples/s
+0 | train --dataset=airfoil --steps=1 --net=mlp:4,relu | samples a second
 0 | 2x train --steps 2 --grid batch=2 | batch=2
 0 | 2x train --steps 2 --grid model=2 | model=2
 0 | 2x train --steps 2 --grid model=2 --plan out,in,out | model=2
@@ -269,7 +269,7 @@ LINES = """
 0 | 2x check | ok
 # ----- launch, slurm, supervise
 0 | launch --help | --hosts
-0 | launch 1 train --steps 1 --net mlp:4,relu | samples/s
+0 | launch 1 train --steps 1 --net mlp:4,relu | samples a second
 0 | launch 2 mine.py | hello
 2 | launch | the number of ranks must be
 2 | launch train | begin with it, such as: gridgrad launch 4 train
@@ -297,7 +297,7 @@ LINES = """
 2 | slurm --time soon -- train | soon
 2 | slurm --system lsf -- train | invalid choice
 2 | slurm --nodes 0 -- train | at least 1
-2 | supervise | --
+2 | supervise | name the training behind --
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
 2 | supervise -- check | only train has checkpoints
 2 | supervise --ranks 0 -- train --checkpoint d | at least 1
