@@ -182,7 +182,7 @@ def test_the_first_grid_that_fits_is_chosen(ranks, texts, found):
         (["--ranks", "1", "--nodes", "/nope", "train", "--checkpoint=ck"], "/nope: No such file"),
         (["--ranks", "1", "--ask", "ping x", "train", "--checkpoint=ck"], "put {node} there"),
         (["--ranks", "1", "sweep"], "only train has checkpoints"),
-        (["--ranks", "1"], "the following arguments are required"),
+        (["--ranks", "1"], "name the training behind --"),
     ],
 )
 def test_what_does_not_suit_is_said_in_one_line(words, message, monkeypatch):
