@@ -154,7 +154,7 @@ LINES = """
 2 | train --batch-size 0 | at least 1
 2 | train --batch-size 5000 | --batch-size 5000 is larger than the data: 1202
 2 | train --micro-batches 129 | are more than the 128 samples
-2 | train --grid batch=2 | 2 places but there
+2 | train --grid batch=2 | 2 places but the number of ranks is 1
 2 | train --grid batch:2 | is not AXIS=SIZE
 2 | train --grid batch=two | batch
 2 | train --grid data=2 | is not AXIS=SIZE
@@ -255,7 +255,7 @@ LINES = """
 2 | explain --ranks 0 | at least 1
 2 | explain --ranks 100000000 | at most
 2 | explain --machine summit | summit
-2 | explain --grid batch=3 --ranks 4 | 3 places but there
+2 | explain --grid batch=3 --ranks 4 | 3 places but the number of ranks is 4
 2 | explain --net mlp:64,relu --grid height=2 | height
 2 | explain --shape 0 | at least 1
 2 | explain --speeds 1,2 | name it with --grid

@@ -56,7 +56,7 @@ def test_the_program_writes_what_it_prints(tmp_path):
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     written = json.loads(path.read_text())
-    assert written["table"] == "plain" and "name: plain" in ended.stdout
+    assert written["table"] == "plain" and "the table plain" in ended.stdout
     assert all(row["seconds"]["plain"] > 0 and len(row["seconds"]) > 1 for row in written["products"])
     assert len(written["products"]) == sum(line.startswith("Product") for line in ended.stdout.splitlines()) > 20
     assert "fastest way  its GFLOP/s" in ended.stdout

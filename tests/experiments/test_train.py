@@ -442,7 +442,7 @@ def test_mnist_reaches_98_percent_on_every_grid(grid, tmp_path, accuracies):
     if not all(mnist.locate(directory, name) for name in mnist.FILES):
         pytest.skip(f"no MNIST in {directory}: set GRIDGRAD_DATA to a folder that has it")
     ranks = math.prod(parse_grid(grid).values())
-    arguments = ["--dataset", "mnist", "--net", "mlp:512,512,relu", "--grid", grid, "--report", tmp_path / "r.json"]
+    arguments = ["--dataset", "mnist", "--net", "mlp:512,relu", "--grid", grid, "--report", tmp_path / "r.json"]
     finished = train(ranks, *arguments, timeout=500)
     assert finished.status == 0, finished.stderr
     accuracies[grid] = json.loads((tmp_path / "r.json").read_text())["test_accuracy"]
