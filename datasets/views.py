@@ -149,7 +149,8 @@ class Augmented(View):
     def __init__(self, part: Part | Subset, augment: Augment, image_shape: Sequence[int]):
         super().__init__(part)
         if len(image_shape) != 3:
-            raise ValueError(f"--augment varies images, and the samples are no images: their shape is {tuple(image_shape)}")
+            raise ValueError(f"--augment varies images, and the samples are no images: their shape is {tuple(image_shape)}; "
+                             "leave it out")  # fmt: skip
         self.augment, self.images, self.epoch = augment, part.reshaped(image_shape), 0
 
     def inputs(self, indices: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:

@@ -7,6 +7,7 @@ All seconds are *predicted*: by the cost model, for the machine of the file (`pa
 `gridgrad calibrate`).
 """
 
+import re
 from functools import partial
 
 from tqdm import tqdm
@@ -70,7 +71,8 @@ def options():
         help="memory that a rank may use (default: its share of the memory of a node)",
     )
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
-    add("--shares", metavar="W,W,..", help=of_parallelize("shares"))
+    add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
+        "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
     add(
         "--speeds",
         type=number_list,
@@ -78,8 +80,9 @@ def options():
         help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print how they would share each "
         "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
     )
-    add("--plan", help=f"price this plan alone; {of_parallelize('plan')}")
-    add("--pipeline", metavar="NAME", help=f"price pipelines of this schedule alone; {of_parallelize('pipeline')}")
+    add("--plan", help=f"price this plan alone (default: what the planner chooses); {without_default('plan')}")
+    add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); "
+        f"{without_default('pipeline')}")  # fmt: skip
     add("--micro-batches", type=whole(1), metavar="M", help="parts into which a pipeline cuts a minibatch (default: what the "
         "planner chooses)")  # fmt: skip
     add("--cuts", type=position_list, metavar="N,N,..", help="positions of the layers with which new chunks of a pipeline "
@@ -90,6 +93,11 @@ def options():
     add("--json", metavar="FILE.json", help="also write all numbers to this file")
     add("--others", type=whole(0), default=5, metavar="N", help="number of runners-up to print")
     return parser
+
+
+def without_default(name):
+    """The text of an option of train, whose default is another one."""
+    return re.sub(r" \(default: [^)]*\)", "", of_parallelize(name))
 
 
 def unequal(chosen, args):
@@ -118,6 +126,8 @@ def planner(args):
     if grid and grid.get(STAGE, 1) == 1 and (args.micro_batches or pipelines.is_asked_for):
         raise ValueError("--pipeline, --micro-batches and --cuts are for a grid with the axis stage, such as --grid stage=2")
     memory = args.memory and args.memory * 2**30
+    if args.shares == "auto":
+        raise ValueError("--shares auto times the ranks of a job, and there is none here: give numbers, or see --speeds")
     shares = shares_of(args.shares, grid) if args.shares else None
     plan = HYPERGRAPH if args.plan and is_partition(args.plan) else args.plan
     if plan == HYPERGRAPH and not grid:
@@ -315,7 +325,9 @@ def main():
     found = result(chosen, others, args)
     if args.json:
         report_files.write_json(args.json, found)
-    print("\n".join([*report(chosen, others, found, args), *lines]))
+    written = [path for path in (args.draw, args.csv, args.json) if path]
+    lines = [*report(chosen, others, found, args), *lines]
+    print("\n".join([*lines[:-1], *([f"written: {', '.join(written)}"] if written else []), lines[-1]]))
 
 
 if __name__ == "__main__":

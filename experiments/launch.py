@@ -15,6 +15,7 @@ With `--hosts` this machine plays several hosts, and root is needed. So it can a
 import argparse
 import os
 import re
+import shutil
 import signal
 import sys
 
@@ -55,6 +56,8 @@ def job_of(args):
         raise ValueError(f"the number of ranks {error}: begin with it, {EXAMPLE}") from None
     if not words:
         raise ValueError(f"name the program that the {ranks} ranks run, {EXAMPLE}")
+    if args.ranks and not shutil.which(words[0]):
+        raise ValueError(f"there is no program '{words[0]}' on the PATH: name an executable, or leave -n out, {EXAMPLE}")
     return ranks, words if args.ranks else [sys.executable, *programs.words_of(words[0]), *words[1:]]
 
 

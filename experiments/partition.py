@@ -77,14 +77,16 @@ def options():
     return parser
 
 
-def profiled(path):
-    """{layer name: seconds of a step} in a report of train. ValueError if it has none."""
+def profiled(path, net):
+    """{layer name: seconds of a step} in a report of train. ValueError if it has none, or is of another network than `net`."""
     try:
         report = content_of(Path(path).read_bytes())
-        check(report, {"layers": [{"layer": TEXT} | dict.fromkeys(METHODS_OF_LAYERS, AT_LEAST_0)]})
+        check(report, {"net": TEXT, "layers": [{"layer": TEXT} | dict.fromkeys(METHODS_OF_LAYERS, AT_LEAST_0)]})
         rows = report["layers"]
     except ValueError as error:
         raise ValueError(f"{path} has no seconds of layers ({error}): write it by train --profile --report {path}") from None
+    if report["net"] != net:
+        raise ValueError(f"{path} has the seconds of {report['net']}: write it by train --net {net} --profile --report {path}")
     found = Counter()
     for row in rows:
         found[row["layer"]] += sum(row[method] for method in METHODS_OF_LAYERS)
@@ -139,6 +141,11 @@ def report(net, chosen, partitions, args):
         rows.append(["data parallel", "1.000", "1.000", f"{reduced:.4g}", *[""] * (len(heads) - 4)])
     yield aligned([heads, *rows], "<" + ">" * (len(heads) - 1))
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
+    model, parts = partitions[chosen]
+    most = measure(model, parts, args.ranks, args.speeds).work.max()
+    if chosen == DEFAULT and most > 1 + args.epsilon + 1e-9:
+        yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: a vertex, which can "\
+              "not be divided, may have as much"  # fmt: skip
     if args.compare and DEFAULT not in partitions:
         yield f"There is no row {DEFAULT}, because Mt-KaHyPar is not installed: pip install mtkahypar"
 
@@ -157,7 +164,7 @@ def main():
         for path in filter(None, (args.hypergraph, args.out)):
             check_writable(path)
         net = published(args.net, args.shape, args.outputs, args.dtype)
-        seconds = profiled(args.profile) if args.profile else None
+        seconds = profiled(args.profile, args.net) if args.profile else None
         model = of_network(net, args.grain, None, args.neuron_blocks, seconds)
         if args.hypergraph:
             with written_whole(args.hypergraph) as beside:
@@ -171,6 +178,12 @@ def main():
             model, parts = partitions[chosen]
             write_owners(model.owners(parts, args.ranks), args.out)
     print("\n".join(report(net, chosen, partitions, args)))
+    if args.hypergraph:
+        print(f"hypergraph written to {args.hypergraph}")
+    if args.out:
+        print(
+            f"owners written to {args.out}; next: gridgrad train --net {args.net} --grid model={args.ranks} --plan {args.out}"
+        )
 
 
 if __name__ == "__main__":

@@ -63,9 +63,8 @@ def options():
     parser.add_argument(
         "--ranks",
         type=whole_list,
-        default=[1, 2, 4],
         metavar="P,P,..",
-        help=f"numbers of ranks to run on; {' and '.join(WITHOUT_RANKS)} have none",
+        help=f"numbers of ranks to run on (default: 1,2,4); {' and '.join(WITHOUT_RANKS)} have none",
     )
     parser.add_argument("--full", action="store_true", help=FULL)
     size = parser.add_mutually_exclusive_group()
@@ -80,12 +79,16 @@ def options():
 
 def check(args):
     """Raise ValueError for options that do not go together."""
+    if args.ranks is None:
+        args.ranks = [1, 2, 4]
+    elif args.paper in WITHOUT_RANKS:
+        raise ValueError(f"--ranks: the experiments of {args.paper} have no number of ranks: leave it out")
     if 1 not in args.ranks:
         raise ValueError("--ranks must hold 1: speedups are over the run on one rank")
     if args.paper == ALL and args.full:
         raise ValueError("--full goes with one paper: for all of them there is --long")
-    if args.paper != ALL and (args.long or args.minutes):
-        raise ValueError(f"--long and --minutes go with {ALL}: for one paper there is --full")
+    if args.paper != ALL and (args.short or args.long or args.minutes):
+        raise ValueError(f"--short, --long and --minutes go with {ALL}: for one paper there is --full")
 
 
 def check_job(args, ranks):

@@ -38,6 +38,7 @@ OF_SLURM = {  # options that only Slurm has, and what to do under PBS
     "qos": "leave it out, or name a queue of PBS with --partition",
     "reservation": "a reservation of PBS is a queue, so name it with --partition",
 }
+OF_KINDS = {"warn": ("requeue", 300), "restarts": ("requeue", 20), "parts": ("array", 4)}  # option: its kind and default
 HOUR = 3600
 
 
@@ -93,6 +94,10 @@ class Options(Parser):
         joined = [f"{word}={next(own, '')}" if word == "--directive" else word for word in own]
         return super().parse_known_args([*joined, *words[end:]], namespace)
 
+    def error(self, message):
+        lost = "unrecognized arguments" in message and "--" not in sys.argv
+        super().error(f"{message}: put -- in front of the program, behind slurm's own options" if lost else message)
+
 
 def options():
     parser = Options(prog="slurm", description="Write a job script for Slurm, PBS or a plain mpirun.",
@@ -139,11 +144,11 @@ def options():
         "under Slurm pmi2 or pmix, as the MPI library of this Python needs; elsewhere, and for programs that start jobs "
         "themselves, mpiexec)")  # fmt: skip
     add("--library", choices=("mpich", "openmpi"), help="the MPI library (default: that of this Python)")
-    add("--warn", type=whole(1), default=300, metavar="SECONDS", help="with requeue: how long before the time limit a job "
-        "saves what it needs; long enough for a step and a checkpoint")  # fmt: skip
-    add("--restarts", type=whole(0), default=20, metavar="N", help="with requeue: how often the job starts again at most; "
-        "on plain mpirun, how often in a row without a newer checkpoint")  # fmt: skip
-    add("--parts", type=whole(1), default=4, metavar="N", help="with array: tasks of the array")
+    add("--warn", type=whole(1), metavar="SECONDS", help="with requeue: how long before the time limit a job saves what it "
+        f"needs; long enough for a step and a checkpoint (default: {OF_KINDS['warn'][1]})")  # fmt: skip
+    add("--restarts", type=whole(0), metavar="N", help="with requeue: how often the job starts again at most; on plain mpirun, "
+        f"how often in a row without a newer checkpoint (default: {OF_KINDS['restarts'][1]})")  # fmt: skip
+    add("--parts", type=whole(1), metavar="N", help=f"with array: tasks of the array (default: {OF_KINDS['parts'][1]})")
     return parser
 
 
@@ -211,6 +216,11 @@ def gpus_wanted(args, there, system):
 
 def job_of(args):
     """The Job of these options. ValueError if they do not fit together, or the program would refuse its own."""
+    for option, (kind, default) in OF_KINDS.items():
+        if getattr(args, option) is None:
+            setattr(args, option, default)
+        elif args.kind != kind:
+            raise ValueError(f"--{option} goes with --kind {kind}: leave it out")
     name, *arguments = args.program
     gather = ""
     if not all(word.isprintable() for word in (*args.program, os.getcwd(), args.folder or "", args.out or "")):
@@ -300,6 +310,11 @@ def main():
         print(f"{slurm_table.table(job)}\n\nThis would {where}, {text.count(chr(10))} lines, to start with "
               f"{SYSTEMS[job.system]}. Nothing was written.")  # fmt: skip
     else:
+        if args.site and job.site.account and not args.account:
+            print(
+                f"slurm: note: the account is {job.site.account}, of the site's file: name yours with --account",
+                file=sys.stderr,
+            )
         print(f"{args.out} written: look through it, then {SYSTEMS[job.system]} {args.out}" if args.out else text.rstrip())
 
 

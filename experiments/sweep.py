@@ -19,6 +19,7 @@ With `--predict 1,2,..,16384 --machine NAME` nothing runs: the reports are predi
 """
 
 import argparse
+import contextlib
 import json
 import math
 import signal
@@ -193,7 +194,8 @@ def stop(number, frame):
 
 
 def options():
-    parser = Parser(prog="sweep", description="Run train for every network and grid of a sweep.")
+    parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]",
+                    description="Run train for every network and grid of a sweep.")  # fmt: skip
     words = lambda text: text.split(",")  # noqa: E731
     add = parser.add_argument
     add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
@@ -254,6 +256,13 @@ def check_job(args, ranks):
         check_enough(math.prod(parse_grid(largest).values()), ranks, f"the run on the grid {largest}")
 
 
+def check_no_runs(out):
+    """Raise ValueError if a file has reports of runs: predictions, which are soon made again, do not take their place."""
+    with contextlib.suppress(ValueError):  # of a file of predictions
+        if sweep_files.read(out):
+            raise UserError(f"--out {out} has runs that were measured: give predictions a file of their own")
+
+
 def predict(settings, given, args):
     """Write predicted reports and print how many. given: settings that are not defaults."""
     name, shape, outputs = args.machine or "cori-haswell", args.shape, args.outputs
@@ -264,7 +273,8 @@ def predict(settings, given, args):
             shape, outputs = shape or of_data[0], outputs or of_data[1]
         count = predicted_reports.write(settings, args.out, name, shape, outputs, bool(args.weak))
     print(sweep_table.text([json.loads(line) for line in Path(args.out).read_text().splitlines()]))
-    print(f"{count} predictions written to {args.out}; next: gridgrad plot speedup --predicted {args.out}")
+    following = f"; next: gridgrad plot speedup --predicted {args.out}" if 1 in args.predict else ""  # it draws speedups
+    print(f"{count} predictions written to {args.out}{following}")
 
 
 def main():
@@ -280,6 +290,7 @@ def main():
             print(f"{sweep_table.text(sweep_files.read(out))}\n{words}; next: gridgrad plot speedup {out}")
             return
     if args.predict:
+        check_no_runs(out)
         predict(settings, given, args)
         return
     if args.part[1] > 1:

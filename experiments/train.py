@@ -6,12 +6,14 @@
 Every grid trains the same network on the same minibatches: compare `final_loss` in the reports.
 """
 
+import contextlib
 import io
 
 import numpy as np
 from mpi4py import MPI
 from tqdm import tqdm
 
+from gridgrad import datasets
 from gridgrad.datasets import Augmented, augment, hold_out
 from gridgrad.experiments.common import report, train_setup, workers_report
 from gridgrad.experiments.common.checkpoints import (
@@ -49,6 +51,7 @@ from gridgrad.parallel.auto.parallelize import grid_and_plan
 from gridgrad.parallel.balance.rebalance import Rebalancer
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.grid.devices import checked_names
+from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import UserError, on_root, run
@@ -58,6 +61,7 @@ from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.choose import is_partition
 from gridgrad.parallel.performance.pipeline_plans import Pipelines
 from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.placement.place_network import place
 from gridgrad.parallel.protocols import names as protocols
 from gridgrad.parallel.protocols.division import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
@@ -84,6 +88,22 @@ def check_job(args, ranks):
     for option in ("slow", "handicap"):
         if (text := getattr(args, option)) is not None:
             train_setup.slowdowns(option, text, ranks)
+    check_network(args, ranks)
+
+
+def check_network(args, ranks):
+    """Raise ValueError if the grid, the plan and the shares do not fit the network, as far as that is known without a job.
+
+    Without the data, which may be on the cluster alone, it is not; nor for partitions and pipelines.
+    """
+    with contextlib.suppress(OSError):
+        data = datasets.load(args.dataset, args.data_dir)
+        net = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
+        sizes = {"batch": ranks} if args.grid == "auto" else parse_grid(args.grid)
+        check_grid(sizes, net)
+        shares = shares_of(args.shares, None if args.grid == "auto" else sizes) if args.shares not in (None, "auto") else None
+        if args.plan not in (None, "auto") and not is_partition(args.plan) and sizes.get("stage", 1) == 1:
+            place(net, GridDescription(sizes), args.plan, shares, None)
 
 
 def main():
@@ -121,7 +141,8 @@ def main():
         if args.augment is not None:
             train = Augmented(train, augment.parse(args.augment, args.seed), image_shape)
     if args.batch_size > len(train):
-        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples")
+        raise UserError(f"--batch-size {args.batch_size} is larger than the data: {len(train)} training samples; give at most "
+                        "as many")  # fmt: skip
     per_epoch = steps_per_epoch(len(train), args.batch_size)
     steps = args.steps or (args.epochs or 10) * per_epoch
 
@@ -178,7 +199,7 @@ def main():
         say(f"seconds are those of a simulation: *predicted* for {model.name}")
     if net.pipeline:
         say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
-    for note in notes(args, grid, args.batch_size):
+    for note in notes(args, grid, args.batch_size, comm.allgather(net.size) if net.pipeline else []):
         say(f"note: {note}")
     say(f"reduction {net.reduction}; the optimizer's state takes {state:.2f} MiB a rank{less}")
     if workers.size > 1:
@@ -193,6 +214,8 @@ def main():
             args, comm, net, protocol, progress, validation, workers, signals, len(train), steps, flush, say
         )
     checkpoints.resume()
+    if net.step >= steps:
+        say(f"note: nothing is left to train: the checkpoint has {net.step} steps, and {steps} are asked for")
     if rebalancer:
         rebalancer.times.begin_anew()  # the step from which it counts may be another one now
     first = min(WARM_UP, max(0, steps - net.step - 1))
@@ -267,7 +290,8 @@ def main():
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured and timer.seconds:
-        say(table(report.in_words(measured, timer.samples_per_step)))
+        say(table(report.in_words(measured, timer.samples_per_step, "predicted" if model else "measured")))
+    say_files(args, say)
     if followed:
         say(workers_report.in_words(followed, measured))
     checkpoints.end()
@@ -275,6 +299,14 @@ def main():
         end_after_death(0)
     checks.stop()
     grid.free()
+
+
+def say_files(args, say):
+    """Print which files a training has written, if any."""
+    named = {name: getattr(args, name) for name in ("report", "predictions", "trace", "checkpoint") if getattr(args, name)}
+    if named:
+        further = f"; to go on: --resume {args.checkpoint} and more steps" if args.checkpoint else ""
+        say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")
 
 
 def summarise(

@@ -94,7 +94,7 @@ def _pruned(spec, shape, outputs, seed, dtype):
     features, given = prod(shape), net.output_shape(net.input_shape)
     if net.input_shape != (features,) or given != (outputs,):
         raise ValueError(f"net '{spec}' has {net.input_shape[0]} features and {given[0]} outputs, but {features} and {outputs} "
-                         "are wanted: use the data set for which it was trained")  # fmt: skip
+                         "are wanted: give the data set, or the shape and the outputs, for which it was trained")  # fmt: skip
     return net
 
 

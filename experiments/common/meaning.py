@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from gridgrad.datasets import augment
+from gridgrad.parallel.auto.reductions import check_name
+from gridgrad.parallel.job.run import in_short
 from gridgrad.parallel.partitioning.choose import is_partition
 from gridgrad.parallel.protocols.names import SYNC
 
@@ -27,6 +29,11 @@ def check_options(args, ranks):
         raise ValueError(f"--pipeline {args.pipeline} is for a grid with stages: add stage=2 to --grid, or leave it out")
     if args.plan and args.plan.endswith(".h5") and not Path(args.plan).is_file():
         raise ValueError(f"--plan {args.plan}: no such file; gridgrad partition writes files of owners")
+    check_name(args.reduction)
+    if args.tf32 and args.device == "cpu":
+        raise ValueError("--tf32 is for the products of a GPU: use --device gpu with it")
+    if args.predictions and not args.predictions.endswith(".npy"):
+        raise ValueError(f"--predictions {args.predictions}: the name of a NumPy file must end in .npy")
     if args.augment is not None:
         augment.parse(args.augment, args.seed)
     if args.micro_batches and args.micro_batches > args.batch_size:
@@ -40,8 +47,13 @@ def check_grid(sizes, net):
         raise ValueError("the axis height splits images, but the network takes none: use the axes batch and model")
 
 
-def notes(args, grid, samples):
-    """What is legal but odd, a line each. grid: the ProcessGrid. samples: of a global minibatch."""
+def notes(args, grid, samples, held):
+    """What is legal but odd, a line each.
+
+    grid: the ProcessGrid. samples: of a global minibatch. held: the numbers of parameters of all ranks, of a pipeline.
+    """
+    if any(held) and (idle := [rank for rank, size in enumerate(held) if not size]):
+        yield f"rank {in_short(idle)} of the pipeline has no layer with weights: name other --cuts, or fewer stages"
     workers = grid.sizes["batch"]
     if workers > samples:
         yield f"{workers - samples} of the {workers} ranks along the axis batch have no sample of the {samples} in a minibatch"
@@ -53,6 +65,8 @@ def notes(args, grid, samples):
         given = {
             "--shares": args.shares, "--rebalance": args.rebalance, "--reduce-dtype": args.reduce_dtype != "same",
             "--update": args.update == "sharded", "--check-replicas": args.check_replicas, "--watchdog": args.watchdog,
+            "--plan": args.plan not in (None, "auto"), "--reduction": args.reduction not in ("auto", "plain"),
+            "--reader": args.reader != "each",
         }  # fmt: skip
         if changes_nothing := [option for option, value in given.items() if value]:
             yield f"{', '.join(changes_nothing)}: of no effect on one rank"

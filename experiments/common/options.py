@@ -189,7 +189,8 @@ def shares_of(text, sizes):
     found = {}
     for axis, words in named.items():
         if sizes.get(axis, 1) != len(words):
-            raise ValueError(f"--shares {text}: {len(words)} for the axis {axis}, which has {sizes.get(axis, 1)} ranks")
+            raise ValueError(f"--shares {text}: {len(words)} for the axis {axis}, whose size is {sizes.get(axis, 1)}: "
+                             "give one for each of its ranks")  # fmt: skip
         try:
             found[axis] = tuple(number(least=0)(word) for word in words)
         except argparse.ArgumentTypeError as error:

@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+from gridgrad.parallel.grid.process_grid import check_places, parse_grid
 from gridgrad.parallel.job.run import UserError, one_line
 
 FRONT = (
@@ -94,13 +95,15 @@ def check_job(words, ranks):
     """Raise ValueError if a program would refuse its options in a job of so many ranks. Nothing is run.
 
     words: its name, behind "study" that of a study, and its options. They go through the program's own parser and, where it has
-    one, its function `check_job(args, ranks)`.
+    one, its function `check_job(args, ranks)`; the --grid of a study must be one of so many ranks.
     """
     name, *arguments = words[1:] if words[0] == STUDY else words
     try:
         args = parser_of(name).parse_args(arguments)
         if hasattr(program := module(name), "check_job"):
             program.check_job(args, ranks)
+        elif words[0] == STUDY and isinstance(grid := getattr(args, "grid", None), str):
+            check_places(grid, parse_grid(grid), ranks)
     except (UserError, ValueError, OSError) as error:
         message = one_line(error).replace(
             "(see --help)", f"(see gridgrad {' '.join(words[: len(words) - len(arguments)])} --help)"

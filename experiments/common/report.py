@@ -76,18 +76,23 @@ def _core_times():
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
 
 
-def in_words(measured, samples):
-    """The rows of the table with which a training ends. measured: what `time_and_bytes` returned. samples: of a step."""
+def in_words(measured, samples, how="measured"):
+    """The rows of the table with which a training ends.
+
+    measured: what `time_and_bytes` returned. samples: of a step. how: "measured" or "predicted". The parts of the time are left
+    out where so few steps were timed that what was sent before and behind them takes longer.
+    """
     step, time = measured["seconds_per_step"], measured["time"]
-    spent = sum(time[part] for part in PARTS)
+    spent = sum(time[part] for part in PARTS) if min(time.values()) >= 0 else 0
     found = {
+        "steps that count": measured["timed_steps"],
         "ms, median (min - max)": spread(step, 1e-3),
         "samples a second": samples / step["median"],
         **{f"{part}, % of the time": round(100 * time[part] / spent) if spent else None for part in PARTS},
         "MB sent by all ranks": sum(measured["bytes"].values()) / 1e6,
         "MiB of memory, most of a rank": measured["peak_memory"] / 2**20,
     }
-    return [{"a training step": name, "measured": value} for name, value in found.items()]
+    return [{"a training step": name, how: value} for name, value in found.items()]
 
 
 def peak_memory():

@@ -7,6 +7,15 @@ from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
 from gridgrad.parallel.sync.reduction import SHARDED, WHOLE, BlockingReduction, OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction, has_room
 
+NAMES = r"auto|plain|shared|overlap|(overlap|powersgd):[1-9][0-9]{0,8}"
+
+
+def check_name(text):
+    """Raise ValueError if no reduction has this name."""
+    if not re.fullmatch(NAMES, text):
+        raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
+                         "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
+
 
 def choose_reduction(text, update, reduce_dtype, net):
     """The Reduction that a text names, for a ParallelSequential. Collective.
@@ -16,23 +25,21 @@ def choose_reduction(text, update, reduce_dtype, net):
     Raises ValueError if there is no such reduction, or if it can not be used on these devices, with this update or type.
     """
     text = str(text)
+    check_name(text)
     if text == "auto" and (not net.grid.on_cpus or net.pipeline):
         text = "plain"
     if text in ("auto", "overlap"):
         text = _measured_choice(net, "overlap" if reduce_dtype == "float16" else text)
-    if found := re.fullmatch("overlap:([1-9][0-9]{0,8})", text):
+    if found := re.fullmatch("overlap:(.*)", text):
         return OverlappedReduction(net, update or WHOLE, reduce_dtype, int(found[1]))
     if text == "plain":
         return BlockingReduction(net, update or WHOLE, reduce_dtype)
-    if found := re.fullmatch("powersgd:([1-9][0-9]{0,8})", text):
+    if found := re.fullmatch("powersgd:(.*)", text):
         return PowerSGDReduction(net, int(found[1]), update or WHOLE, reduce_dtype)
-    if text == "shared":
-        if net.pipeline:
-            raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
-                             "not: use plain or overlap")  # fmt: skip
-        return SharedMemoryReduction(net, update or SHARDED, reduce_dtype)
-    raise ValueError(f"there is no reduction '{text}': use plain, overlap, overlap:KIB (such as overlap:1024), shared, "
-                     "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
+    if net.pipeline:
+        raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
+                         "not: use plain or overlap")  # fmt: skip
+    return SharedMemoryReduction(net, update or SHARDED, reduce_dtype)
 
 
 def _measured_choice(net, question):

@@ -168,7 +168,8 @@ def words_of(text, layers):
     elif len(words) == 1:
         words *= len(layers)
     if len(words) != len(layers):
-        raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with weights")
+        raise ValueError(f"plan '{text}' has {len(words)} choices but the net has {len(layers)} layers with "
+                         "weights: give one for each of them, or one for all")  # fmt: skip
     for word, layer in zip(words, layers, strict=True):
         if word not in CHOICES and word != "fewest-bytes":
             raise ValueError(f"plan '{text}': unknown choice '{word}': use {WORDS}")

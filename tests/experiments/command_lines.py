@@ -75,6 +75,8 @@ LINES = """
 0 | train --epochs 1 --schedule step:5:0.5,warmup:2 | epoch 1
 0 | train --steps 2 --report r.json --trace t.json --trace-steps 1 | samples a second
 0 | train --steps 2 --report r2.json --profile | samples a second
+2 | train --steps 2 --predictions p.csv | must end in .npy
+2 | train --steps 2 --tf32 | for the products of a GPU
 0 | train --steps 2 --predictions p.npy | samples a second
 0 | train --steps 2 --checkpoint c | test mean squared error
 0 | train --steps 4 --checkpoint c --resume c | goes on after step 2
@@ -164,7 +166,7 @@ LINES = """
 2 | train --grid | expected one argument
 2 | 2x train --grid height=2 | the axis height splits images
 2 | 2x train --grid batch=4 | 4 places but the number of ranks is 2
-2 | 2x train --grid batch=2 --shares 1,2,3 | 3 for the axis batch, which has 2 ranks
+2 | 2x train --grid batch=2 --shares 1,2,3 | 3 for the axis batch, whose size is 2
 2 | 2x train --grid batch=2 --shares 0,0 | must have a share above 0
 2 | 2x train --shares 3,1 | name it with --grid
 2 | 2x train --protocol local:4 | name the grid
@@ -235,6 +237,7 @@ LINES = """
 2 | sweep --grids rows=2 | grid 'rows=2'
 2 | sweep --grids height=2 --nets mlp:4,relu | the axis height splits images
 2 | sweep --schemes height --ranks 2 --nets mlp:4,relu | the axis height splits images
+2 | sweep --predict 1 --nets mlp:4,relu --shape 4 --outputs 1 --out st.jsonl | runs that were measured
 2 | sweep nothing.toml | nothing.toml
 2 | sweep text.txt | text.txt
 2 | sweep mine.toml | unknown setting
@@ -248,6 +251,7 @@ LINES = """
 2 | sweep --gather nothing.jsonl --out g.jsonl | nothing.jsonl
 2 | 2x sweep | run it without mpiexec
 # ----- explain, calibrate, check
+2 | explain --ranks 4 --grid batch=4 --shares auto | times the ranks of a job
 0 | explain --help | --machine
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 2 | speedup
 0 | explain --net mlp:64,64,relu --shape 16 --outputs 4 --ranks 4 --grid batch=4 | batch=4
@@ -297,6 +301,12 @@ LINES = """
 2 | slurm --time soon -- train | soon
 2 | slurm --system lsf -- train | invalid choice
 2 | slurm --nodes 0 -- train | at least 1
+2 | slurm train --dataset airfoil | put -- in front of the program
+2 | slurm --restarts 3 -- train | --restarts goes with --kind requeue
+2 | slurm --ranks-per-node 4 -- train --grid batch=4 --reduction foo | there is no reduction 'foo'
+2 | slurm --ranks-per-node 4 -- train --grid batch=4 --plan out,in | 2 choices but the net has 3 layers
+2 | slurm --ranks-per-node 4 -- train --grid height=4 | the axis height splits images
+2 | slurm --ranks-per-node 4 -- study scatter --grid batch=3 | 3 places but the number of ranks is 4
 2 | supervise | name the training behind --
 2 | supervise --ranks 1 -- train --steps 1 | --checkpoint
 2 | supervise -- check | only train has checkpoints
@@ -312,13 +322,16 @@ LINES = """
 0 | summary --net lenet5 --batch-size 8 | Conv2d
 2 | summary --net lenet6 | lenet6
 2 | summary --batch-size none | whole number
-0 | partition --net lenet5 --ranks 2 --out o.h5 | lenet5
+0 | partition --net lenet5 --ranks 2 --out o.h5 | next: gridgrad train --net lenet5 --grid model=2 --plan o.h5
+0 | partition --net lenet5 --ranks 300 | more than --epsilon 0.1 allows
 2 | partition --net mlp:8,relu --ranks 2 --shape 0 | at least 1
 2 | partition --ranks 0 | at least 1
 0 | bench --help | --quick
 2 | bench --only nothing | nothing
 0 | reproduce --help | laugier2018
 2 | reproduce nobody1999 | nobody1999
+2 | reproduce hegde2016 --ranks 1,2 | have no number of ranks
+2 | reproduce hegde2016 --short | --short, --long and --minutes go with all
 2 | reproduce laugier2018 --out mine.csv | mine.csv
 0 | study crossover --help | Which grid
 0 | study trace-cost --net mlp:8,relu --shape 4 --rounds 2 | ms a step

@@ -32,7 +32,7 @@ def test_all_methods_are_printed_and_the_owners_written(tmp_path):
         "--net", "resnet20", "--ranks", 3, "--speeds", "3,2,1", "--ranks-per-node", 2, "--compare", "--out", out
     )
     assert finished.returncode == 0, finished.stderr
-    first, heads, *rows, _ = finished.stdout.splitlines()
+    first, heads, *rows, _, written = finished.stdout.splitlines()
     assert "resnet20, batch 32, on 3 ranks, coarse grain: 795 vertices, 794 nets" in first
     assert heads.split("  ")[-1].strip() == "between nodes" and "most of a rank" in heads
     assert [row.split()[0] for row in rows] == ["hypergraph", "layer-wise", "horizontal", "incremental", "random", "data"]
@@ -43,6 +43,7 @@ def test_all_methods_are_printed_and_the_owners_written(tmp_path):
     found = measure(model, model.parts(owners), 3, [3, 2, 1])
     assert found.work.max() <= 1.1001
     assert sent["hypergraph"] == pytest.approx(2 * found.volume * 32 * 4 / 2**20, rel=1e-3)
+    assert written == f"owners written to {out}; next: gridgrad train --net resnet20 --grid model=3 --plan {out}"
     assert rows[-1].split()[-1] == f"{2 * 2 * 272_474 * 4 / 2**20:.4g}"
 
 
@@ -50,7 +51,7 @@ def test_owners_that_divide_blocks_of_neurons_are_measured(tmp_path):
     out = tmp_path / "owners.h5"
     finished = partition("--net", "mlp:512,512,relu", "--shape", 20, "--ranks", 3, "--out", out)
     assert finished.returncode == 0, finished.stderr
-    first, _, row, _ = finished.stdout.splitlines()
+    first, _, row, *_ = finished.stdout.splitlines()
     assert f"{2 * 512 + 10 + 1:,} vertices" in first
     net = published("mlp:512,512,relu", [20])
     model = of_network(net, neuron_blocks=None)
@@ -131,6 +132,8 @@ def test_a_profile_gives_the_weights(tmp_path):
     profile.write_text(json.dumps(report))
     last, first = (finished.stdout.splitlines()[2].split() for finished in (partition(*net, "--profile", profile), counted))
     assert last[1:3] == ["2.000", "0.000"] != first[1:3] and last[3:] == first[3:]  # the same partition, weighed otherwise
+    other = partition("--net", "mlp:16,16,relu", *net[2:], "--profile", profile)
+    assert other.returncode == 2 and "has the seconds of mlp:16,12,relu: write it by train --net mlp:16,16,relu" in other.stderr
     profile.write_text("{}")
     refused = partition(*net, "--profile", profile)
     assert refused.returncode == 2 and "train --profile" in refused.stderr and refused.stderr.count("\n") == 1

@@ -43,7 +43,7 @@ def test_uneven_shares_train_the_same_network(ranks, arguments, serial, tmp_path
 def test_shares_that_do_not_fit_are_refused():
     bad = [
         (["--grid", "model=2,batch=2", "--shares", "3,1"], "2 have several ranks: name them"),
-        (["--grid", "model=4", "--shares", "3,1"], "2 for the axis model, which has 4 ranks"),
+        (["--grid", "model=4", "--shares", "3,1"], "2 for the axis model, whose size is 4"),
         (["--grid", "model=4", "--shares", "1,2,3,x"], "must be a number at least 0, not 'x'"),
         (["--grid", "model=4", "--shares", "0,0,0,0"], "must have a share above 0"),
         (["--grid", "auto", "--shares", "1,2,3,4"], "name it with --grid"),

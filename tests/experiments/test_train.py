@@ -330,7 +330,7 @@ BAD = [  # what each of them finds out alone
     (["--seed", "18446744073709551616"], "at most 9223372036854775807"),
     (["--net", "mlp:relu,dropout=2"], "Dropout: p must be"),
     (["--schedule", "step:1:-1"], "factor above 0"),
-    (["--report", "/tmp/same", "--predictions", "/tmp/same"], "are the same file"),
+    (["--report", "/tmp/same.npy", "--predictions", "/tmp/same.npy"], "are the same file"),
     (["--report", "/dev/null"], "no ordinary file"),
     (["--report", ""], "--report is empty: give the name of a file"),
     (["--trace", ""], "--trace is empty: give the name of a file"),
