@@ -257,7 +257,7 @@ def check_job(args, ranks):
 
 
 def check_no_runs(out):
-    """Raise ValueError if a file has reports of runs: predictions, which are soon made again, do not take their place."""
+    """Raise UserError if a file has reports of runs: predictions, which are soon made again, do not take their place."""
     with contextlib.suppress(ValueError):  # of a file of predictions
         if sweep_files.read(out):
             raise UserError(f"--out {out} has runs that were measured: give predictions a file of their own")
