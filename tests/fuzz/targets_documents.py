@@ -130,7 +130,7 @@ def spans():
 def profile():
     """The layers in a report of a training."""
     report = json.loads(result("breakdown.jsonl", 0)[0])
-    return (json.dumps({"layers": report["layers"]}).encode(),)
+    return (json.dumps({"net": "lenet5", "layers": report["layers"]}).encode(),)
 
 
 @cache
@@ -301,8 +301,8 @@ TARGETS = (
         weight=DRAWN,
     ),
     document(
-        "profile", profile, partition.profiled, "report.json", (7, None, "layers"), ("a", None, "layers", 0, "forward"),
-        (REMOVED, None, "layers", 0, "layer"),
+        "profile", profile, partial(partition.profiled, net="lenet5"), "report.json", (7, None, "layers"), ("a", None, "layers", 0, "forward"),
+        (REMOVED, None, "layers", 0, "layer"), ("vgg16", None, "net"),
     ),
     document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
     document("stored machine", machines, stored_machine, "machine.json"),
