@@ -301,8 +301,8 @@ TARGETS = (
         weight=DRAWN,
     ),
     document(
-        "profile", profile, partial(partition.profiled, net="lenet5"), "report.json", (7, None, "layers"), ("a", None, "layers", 0, "forward"),
-        (REMOVED, None, "layers", 0, "layer"), ("vgg16", None, "net"),
+        "profile", profile, partial(partition.profiled, net="lenet5"), "report.json", (7, None, "layers"),
+        ("a", None, "layers", 0, "forward"), (REMOVED, None, "layers", 0, "layer"), ("vgg16", None, "net"),
     ),
     document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
     document("stored machine", machines, stored_machine, "machine.json"),
