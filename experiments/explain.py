@@ -96,7 +96,7 @@ def options():
 
 
 def without_default(name):
-    """The text of an option of train, whose default is another one."""
+    """The text of an option of train without its default, in place of which the planner chooses here."""
     return re.sub(r" \(default: [^)]*\)", "", of_parallelize(name))
 
 
@@ -191,6 +191,8 @@ def report(chosen, others, found, args):
     rest = sum(other.cost is None for other in others)
     if rest:
         yield f"{rest} other grids were given up early: lower bounds of their times are above the times of the plans shown"
+    if written := [path for path in (args.draw, args.csv, args.json) if path]:
+        yield f"written: {', '.join(written)}"
     yield f"options of train: {' '.join(options_of_train(chosen, args))}"
 
 
@@ -325,9 +327,7 @@ def main():
     found = result(chosen, others, args)
     if args.json:
         report_files.write_json(args.json, found)
-    written = [path for path in (args.draw, args.csv, args.json) if path]
-    lines = [*report(chosen, others, found, args), *lines]
-    print("\n".join([*lines[:-1], *([f"written: {', '.join(written)}"] if written else []), lines[-1]]))
+    print("\n".join([*report(chosen, others, found, args), *lines]))
 
 
 if __name__ == "__main__":

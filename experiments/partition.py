@@ -115,9 +115,8 @@ def divided(method, model, net, seconds, args):
     return model, parts
 
 
-def row(method, model, parts, args, itemsize):
-    """The cells of the table for a partition."""
-    found = measure(model, parts, args.ranks, args.speeds)
+def row(method, model, parts, found, args, itemsize):
+    """The cells of the table for a partition. found: its Measures."""
     step = 2 * args.batch_size * itemsize / 2**20  # MiB of an element of a sample, forward and backward
     cells = [method, f"{found.work.max():.3f}", f"{found.work.min():.3f}", f"{found.volume * step:.4g}",
              "" if found.star is None else f"{found.star * step:.4g}", f"{found.largest_array * step:.4g}",
@@ -135,15 +134,14 @@ def report(net, chosen, partitions, args):
           f"{graph.vertices:,} vertices, {graph.nets:,} nets, {len(graph.pins):,} pins"  # fmt: skip
     heads = ["method", "max work", "min work", "MiB sent", "by roots", "largest array", "messages", "most of a rank"]
     heads += ["between nodes"] if args.ranks_per_node else []
-    rows = [row(method, *found, args, net.dtype.itemsize) for method, found in partitions.items()]
+    measures = {method: measure(model, parts, args.ranks, args.speeds) for method, (model, parts) in partitions.items()}
+    rows = [row(method, *partitions[method], found, args, net.dtype.itemsize) for method, found in measures.items()]
     if args.compare:
         reduced = 2 * (args.ranks - 1) * net.size * net.dtype.itemsize / 2**20
         rows.append(["data parallel", "1.000", "1.000", f"{reduced:.4g}", *[""] * (len(heads) - 4)])
     yield aligned([heads, *rows], "<" + ">" * (len(heads) - 1))
     yield "Work is in shares of a rank. MiB and messages are those of a training step, forward and backward, of all ranks."
-    model, parts = partitions[chosen]
-    most = measure(model, parts, args.ranks, args.speeds).work.max()
-    if chosen == DEFAULT and most > 1 + args.epsilon + 1e-9:
+    if chosen == DEFAULT and (most := measures[chosen].work.max()) > 1 + args.epsilon + 1e-9:
         yield f"note: a rank has {most:.3g} times its share, more than --epsilon {args.epsilon:g} allows: a vertex, which can "\
               "not be divided, may have as much"  # fmt: skip
     if args.compare and DEFAULT not in partitions:

@@ -78,7 +78,7 @@ def options():
 
 
 def check(args):
-    """Raise ValueError for options that do not go together."""
+    """Set --ranks to its default if it was left out. Raise ValueError for options that do not go together."""
     if args.ranks is None:
         args.ranks = [1, 2, 4]
     elif args.paper in WITHOUT_RANKS:

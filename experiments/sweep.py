@@ -50,7 +50,7 @@ DEFAULTS = {
     "batch_size": 100, "steps": 60, "repeats": 3, "plan": "fewest-bytes", "dtype": "float32", "seed": 0, "profile": False,
     "reduction": "auto",
 }  # fmt: skip
-SERIAL = {"ranks": [1], "schemes": ["batch"]}  # beside grids that are named, if neither ranks nor schemes are
+SERIAL = {"ranks": [1], "schemes": ["batch"]}  # what these are where a sweep names grids alone: the run on one rank
 MOST_REPEATS = 10_000
 LISTS = {  # the settings that say which runs there are, in a report
     "nets": [forms.TEXT], "grids": forms.Optional([forms.TEXT]), "ranks": [forms.WHOLE],
@@ -170,7 +170,7 @@ def check(settings, schemes=SCHEMES):
 
 
 def check_images(settings):
-    """Raise ValueError for a grid that splits images and a network that takes none. Such a grid alone makes it read data."""
+    """Raise ValueError for a grid that splits images and a network that takes none. Only for such a grid the data are read."""
     split = [(net, sizes) for net, grid in runs(settings) if (sizes := parse_grid(grid)).get("height", 1) > 1]
     if split:
         shape, outputs = predicted_reports.shape_of(settings["dataset"], settings.get("data_dir"))
@@ -196,16 +196,16 @@ def stop(number, frame):
 def options():
     parser = Parser(prog="sweep", usage="%(prog)s [OPTIONS] [FILE.toml]",
                     description="Run train for every network and grid of a sweep.")  # fmt: skip
-    words = lambda text: text.split(",")  # noqa: E731
+    words, specs = (lambda text: text.split(",")), (lambda text: text.split(";"))  # a spec has commas of its own
     add = parser.add_argument
     add("settings", nargs="?", metavar="FILE.toml", help="settings file; options given here override it")
     add("--out", default="results/sweep.jsonl", help="the reports, a line of JSON each")
     add("--dataset", metavar="NAME", help="data set, see train --help (default: airfoil)")
     add("--data-dir", metavar="DIR", help="see train --help")
-    add("--nets", type=lambda text: text.split(";"), help="networks, see train --help, separated by semicolons")
+    add("--nets", type=specs, help="networks, see train --help, separated by semicolons")
     add("--ranks", type=whole_list, metavar="P,P,..", help="numbers of ranks (default: 1,2)")
     add("--schemes", type=words, metavar="S,S,..", help=f"some of {', '.join(SCHEMES)} (default: batch,model,2d)")
-    add("--grids", type=lambda text: text.split(";"), metavar="GRID;GRID;..", help="more grids, see train --help, separated by "
+    add("--grids", type=specs, metavar="GRID;GRID;..", help="more grids, see train --help, separated by "
         "semicolons; without --ranks and --schemes one rank alone is measured beside them")  # fmt: skip
     add("--batch-size", type=whole(1), metavar="B", help="samples in the global minibatch of all runs (default: 100)")
     add("--steps", type=whole(1), help="minibatches in a run (default: 60)")
@@ -257,7 +257,7 @@ def check_job(args, ranks):
 
 
 def check_no_runs(out):
-    """Raise UserError if a file has reports of runs: predictions, which are soon made again, do not take their place."""
+    """Raise UserError if a file has reports of runs, which take long: predictions must not replace them."""
     with contextlib.suppress(ValueError):  # of a file of predictions
         if sweep_files.read(out):
             raise UserError(f"--out {out} has runs that were measured: give predictions a file of their own")

@@ -92,9 +92,9 @@ def check_job(args, ranks):
 
 
 def check_network(args, ranks):
-    """Raise ValueError if the grid, the plan and the shares do not fit the network, as far as that is known without a job.
+    """Raise ValueError if the grid, the plan or the shares do not fit the network, which depends on the data.
 
-    Without the data, which may be on the cluster alone, it is not; nor for partitions and pipelines.
+    Nothing is checked where the data are not on this machine, and no plan that is a partition or that has stages.
     """
     with contextlib.suppress(OSError):
         data = datasets.load(args.dataset, args.data_dir)

@@ -29,6 +29,9 @@ class ArrayLibrary:
     """
 
 
+NO_TF32 = "--tf32 is for the products of a GPU: use --device gpu with it"  # on a CPU
+
+
 class Cpu:
     """NumPy, with arrays in the host's memory."""
 
@@ -36,7 +39,7 @@ class Cpu:
 
     def __init__(self, number=0, tf32=False):
         if tf32:
-            raise ValueError("--tf32 is for the products of a GPU: use --device gpu with it")
+            raise ValueError(NO_TF32)
         np.setbufsize(BUFFER_SIZE)
 
     def empty(self, size, dtype):

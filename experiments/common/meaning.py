@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gridgrad.datasets import augment
+from gridgrad.nn.device import NO_TF32
 from gridgrad.parallel.auto.reductions import check_name
 from gridgrad.parallel.job.run import in_short
 from gridgrad.parallel.partitioning.choose import is_partition
@@ -31,7 +32,7 @@ def check_options(args, ranks):
         raise ValueError(f"--plan {args.plan}: no such file; gridgrad partition writes files of owners")
     check_name(args.reduction)
     if args.tf32 and args.device == "cpu":
-        raise ValueError("--tf32 is for the products of a GPU: use --device gpu with it")
+        raise ValueError(NO_TF32)
     if args.predictions and not args.predictions.endswith(".npy"):
         raise ValueError(f"--predictions {args.predictions}: the name of a NumPy file must end in .npy")
     if args.augment is not None:
@@ -50,7 +51,7 @@ def check_grid(sizes, net):
 def notes(args, grid, samples, held):
     """What is legal but odd, a line each.
 
-    grid: the ProcessGrid. samples: of a global minibatch. held: the numbers of parameters of all ranks, of a pipeline.
+    grid: the ProcessGrid. samples: of a global minibatch. held: how many parameters each rank holds, if there is a pipeline.
     """
     if any(held) and (idle := [rank for rank, size in enumerate(held) if not size]):
         yield f"rank {in_short(idle)} of the pipeline has no layer with weights: name other --cuts, or fewer stages"

@@ -2,6 +2,7 @@
 
 from math import log2
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers import grabaskas2018 as paper
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 
@@ -100,7 +101,7 @@ def lines(tables, name):
 
 def label(line):
     """What identifies a line."""
-    nodes = f"{line['nodes']} node{'s' * (line['nodes'] > 1)}"
+    nodes = f"{counted(line['nodes'], 'node')}"
     if "net" in line:
         widths = "x".join(str(line[name]) for name in ("FLS", "SLS", "TLS") if line[name] != "-")
         return f"{line['ref']} {line['device']} {line['net']} {widths}, {nodes}"

@@ -21,6 +21,7 @@ from statistics import mean, median
 
 from gridgrad.experiments.common import fits, markdown, report
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers import hegde2016_claims as claims
 from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
@@ -66,7 +67,7 @@ def gathered(results, out):
             measured["counted"] += found
         elif name != BUSY:
             kind, threads = found["versions"]["device"], found["versions"]["threads"]
-            side = f"{threads} CPU thread{'s' * (threads > 1)}" if kind == "cpu" else f"GPU {kind}"
+            side = f"{counted(threads, 'CPU thread')}" if kind == "cpu" else f"GPU {kind}"
             measured["versions"][side] = found["versions"]
             for layer in ("convolution", "dense"):
                 measured[layer] += [{"device": side} | row for row in found[layer]]

@@ -1,5 +1,6 @@
 """Hegde and Usmani 2016 on the page of all papers: its figures and costs as items."""
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.hegde2016_claims import PUBLISHED_RATIO, PUBLISHED_SLOPES
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 
@@ -33,7 +34,7 @@ def convolution(tables):
     rows = [Row("GPU, greyscale: ms an image", gpu), Row("a CPU over the GPU", PUBLISHED_RATIO)]
     first = True
     for line in ours:
-        label = f"{line['device']}, {line['channels']} channel{'s' * (line['channels'] > 1)}"
+        label = f"{line['device']}, {counted(line['channels'], 'channel')}"
         rows.append(Row(f"{label}: ms an image", cpu if first else None, line["ms_an_image"]))
         rows.append(Row(f"{label}: R^2 of the line", None, line["R2"]))
         first = False
@@ -51,7 +52,7 @@ def convolution(tables):
 def dense(tables):
     """Figure 3: exponents of n."""
     rows = [
-        Row(f"{line['device']}, {line['batch']} sample{'s' * (line['batch'] > 1)}, {line['n']}: exponent of n", 2,
+        Row(f"{line['device']}, {counted(line['batch'], 'sample')}, {line['n']}: exponent of n", 2,
             line["exponent"], remark=f"R^2 {line['R2']:.4f}")
         for line in tables.get("dense_fits", [])
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 from functools import partial
 from statistics import median
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers import marques2016_scaling as scaling
 from gridgrad.experiments.papers.marques2016_runs import WITH_MASTER
 from gridgrad.experiments.plots.marques2016 import rounds_of
@@ -69,7 +70,7 @@ def select(rows, **values):
 def measured(rows):
     """How these rows, which have the same number of ranks, were measured."""
     ranks = rows[0]["ranks"]
-    return f"measured, {ranks} rank{'s' * (ranks > 1)}, {rounds_of(rows)}"
+    return f"measured, {counted(ranks, 'rank')}, {rounds_of(rows)}"
 
 
 def span(values):

@@ -1,5 +1,6 @@
 """The words of the page of all papers, which its HTML and its Markdown share."""
 
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED
 
 HEADING = "Five papers: published, measured and predicted"
@@ -34,8 +35,8 @@ def short(section):
 
 def left_out(section):
     """What there was no time for."""
-    count = f"{section.left_out} part{'s' * (section.left_out > 1)}"
-    return f"The time was too short for {count}: what they measure is from kept results, where there are any."
+    parts = counted(section.left_out, "part")
+    return f"The time was too short for {parts}: what they measure is from kept results, where there are any."
 
 
 def of_figure(mark):

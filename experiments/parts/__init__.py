@@ -1,1 +1,1 @@
-"""Parts of one program each, whose name they begin with, so that no file is too long to read."""
+"""Parts of long programs, each in a file whose name begins with that of its program."""

@@ -30,13 +30,14 @@ def choose_reduction(text, update, reduce_dtype, net):
         text = "plain"
     if text in ("auto", "overlap"):
         text = _measured_choice(net, "overlap" if reduce_dtype == "float16" else text)
-    if found := re.fullmatch("overlap:(.*)", text):
-        return OverlappedReduction(net, update or WHOLE, reduce_dtype, int(found[1]))
-    if text == "plain":
+    kind, _, number = text.partition(":")
+    if kind == "overlap":
+        return OverlappedReduction(net, update or WHOLE, reduce_dtype, int(number))
+    if kind == "plain":
         return BlockingReduction(net, update or WHOLE, reduce_dtype)
-    if found := re.fullmatch("powersgd:(.*)", text):
-        return PowerSGDReduction(net, int(found[1]), update or WHOLE, reduce_dtype)
-    if net.pipeline:
+    if kind == "powersgd":
+        return PowerSGDReduction(net, int(number), update or WHOLE, reduce_dtype)
+    if net.pipeline:  # only shared is left
         raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
                          "not: use plain or overlap")  # fmt: skip
     return SharedMemoryReduction(net, update or SHARDED, reduce_dtype)

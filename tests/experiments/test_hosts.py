@@ -122,7 +122,7 @@ def test_what_is_missing_is_said(monkeypatch, target, value, message):
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.setattr(f"gridgrad.experiments.emulation.hosts.{target}", value)
     with pytest.raises(OSError, match=message):
-        hosts.check("true")
+        hosts.check()
 
 
 def test_a_missing_program_is_said(playing):

@@ -2,6 +2,7 @@
 
 from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.protocol_runs import reached
+from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.plots.figures import measured_on
 
 UNITS = {"accuracy": " %", "mse": ""}
@@ -59,7 +60,7 @@ def conditions(result):
         f"{result['momentum']:g}; {measured_on(result['versions'])}."
     )
     if result["time"] != "virtual":
-        rounds = f"{settings['rounds']} round{'s' * (settings['rounds'] > 1)}"
+        rounds = counted(settings["rounds"], "round")
         return f"{how} Jobs ({result['time']}) in {rounds}: the median, and the range."
     seconds = result["seconds"]
     return (
