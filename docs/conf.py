@@ -38,6 +38,7 @@ autodoc_mock_imports = absent.split(" ")
 nitpick_ignore_regex = [("py:class", r"(collections|mpi4py|numpy|os|pathlib|typing)\..*")]  # types that are not ours
 toc_object_entries = False  # in the margin stand the modules of a page; with all functions a build takes three times as long
 
+smartquotes = False  # it makes a dash of the two hyphens of an option
 html_theme = "furo"
 html_title = "gridgrad"
 html_static_path = ["_static"]
