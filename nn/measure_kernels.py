@@ -139,7 +139,7 @@ def measured(budget=inf):
     """The table for this processor, measured now, for at most so many seconds."""
     before, how = kernels(), "measured" if budget == inf else QUICKLY
     try:
-        return measure(f"{how} on {processor().name}, {blas()}", Comparisons(budget))
+        return measure(f"{how} on {processor().title}, {blas()}", Comparisons(budget))
     finally:
         use(before)
 

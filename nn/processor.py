@@ -11,12 +11,18 @@ from gridgrad.nn.blas import library
 
 @dataclass(frozen=True)
 class Processor:
-    """What the system says about the processor. Where it does not say it, texts and flags are empty and the family is 0."""
+    """What the system says about the processor. Where it does not say it, texts and flags are empty and numbers are 0."""
 
     name: str = ""
     vendor: str = ""
     family: int = 0
     flags: frozenset = frozenset()
+    model: int = 0
+
+    @property
+    def title(self):
+        """The name with family and model, which tell generations apart where virtual machines give all of them one name."""
+        return f"{self.name} (family {self.family}, model {self.model})" if self.family else self.name
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,15 @@ def parsed(cpuinfo):
     """The Processor that a text like that of /proc/cpuinfo describes: the first of several."""
     first, _, _ = cpuinfo.strip().partition("\n\n")
     entries = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    family = entries.get("cpu family", "")
+    family, model = (
+        int(text) if text.isdecimal() else 0 for text in (entries.get(name, "") for name in ("cpu family", "model"))
+    )
     return Processor(
         entries.get("model name") or platform.processor() or platform.machine(),
         entries.get("vendor_id", ""),
-        int(family) if family.isdecimal() else 0,
+        family,
         frozenset(entries.get("flags", "").split()),
+        model,
     )
 
 

@@ -79,7 +79,7 @@ def measured_table(net, batch_size, steps=None):
     rows, steps = measure(net, batch_size, steps)
     threads = report.blas_threads()
     return "\n".join([
-        f"{processor().name}, {report.blas()}, {threads} BLAS thread{'s' if threads > 1 else ''}",
+        f"{processor().title}, {report.blas()}, {threads} BLAS thread{'s' if threads > 1 else ''}",
         f"limits: {peak / 1e9:.1f} GFLOP/s of a large matrix product (GEMM), {bandwidth / 1e9:.1f} GB/s of a copy in memory",
         f"medians of {steps} training steps of {batch_size} samples, SGD with momentum",
         "", table(rows, peak, bandwidth), "", LEGEND,

@@ -34,7 +34,7 @@ def versions():
         "kernels": kernels().name,
         "mpi": library_name(),
         "host": platform.node(),
-        "processor": processor().name,
+        "processor": processor().title,
         "device": device.describe(),
     }
 

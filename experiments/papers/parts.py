@@ -125,7 +125,7 @@ def run_resumable(by_paper, folder, seconds=None, say=lambda line: print(line, f
     by_paper: {paper: [Part]}. folder: where what the parts found is kept. seconds: that it may take, None for any; parts that
     would take longer are left out. say: takes a line on each part. A part that fails does not keep others from running.
     """
-    here = {"processor": processor().name, "launcher": os.environ.get("MPIEXEC", "")}
+    here = {"processor": processor().title, "launcher": os.environ.get("MPIEXEC", "")}
     found = {paper: Found() for paper in by_paper}
     todo = []
     for paper, part in in_turns(by_paper):

@@ -20,7 +20,7 @@ REMEDY = "give another --out, or delete it"
 
 def here():
     """What a run is measured on: the processor, and the BLAS threads of a rank that were asked for."""
-    return {"processor": processor().name, "threads": os.environ.get("OMP_NUM_THREADS")}
+    return {"processor": processor().title, "threads": os.environ.get("OMP_NUM_THREADS")}
 
 
 def read(path):

@@ -109,7 +109,7 @@ def main():
         shown.append(cells(product, seconds, choice(product, table)))
     print(text_of(shown) if shown else "there is no product that can be cut")
     if args.out:
-        here = {"processor": processor().name, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
+        here = {"processor": processor().title, "generation": generation(processor()), "blas": str(blas()), "table": table.name}
         report.write_json(args.out, here | {"products": rows})
 
 

@@ -81,7 +81,7 @@ def write(path, faults, state, equivalent, texts):
 
 def machine():
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "mpi4py"))
-    return f"{date.today().isoformat()}, {processor().name}, Python {platform.python_version()}, {versions}, {sys.platform}."
+    return f"{date.today().isoformat()}, {processor().title}, Python {platform.python_version()}, {versions}, {sys.platform}."
 
 
 def table(faults, state, equivalent):

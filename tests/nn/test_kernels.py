@@ -128,10 +128,12 @@ def test_processors_are_recognised(processor, expected):
 
 
 def test_what_the_system_says_is_read():
-    text = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel name\t: An EPYC: 64 cores\nflags\t\t: fpu avx512f\n"
-    assert parsed(text + "\nvendor_id\t: other\n") == Processor(
-        "An EPYC: 64 cores", "AuthenticAMD", 25, frozenset({"fpu", "avx512f"})
+    text = (
+        "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: An EPYC: 64 cores\nflags\t\t: fpu avx512f\n"
     )
+    found = parsed(text + "\nvendor_id\t: other\n")
+    assert found == Processor("An EPYC: 64 cores", "AuthenticAMD", 25, frozenset({"fpu", "avx512f"}), 17)
+    assert found.title == "An EPYC: 64 cores (family 25, model 17)" and Processor("An ARM").title == "An ARM"
     assert parsed("").family == 0 and parsed("cpu family : x").family == 0
 
 
