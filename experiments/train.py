@@ -177,7 +177,7 @@ def main():
         rebalances = args.rebalance and balance
         rebalancer = Rebalancer(net, serial, protocol.optimizer, balance, args.rebalance, steps) if rebalances else None
         checks = train_faults.Faults(args, comm, net, protocol)
-    own = train_setup.shuffled(protocol, train, args.seed) if protocol.shuffles else train
+    own = train_setup.held(protocol, train, args.seed) if protocol.shuffles or protocol.exchanges else train
     loss = LOSSES[data.loss]()
     reader, test_batch = MicroBatchReader(READERS[args.reader](net, own)), train_setup.evaluation_batch(args, serial)
     validation = Validation(net, held_out, data.loss, args.reader, test_batch, args.patience) if held_out else None

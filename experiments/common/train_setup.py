@@ -16,6 +16,7 @@ from gridgrad.parallel.balance.choose import measured_shares, predicted_shares
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.performance import machine
 from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.names import SYNC
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.training.distribute import distribute
@@ -72,6 +73,8 @@ def check_protocol(args, ranks):
         raise ValueError(f"--reader {args.reader} reads one minibatch for all ranks, but workers have their own: use each")
     if args.augment and ":shuffle" in args.protocol:
         raise ValueError("--augment varies samples where they are read, but :shuffle moves them first: leave one of them out")
+    if args.augment and ":exchange" in args.protocol:
+        raise ValueError("--augment varies samples where they are read, but :exchange moves them: leave one of them out")
     if args.pipeline and args.pipeline.startswith("async"):
         raise ValueError("updates can not overlap within a worker and between workers: use a synchronous --pipeline")
     if args.reduction == "auto":
@@ -84,17 +87,37 @@ def sorted_by_label(part):
     return Subset(part, np.argsort(labels, kind="stable"))
 
 
-def shuffled(protocol, part, seed):
-    """The samples that this worker has after ShuffleSGD, a Held; each begins with a stripe of them. Collective."""
+def held(protocol, part, seed):
+    """The samples that this worker has where a protocol moves them, a Held; each begins with a stripe of them. Collective.
+
+    After ShuffleSGD they stay; where halves are exchanged, the Held has others in each epoch.
+    """
     workers = protocol.workers
     stripe = Partition.even(len(part), workers.size).part(workers.rank)
     mine = np.arange(stripe.start, stripe.stop)
     whole = tuple(slice(0, length) for length in part.sample_shape)
-    inputs, targets, indices = shuffle(workers.group, part.inputs(mine, whole), part.targets(mine), mine, seed)
-    protocol.hold(indices)
+    samples = part.inputs(mine, whole), part.targets(mine), mine
+    if protocol.shuffles:
+        samples = shuffle(workers.group, *samples, seed)
+    found = Held(part_of(part, *samples), samples[-1])
+    protocol.hold(samples[-1])
+    if protocol.exchanges:
+        exchanged = Exchanged(workers.group, samples, seed)
+
+        def in_epoch(epoch):
+            found.indices = exchanged(epoch)
+            found.part = part_of(part, *exchanged.samples)
+            return found.indices
+
+        protocol.hold(in_epoch)
+    return found
+
+
+def part_of(part, inputs, targets, indices):
+    """A Part of these samples of another one, which are scaled already. indices: their numbers there."""
     width = part.target_shape
     scales = {} if targets.dtype.kind == "i" else {"y_mean": np.zeros(width), "y_std": np.ones(width)}  # as they are
-    return Held(Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype), indices)
+    return Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype)
 
 
 def simulation(args):

@@ -103,8 +103,11 @@ FORMS: dict[str, ProtocolForm] = {
     "sgp": ProtocolForm(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
     "parallel-sgd": ProtocolForm(
         ParallelSGD, "parallel-sgd, each worker trains on a stripe of its own, with one mean at the end, or with :epoch after "
-        "each epoch; :shuffle moves samples first, so that each has a representative subset",
-        words={"epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}},
+        "each epoch; :shuffle moves samples first, so that each has a representative subset, and with :exchange pairs of "
+        "workers exchange half of their samples after each epoch and its mean",
+        words={
+            "epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}, "exchange": {"each_epoch": True, "exchanges": True},
+        },
     ),
     "server:bsp": ProtocolForm(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
     "server:asp": ProtocolForm(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),

@@ -14,13 +14,15 @@ class ParallelSGD(LocalSGD):
     """Workers train apart on stripes of the samples (Zinkevich et al. 2010, Algorithm 3; Hegde and Usmani, Algorithm 1).
 
     At the end they are replaced by their mean, weighted by the samples of each. each_epoch: also after each epoch. shuffles:
-    whether the samples move first, so that each worker has a representative subset: see `hold`. The other arguments are those
+    whether the samples move first, so that each worker has a representative subset. exchanges: whether pairs of workers
+    exchange half of their samples between epochs. Who trains lets the samples move: see `hold`. The other arguments are those
     of Protocol.
     """
 
-    def __init__(self, net, workers, make_optimizer, each_epoch=False, shuffles=False):
+    def __init__(self, net, workers, make_optimizer, each_epoch=False, shuffles=False, exchanges=False):
         super().__init__(net, workers, make_optimizer, period=None)
-        self.each_epoch, self.shuffles, self._epoch, self._together, self._held = each_epoch, shuffles, None, 0, None
+        self.each_epoch, self.shuffles, self.exchanges = each_epoch, shuffles, exchanges
+        self._epoch, self._together, self._held = None, 0, None
 
     def state(self):
         state = super().state()
@@ -31,9 +33,13 @@ class ParallelSGD(LocalSGD):
         super().load(state)
         self._together = state.numbers["together"]
 
-    def hold(self, indices):
-        """Note that this worker has these samples, as `shuffle_sgd.shuffle` returns them, instead of a stripe."""
-        self._held = indices
+    def hold(self, held):
+        """Note which samples this worker has instead of a stripe, as many as that.
+
+        held: their indices, as `shuffle_sgd.shuffle` returns them; or a function of the epoch that returns those of an epoch,
+        such as an `exchange.Exchanged`. It is called when the first turn of an epoch is dealt, on all workers.
+        """
+        self._held = held if callable(held) or held is None else lambda epoch: held
 
     def shares(self, count, batch_size, seed):
         return Stripes(count, batch_size, seed, self.workers.size, self._held)
@@ -57,7 +63,7 @@ class ParallelSGD(LocalSGD):
 class Stripes:
     """Shares of samples that stay with their workers: stands where Shares stands, and has the same arguments.
 
-    held: the samples that this worker has instead of its stripe, as many as that has.
+    held: a function of the epoch: the samples that this worker has then instead of its stripe, as many as that has; or None.
 
     The stripe of a worker is an even part of the samples in the order in which they are stored. In each epoch it passes
     through its samples in a random order, in as many steps as an epoch of all samples has. The samples of a step are dealt to
@@ -97,6 +103,6 @@ class Stripes:
         """The samples of a worker, in their order among all samples in that epoch."""
         whole, _ = minibatch_indices(self.count, self.count, self.seed, epoch)
         if self.held is not None:
-            return whole[np.isin(whole, self.held)]
+            return whole[np.isin(whole, self.held(epoch))]
         stripe = self.stripes.part(worker)
         return whole[(stripe.start <= whole) & (whole < stripe.stop)]

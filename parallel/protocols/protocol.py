@@ -132,6 +132,7 @@ class Protocol:
     name = "protocol"  # the name under which observers report it
     lost = 0  # workers that have died
     shuffles = False  # whether samples move between workers before training
+    exchanges = False  # whether samples move between workers between epochs
     interval: int | None = 1  # steps between two exchanges; None if there is one at the end alone
 
     def __init__(self, net: ParallelSequential, workers: "Workers", make_optimizer: Callable[[Any], Any]) -> None:
@@ -279,7 +280,7 @@ class Counted:
 
     def __init__(self, net: ParallelSequential) -> None:
         self.net = net
-        runs = net.reduction.runs
+        runs = [(group, where) for group, where in net.reduction.copies if size(where)]
         self.slices = [where for group, where in runs if group.rank == 0]
         self.copies = [(group, where) for group, where in runs if group.size > 1]
         self.size = sum(map(size, self.slices))

@@ -4,11 +4,14 @@ from collections import defaultdict
 
 import numpy as np
 
+from gridgrad.parallel.grid.group import pieces
+from gridgrad.parallel.grid.transfer import CompletedTransfer
+
 PART = "part"  # the kind of their messages
 
 
 class SimulatedGroup:
-    """The methods of a Group that `shuffle` calls, for one simulated worker. All workers make theirs before time passes.
+    """The methods of a Group that moves of samples call, for one simulated worker. All workers make theirs before time passes.
 
     workers: a SimulatedWorkers. What is sent is counted as messages between workers.
     """
@@ -21,6 +24,13 @@ class SimulatedGroup:
     def all_to_all(self, blocks, counts, out, out_counts, layer):
         parts = np.split(blocks, np.cumsum(counts)[:-1])
         _fill(out, self._exchanged(dict(enumerate(parts)), range(self.size)))
+
+    def start_exchange(self, blocks, counts, out, out_counts, layer):
+        parts = {worker: part for worker, part in enumerate(pieces(blocks, counts)) if part.size}
+        arrived = self._exchanged(parts, [worker for worker, count in enumerate(out_counts) if count])
+        if arrived:
+            _fill(out, arrived)
+        return CompletedTransfer()
 
     def all_gather(self, block, out, counts, layer):
         _fill(out, self._exchanged(dict.fromkeys(range(self.size), block), range(self.size)))

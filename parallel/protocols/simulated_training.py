@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
 from gridgrad.parallel.training.distribute import distribute
@@ -67,8 +68,8 @@ def train(
         net = nets[workers.rank]
         protocol = make_protocol(net, workers, make_optimizer)
         trainer = net.trainer(loss, AfterComputing(protocol, seconds))
-        if protocol.shuffles:
-            protocol.hold(dealt(workers, x, y, seed))
+        if protocol.shuffles or protocol.exchanges:
+            protocol.hold(held(protocol, x, y, seed))
         for turn in protocol.turns(protocol.shares(len(x), batch_size, seed), steps):
             (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
             note(turn, workers, value)
@@ -81,11 +82,14 @@ def train(
     return Training(history, list(protocols), list(states), simulation.time)
 
 
-def dealt(workers, x, y, seed):
-    """The indices of the samples that a worker has after ShuffleSGD. Stripes of x and y travel, although all have x and y."""
+def held(protocol, x, y, seed):
+    """What `ParallelSGD.hold` takes, where samples move between workers. They do so although all workers have x and y."""
+    workers, group = protocol.workers, SimulatedGroup(protocol.workers)
     stripe = np.arange(len(x))[Partition.even(len(x), workers.size).part(workers.rank)]
-    *_, indices = shuffle(SimulatedGroup(workers), x[stripe], y[stripe], stripe, seed)
-    return indices
+    samples = x[stripe], y[stripe], stripe
+    if protocol.shuffles:
+        samples = shuffle(group, *samples, seed)
+    return Exchanged(group, samples, seed) if protocol.exchanges else samples[-1]
 
 
 class AfterComputing:

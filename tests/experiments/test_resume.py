@@ -85,7 +85,7 @@ def test_images_that_vary_and_early_stopping(small):  # noqa: F811
         assert_same_run(found, whole, 0 if ranks == 1 else 1e-10)
 
 
-OTHERS = "local:4", "diloco:4:fragments=2", "parallel-sgd:epoch:shuffle"
+OTHERS = "local:4", "diloco:4:fragments=2", "parallel-sgd:epoch:shuffle", "parallel-sgd:exchange"
 
 
 @pytest.mark.parametrize("protocol", ["server:bsp", *(pytest.param(text, marks=pytest.mark.long) for text in OTHERS)])

@@ -346,6 +346,7 @@ BAD = [  # what each of them finds out alone
     (["--protocol", "local:2", "--reader", "scatter"], "workers have their own: use each"),
     (["--protocol", "local:2", "--grid", "stage=1", "--pipeline", "async:2"], "use a synchronous --pipeline"),
     (["--protocol", "parallel-sgd:shuffle", "--augment", "flip"], "leave one of them out"),
+    (["--protocol", "parallel-sgd:exchange", "--augment", "flip"], "leave one of them out"),
     (["--dtype", "float16"], "invalid choice"),
     (["--reader", "pigeon"], "invalid choice"),
     (["--depth", "3"], "unrecognized arguments"),

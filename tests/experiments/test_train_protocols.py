@@ -62,6 +62,17 @@ def test_samples_move_between_workers_that_have_sorted_ones(tmp_path):
     assert mixed["test_mse"] < 0.9 * apart["test_mse"] and mixed["test_mse"] < 1.5 * alone["test_mse"]
 
 
+@pytest.mark.long
+def test_pairs_of_workers_exchange_samples_between_epochs(tmp_path):
+    found, _ = report_of(tmp_path, 4, "--sorted", "--grid", "batch=2,model=2", "--protocol", "parallel-sgd:exchange")
+    simple, _ = report_of(tmp_path, 2, "--sorted", "--grid", "batch=2", "--protocol", "parallel-sgd:exchange")
+    apart, _ = report_of(tmp_path, 2, "--sorted", "--grid", "batch=2", "--protocol", "parallel-sgd:epoch")
+    assert found["interval"] == 13 and found["test_mse"] == pytest.approx(simple["test_mse"], rel=1e-6)
+    assert simple["test_mse"] != apart["test_mse"]
+    sent = [row for row in simple["communication"] if row["layer"] == "exchange: samples"]
+    assert len(sent) == 1 and sent[0]["kind"] == "exchange" and sent[0]["bytes"] > 0
+
+
 @pytest.mark.parametrize(
     ("ranks", "protocol", "steps"), [(2, "local:2", 7), (2, "parallel-sgd:epoch", 1), (3, "parallel-sgd", 1)]
 )

@@ -58,6 +58,8 @@ parallel-sgd --workers 3 --batch 5
 parallel-sgd:epoch --workers 2 --updates 1 --all
 parallel-sgd:epoch --workers 3 --batch 5
 parallel-sgd:epoch:shuffle --workers 2 --batch 3
+parallel-sgd:exchange --workers 2 --batch 4
+parallel-sgd:exchange --workers 3 --batch 6 --updates 3
 async:2 --workers 2 --updates 1 --all
 async:2 --workers 2 --updates 3
 async:3 --workers 2 --updates 4

@@ -30,7 +30,7 @@ def judge(case):
     if case.held:
         held = sorted(sample for found in case.held.values() for sample in found)
         if held != list(range(case.batch or case.size)):
-            raise Violation(f"after the samples were shuffled, the workers have {held}")
+            raise Violation(f"after samples have moved, the workers have {held}")
     if case.mortal is None:
         check_all_handled(case)
     return tuple(np.round(case.nets[0].params, 9).tolist())

@@ -20,6 +20,7 @@ from gridgrad.parallel.job import deaths
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols import names, workers
 from gridgrad.parallel.protocols.downpour import Downpour
+from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
@@ -207,7 +208,7 @@ class Protocols:
             watch.add("shard", protocol.shard)
             watch.add("policy", protocol._policy)
         group = None
-        if protocol.shuffles:
+        if protocol.shuffles or protocol.exchanges:
             group = SimulatedGroup(own)
             watch.add("group", group)
         watch.add_value("parameters", lambda: net.params)
@@ -217,7 +218,7 @@ class Protocols:
         samples = self.batch or self.size
         try:
             if group:
-                protocol.hold(self.dealt(rank, group, samples))
+                protocol.hold(self.moved(protocol, group, samples))
             shares = protocol.shares(samples, samples, 0)
             for turn in protocol.turns(shares, self.steps):
                 self.train(rank, net, own, turn)
@@ -228,13 +229,21 @@ class Protocols:
         except (Failed, deaths.Death) as failure:
             self.machine.ended = f"rank {rank} can not go on without rank {self.mortal}: {type(failure).__name__}"
 
-    def dealt(self, rank, group, samples):
-        """The samples that a worker has after they were shuffled."""
-        stripe = np.arange(samples)[Partition.even(samples, self.size).part(rank)]
+    def moved(self, protocol, group, samples):
+        """What `hold` takes: the samples of a worker, shuffled or exchanged; `held` has those that it had last."""
+        stripe = np.arange(samples)[Partition.even(samples, self.size).part(group.rank)]
         labels = np.arange(samples) // 2
-        *_, held = shuffle(group, labels[stripe, None], labels[stripe], stripe, seed=0)
-        self.held[rank] = held.tolist()
-        return held
+        mine = labels[stripe, None], labels[stripe], stripe
+        if protocol.shuffles:
+            mine = shuffle(group, *mine, seed=0)
+        exchanged = Exchanged(group, mine, seed=0)
+
+        def in_epoch(epoch):
+            found = exchanged(epoch if protocol.exchanges else 0)
+            self.held[group.rank] = found.tolist()
+            return found
+
+        return in_epoch
 
     def train(self, rank, net, own, turn):
         """Compute a gradient, and look for messages meanwhile."""
