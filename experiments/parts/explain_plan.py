@@ -4,6 +4,7 @@ from gridgrad.parallel.placement.plans import CHOSEN, weighted
 
 WORDS = {  # of a plan: what the ranks of the axis do with a layer
     "replicate": "split the samples and hold whole weights, as on the axis batch",
+    "redundant": "hold whole weights, and all compute the same",
     "out": "split the weights",
     "in": "split the weights",
     "hidden": "split the weights",

@@ -49,7 +49,7 @@ def fastest_reduction(net, question):
     held = Counter()
     for layer in net.leaves():
         for p in layer.parameters:
-            held[p.layout.replicated] += p.size
+            held[p.layout.summed] += p.size
     largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
     elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
     group = grid.group(*axes)

@@ -63,11 +63,11 @@ def parallelize(
         Sizes of the axes, such as batch=2,model=2, or auto; their product is the number of ranks. auto: the planner chooses
         the grid, and the plan, for this machine. In Python also a ProcessGrid, or a dict such as {"batch": 2, "model": 2}.
     plan : str or sequence of str, optional
-        Placement of the weights along the axis model: fewest-bytes, laugier, marques, hypergraph, or out, in, replicate, height
-        or width: one word for all layers with weights, or one for each layer, comma-separated, or by kind, such as
-        conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate; or hypergraph:fine, or a file of owners
-        FILE.h5 that `gridgrad partition` wrote; or auto: the planner chooses it (default: fewest-bytes, or auto if the grid is
-        auto).
+        Placement of the weights along the axis model: fewest-bytes, laugier, marques, hypergraph, or out, in, replicate,
+        redundant, height or width: one word for all layers with weights, or one for each layer, comma-separated, or by kind,
+        such as conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate; or hypergraph:fine, or a file of
+        owners FILE.h5 that `gridgrad partition` wrote; or auto: the planner chooses it (default: fewest-bytes, or auto if the
+        grid is auto).
     reduction : str
         How gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while
         backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an

@@ -19,7 +19,7 @@ from gridgrad.parallel.placement.marques import HAND_OUT, MARQUES, MASTER, Hande
 from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.place_network import place, splits
-from gridgrad.parallel.placement.placements import C, Shard
+from gridgrad.parallel.placement.placements import C, Invariant, Shard
 from gridgrad.parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
 
@@ -99,7 +99,9 @@ class RankCosts:
         """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
         total, ranks = 0.0, self.grid.sizes[CHOSEN]
         for name, layer in self.layers.items():
-            part = 1 if CHOICES[self.words[name]].weight else ranks  # without a weight's shard the axis shares the samples
+            choice = CHOICES[self.words[name]]
+            shares = choice.weight is None and choice.input != Invariant()  # the ranks of the axis share the samples
+            part = ranks if shares else 1
             total += self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows / part)
         return total
 

@@ -70,7 +70,7 @@ def written_slices(net, slices):
     have the same paths.
     """
     found = {path: [] for path in slices}
-    for group, run in net.reduction.all_runs:
+    for group, run in net.reduction.copies:
         mine = {path: intervals_in(run, some) for path, some in slices.items()}
         everyone = group.comm.allgather(mine)
         for path, written in found.items():

@@ -145,7 +145,7 @@ class Sources:
 
     def _term(self, path, net, layer, parameter):
         """This rank's term of a sum, in the block of a Parameter: see `State.terms`."""
-        group, name = net.grid.group(*parameter.layout.replicated), f"{layer.name}.{parameter.name}"
+        group, name = net.grid.group(*parameter.layout.summed), f"{layer.name}.{parameter.name}"
         terms = list(takewhile(lambda term: name in self._pieces(term), (f"{path}/{number}" for number in count())))
         if len(terms) == group.size:
             terms = [terms[group.rank]]

@@ -106,7 +106,7 @@ class PowerSGDState:
         """A checksum of which ranks hold which blocks. Collective."""
         own = hashlib.sha256()
         for _, p in self.net.parameters:
-            own.update(repr((p.shape, self.net.grid.group(*p.layout.replicated).ranks)).encode())
+            own.update(repr((p.shape, self.net.grid.group(*p.layout.summed).ranks)).encode())
             for part in p.index:
                 own.update(repr(part).encode() if isinstance(part, slice) else np.asarray(part, np.int64).tobytes())
         return hashlib.sha256("".join(self.net.grid.comm.allgather(own.hexdigest())).encode()).hexdigest()

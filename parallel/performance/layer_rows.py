@@ -4,7 +4,7 @@ from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
 from gridgrad.parallel.performance.lower_bound import least_bytes
 from gridgrad.parallel.placement.place_network import checked
-from gridgrad.parallel.placement.plans import CHOSEN, weighted_in
+from gridgrad.parallel.placement.plans import CHOSEN, REDUNDANT, weighted_in
 
 
 def layer_rows(cost):
@@ -27,7 +27,7 @@ def layer_rows(cost):
         row["seconds"] += cost.seconds_of(work)
     for layer in leaves(cost.placed.layers):
         for parameter in layer.parameters:
-            group = cost.grid.group(*parameter.layout.replicated)
+            group = cost.grid.group(*parameter.layout.summed)
             if group.size > 1:
                 row_of[layer.name]["bytes"] += all_reduce_elements(parameter.size, group.size, group.rank) * cost.itemsize
     return rows
@@ -48,7 +48,7 @@ def _without_work(cost):
         row["kinds"].append(type(layer).__name__)
         if layer.name in words:
             row |= {"layer": layer.name, "placement": words[layer.name] if several else ""}
-            if cost.is_even and ranks > 1:
+            if cost.is_even and ranks > 1 and words[layer.name] != REDUNDANT:  # the bound is of work that is shared
                 is_first = layer.name in take_inputs
                 row["bound_bytes"] = least_bytes(layer, before, after, cost.batch_size, ranks, cost.itemsize, is_first)
     row_of["output"] = rows[-1]  # what brings the outputs to the loss

@@ -82,8 +82,19 @@ class Layout:
 
     @property
     def replicated(self) -> tuple[str, ...]:
-        """The axes along which every rank holds the same block: those along which a parameter's gradient is a partial sum."""
-        return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) in (Replicate(), Invariant()))
+        """The axes along which every rank holds the same block."""
+        return self._placed(Replicate(), Invariant())
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """Those of the `replicated` axes along which the gradient of the array is a partial sum on every rank.
+
+        Along the others, where the array is Invariant, every rank has the whole gradient.
+        """
+        return self._placed(Replicate())
+
+    def _placed(self, *placements):
+        return tuple(axis for axis in self.sizes if self.placements.get(axis, Replicate()) in placements)
 
     @property
     def sharded(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ class Placer:
         at: {axis: placement} now; if the axis shards the required dimension already, its Shard is kept, whatever its partition.
         """
         kind = CHOICES[choice].input
-        if kind == Replicate():
+        if not isinstance(kind, int):
             return kind
         return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
 
@@ -176,7 +176,7 @@ class Placer:
                 block = HaloConv2d(block, halos[-1])
         self.append(block, layer.name)
         for axis, choice in choices.items():
-            if CHOICES[choice].output == Invariant():
+            if CHOICES[choice].output == Invariant() and outputs[axis] != Invariant():
                 gather = Redistribute(self.grid.group(axis), outputs[axis], Invariant(), layer.output_shape(self.shape))
                 self.append(gather, layer.name)
                 outputs[axis] = Invariant()
@@ -201,6 +201,8 @@ class Placer:
                 weight[axis], outputs[axis] = Shard(-2, rows), Partial()
             else:
                 outputs[axis] = self.at[axis]
+                if outputs[axis] == Invariant():  # so that the gradients are
+                    weight[axis] = bias[axis] = Invariant()
         sizes = self.grid.sizes
         return {"weight": Layout(layer.weight.shape, sizes, weight), "bias": Layout(layer.bias.shape, sizes, bias)}, outputs
 

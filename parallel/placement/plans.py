@@ -5,6 +5,7 @@
 | "out"       | `Shard(outputs)`               | `Replicate`                 | `Shard(C)`                  |
 | "in"        | `Shard(inputs)`                | `Shard(C)`                  | `Partial`                   |
 | "replicate" | `Replicate`                    | `Shard(N)`                  | `Shard(N)`                  |
+| "redundant" | `Invariant`                    | `Invariant`                 | `Invariant`                 |
 | "height"    | `Replicate`                    | `Shard(H)`                  | `Shard(H)`                  |
 | "width"     | `Replicate`                    | `Shard(W)`                  | `Shard(W)`                  |
 | "laugier"   | `Shard(outputs)`               | `Replicate`                 | `Invariant`                 |
@@ -13,15 +14,18 @@
 | "hypergraph" | `Tile`                        | `Shard(C)`: what is needed  | `Shard(C)`: what is owned   |
 
 With "replicate" every rank of the model axis holds the whole weight and computes the layer for its part of the samples, so the
-axis acts as a further batch axis. With "height" or "width", which only convolutions can have, each rank computes its part of
-the rows or columns of every image. "laugier" is the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are
-all-gathered to every rank at once, and backward slices the gradient of the output and all-reduces that of the input: over both
-directions a rank sends 3 (P-1)/P of a layer's activations, where all-gather and reduce-scatter send 2 (P-1)/P. It is here for
-comparison with the other plans. So is "marques", the algorithm of Marques 2016 (`parallel/placement/marques.py`): the first
-rank holds all samples and weights, and hands out the input and the kernels of each convolution. "hidden" is for a
-TiedAutoencoder alone, whose hidden units are the columns of its weight: each rank computes some of them, and the part of the
-output that these add. It can only have this or "replicate". With "hypergraph" every rank computes the filters, or the
-channels of filters, that a partition of the network gives it (`parallel/placement/hypergraph.py`).
+axis acts as a further batch axis. With "redundant" every rank computes the whole layer for all samples, as all the others do:
+the gradient of its weights is the same on all of them and is not summed. That pays where a layer is small, or a minibatch has
+one sample alone, and Grabaskas 2018 does so with layers that it does not split; "fewest-bytes" never chooses it. With "height"
+or "width", which only convolutions can have, each rank computes its part of the rows or columns of every image. "laugier" is
+the algorithm of Laugier et al. 2018 (Algorithms 2 and 3): the outputs are all-gathered to every rank at once, and backward
+slices the gradient of the output and all-reduces that of the input: over both directions a rank sends 3 (P-1)/P of a layer's
+activations, where all-gather and reduce-scatter send 2 (P-1)/P. It is here for comparison with the other plans. So is
+"marques", the algorithm of Marques 2016 (`parallel/placement/marques.py`): the first rank holds all samples and weights, and
+hands out the input and the kernels of each convolution. "hidden" is for a TiedAutoencoder alone, whose hidden units are the
+columns of its weight: each rank computes some of them, and the part of the output that these add. It can only have this or
+"replicate". With "hypergraph" every rank computes the filters, or the channels of filters, that a partition of the network
+gives it (`parallel/placement/hypergraph.py`).
 
 Along the axis `height`, convolutions always have "height", and Linear layers and autoencoders "replicate".
 """
@@ -48,6 +52,7 @@ class Choice:
         The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
     weight : int or None
         The dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs; None if every rank holds all of it.
+        Its gradient is then a partial sum on each rank, unless the output is Invariant: it is whole on each of them.
     move : subclass of Redistribute
         The layer that brings the input to its placement: Redistribute, or a subclass with another algorithm.
 
@@ -58,7 +63,7 @@ class Choice:
     True
     """
 
-    input: Replicate | int
+    input: Replicate | Invariant | int
     output: Invariant | Partial | int
     weight: int | None = None
     move: type[Redistribute] = Redistribute
@@ -68,6 +73,7 @@ CHOICES = {
     "out": Choice(Replicate(), C, OUTPUTS),
     "in": Choice(C, Partial(), INPUTS),
     "replicate": Choice(N, N),
+    "redundant": Choice(Invariant(), Invariant()),
     "height": Choice(H, H),
     "width": Choice(W, W),
     "laugier": Choice(Replicate(), Invariant(), OUTPUTS),
@@ -77,10 +83,10 @@ CHOICES = {
 }
 FIXED = {"batch": "replicate", "height": "conv=height,linear=replicate,autoencoder=replicate"}  # axes with one possible plan
 CHOSEN = "model"  # the axis whose plan is the user's or the planner's
-HYPERGRAPH = "hypergraph"
+HYPERGRAPH, REDUNDANT = "hypergraph", "redundant"
 WHOLE = "laugier", "marques", HYPERGRAPH  # choices that are the same for all layers
 SHARDED = {"linear": ("out", "in"), "conv": ("out", "in"), "autoencoder": ("hidden",)}  # by kind: what "fewest-bytes" chooses
-WORDS = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, height or width"
+WORDS = "fewest-bytes, laugier, marques, hypergraph, out, in, replicate, redundant, height or width"
 
 
 def weighted(net):
@@ -148,7 +154,11 @@ def fewest_bytes(sizes, ranks, allowed=None):
             for choice in words
         }
     features = sizes[-1][1]
-    return min((total + between(p[-1], N, features, features), p) for total, p in best.values())[1]
+
+    def to_loss(choice):
+        return 0 if CHOICES[choice].output == Invariant() else between(choice, N, features, features)
+
+    return min((total + to_loss(p[-1]), p) for total, p in best.values())[1]
 
 
 def feature_sizes(net, shape):

@@ -29,10 +29,12 @@ adjoint of the forward pass, but for the gradient of the first layer's input, wh
 
 from dataclasses import dataclass
 from math import prod
+from operator import mul
 
 from gridgrad.parallel.placement.moves import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split, size
 from gridgrad.parallel.placement.placements import C, H, N, Shard
+from gridgrad.parallel.placement.plans import REDUNDANT
 
 
 def all_gather(elements, ranks):
@@ -71,22 +73,25 @@ def laugier_activations(batch_size, widths, batch, model, itemsize=4):
 
 
 def activations(batch_size, widths, plan, batch, model, itemsize=4):
-    """Bytes that all ranks together send along the model axis in one step. plan: "out" or "in" for each layer, see `plans.py`.
+    """Bytes that all ranks together send along the model axis in one step.
+
+    plan: "out", "in" or "redundant" for each layer, see `plans.py`.
 
     Between a layer with "out" and the next with "out" there is an all-gather in forward and a reduce-scatter in backward; from
     "out" to "in" nothing moves; from "in" to "in" there is a reduce-scatter and then an all-gather; from "in" to "out" both
-    pairs. The network's outputs cost an all-to-all in each direction after "out", and a reduce-scatter and an all-gather after
-    "in". The other arguments: see `laugier_activations`.
+    pairs. To "redundant" and from it, what is behind the sums of "in" is an all-gather in one direction; only from "redundant"
+    to "out" there is an all-reduce in backward. The network's outputs cost an all-to-all in each direction after "out", a
+    reduce-scatter and an all-gather after "in", and nothing after "redundant". The other arguments: see `laugier_activations`.
     """
     rows = Partition.even(batch_size, batch).sizes
     total = 0
     for width, first, second in zip(widths[1:-1], plan, plan[1:]):
-        pairs = (first == "in") + (second == "out")
-        total += 2 * pairs * batch_size * all_gather(width, model)
+        single = second != "out" and (first == REDUNDANT) != (second == REDUNDANT)
+        total += (2 * (first == "in") + 2 * (second == "out") + single) * batch_size * all_gather(width, model)
     if plan[-1] == "out":
         ends = Shard(C, Partition.even(widths[-1], model)), Shard(N, Split(model))
         total += 2 * sum(elements_sent(*ends, n, (widths[-1],), model) for n in rows)
-    else:
+    elif plan[-1] == "in":
         total += 2 * batch_size * all_gather(widths[-1], model)
     return itemsize * total
 
@@ -103,10 +108,14 @@ def autoencoder(batch_size, inputs, batch, model, itemsize=4):
     return itemsize * (2 * batch_size * all_gather(inputs, model) + turned)
 
 
-def gradients(widths, batch, model, itemsize=4):
-    """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis."""
-    parameters = sum(inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:]))
-    return itemsize * all_reduce(parameters, batch)
+def gradients(widths, batch, model, itemsize=4, plan=()):
+    """Bytes that all ranks of the grid together send in the all-reduce of all gradients along the batch axis.
+
+    plan: as `activations` takes it; of layers with "redundant" each rank of the model axis has all gradients.
+    """
+    parameters = [inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:])]
+    copies = [model if word == REDUNDANT else 1 for word in plan] or [1] * len(parameters)
+    return itemsize * all_reduce(sum(map(mul, parameters, copies)), batch)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ so that nothing is lost: sum_w (G_w + E_w) before a step is D + sum_w E_w after 
 largest singular vectors of sum_w M_w. With m columns D is the exact sum whatever Q was, since P is then square. Vectors, and
 matrices that have no more elements than P and Q together, are sent as they are.
 
-Each step has two messages for each set of axes along which parameters are replicated, however many layers there are: the P of
+Each step has two messages for each set of axes along which gradients are summed, however many layers there are: the P of
 all matrices, and the Q of all matrices with what is sent as it is.
 """
 
@@ -97,7 +97,7 @@ class PowerSGDReduction(BlockingReduction, Observer):
         held = {}
         for layer, p, where in self.places:
             arrays = [flat[where].reshape(p.block_shape) for flat in (self.net.grads, self.error)]
-            held.setdefault(self.net.grid.group(*p.layout.replicated), []).append((f"{layer.name}.{p.name}", *arrays))
+            held.setdefault(self.net.grid.group(*p.layout.summed), []).append((f"{layer.name}.{p.name}", *arrays))
         found = []
         for group, parameters in held.items():
             parameters = [(name, gradient, error) for name, gradient, error in parameters if gradient.size]

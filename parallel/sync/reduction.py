@@ -7,8 +7,9 @@
 | `SharedMemoryReduction` | after backward, in memory that the ranks of a node share: `parallel/sync/shared_memory.py`     |
 | `PowerSGDReduction`     | after backward, as products of two thin matrices: `parallel/sync/power_sgd.py`                 |
 
-A *run* is a range of consecutive parameters in the flat buffers that the same group of ranks holds. With each class either
-every rank updates all its parameters or, sharded, each rank of the group updates only its shard: `parallel/sync/buckets.py`.
+A *run* is a range of consecutive parameters in the flat buffers whose gradients the same group of ranks sums. With each class
+either every rank updates all its parameters or, sharded, each rank of the group updates only its shard:
+`parallel/sync/buckets.py`.
 """
 
 import math
@@ -107,7 +108,7 @@ class Reduction:
 
     @property
     def runs(self) -> list[tuple[Group, slice]]:
-        """(group, slice of the flat buffers) of each run: consecutive parameters that the same group of ranks holds.
+        """(group, slice of the flat buffers) of each run: consecutive parameters whose gradients the same group sums.
 
         Where a rank holds nothing, as of the layers of other stages, none of its group does, and the run is left out.
         """
@@ -116,8 +117,20 @@ class Reduction:
     @cached_property
     def all_runs(self) -> list[tuple[Group, slice]]:
         """All runs, also those of which this rank holds nothing: there are as many on all ranks, in the same order."""
+        return self._runs_of(lambda layout: layout.summed)
+
+    @cached_property
+    def copies(self) -> list[tuple[Group, slice]]:
+        """(group, slice of the flat buffers) of consecutive parameters that the same group of ranks holds, also of none.
+
+        These are the runs, unless ranks compute a layer redundantly: then they hold copies, and sum nothing.
+        """
+        return self._runs_of(lambda layout: layout.replicated)
+
+    def _runs_of(self, axes_of):
+        """(group, slice) of consecutive parameters with the same axes. axes_of: a function of a Layout."""
         runs = []
-        for axes, run in groupby(self.places, key=lambda place: place[1].layout.replicated):
+        for axes, run in groupby(self.places, key=lambda place: axes_of(place[1].layout)):
             slices = [where for *_, where in run]
             runs.append((self.net.grid.group(*axes), slice(slices[0].start, slices[-1].stop)))
         return runs

@@ -203,7 +203,7 @@ class ParallelSequential(Sequential):
     def _summed(self, dx):
         """Add the partial sums of the input block's gradient over the ranks that hold the same block. Collective."""
         dx = xp.ascontiguousarray(dx)
-        self.grid.group(*self.input.replicated).all_reduce(dx, "input gradient")
+        self.grid.group(*self.input.summed).all_reduce(dx, "input gradient")
         return dx
 
     def learn(self, x: ArrayLike, y: ArrayLike, loss: Any, optimizer: Any) -> float:
@@ -347,8 +347,8 @@ class ParallelSequential(Sequential):
 
     @property
     def replicas(self) -> Group:
-        """The ranks that hold the same blocks of the parameters of all layers as this one: a Group."""
-        shared = [set(p.layout.replicated) for leaf in self.leaves() for p in leaf.parameters]
+        """The ranks that hold the same blocks of the parameters of all layers as this one, and share their update: a Group."""
+        shared = [set(p.layout.summed) for leaf in self.leaves() for p in leaf.parameters]
         return self.grid.group(*set.intersection(*shared))
 
     def global_value(self, parameter: Any, everywhere: bool = False) -> np.ndarray | None:

@@ -243,7 +243,9 @@ def random_shares(rng, sizes):
 
 def any_plan(rng, case, ranks, axes=("batch", "height", "model", "model")):
     grid = random_grid(rng, ranks, axes)
-    words = tuple(rng.choice(("out", "out", "in", "replicate", "height", "width")) for _ in range(rng.randint(1, 4)))
+    words = tuple(
+        rng.choice(("out", "out", "in", "replicate", "redundant", "height", "width")) for _ in range(rng.randint(1, 4))
+    )
     pixels = rng.choice(("width", "out") if grid.get("height", 1) > 1 else ("width", "height"))
     plan = rng.choice((words, words, words, "fewest-bytes", f"conv={pixels},linear={rng.choice(('out', 'in'))}"))
     return replace(case, grid=grid, plan=plan, shares=random_shares(rng, grid), owners=rng.choice(("", "", "some")))

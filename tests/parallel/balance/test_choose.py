@@ -27,7 +27,7 @@ def predicted(sizes, speeds, plan="out", batch_size=64, net=None):
     return predicted_shares(net or images(), sizes, plan, batch_size, MACHINE, speeds)
 
 
-@pytest.mark.parametrize("plan", ["out", "fewest-bytes", "in", "replicate", "laugier", "marques"])
+@pytest.mark.parametrize("plan", ["out", "fewest-bytes", "in", "replicate", "redundant", "laugier", "marques"])
 @pytest.mark.parametrize("speeds", [[1], [3, 2, 1.5, 1], pytest.param([1, 1, 1, 1, 1, 0.01, 1, 1], marks=pytest.mark.long)])
 def test_functions_are_never_slower_than_the_other_rules(plan, speeds):
     for sizes in grids(len(speeds), AXES):

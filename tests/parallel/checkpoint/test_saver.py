@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from itertools import product
 from math import prod
 from pathlib import Path
 
@@ -121,24 +122,25 @@ def test_ranks_agree_on_what_each_writes_of_arrays_that_not_all_have(comm, monke
         partial(way, update=update) for way in (BlockingReduction, SharedMemoryReduction) for update in ("whole", "sharded")
     ]
     ways = [way for way in ways if on_cpus(comm) or way.func is BlockingReduction]
-    for sizes in grids(comm.size):
-        for way in [*ways, lambda net: OverlappedReduction(net, "sharded", "same", 1)]:
+    ways.append(lambda net: OverlappedReduction(net, "sharded", "same", 1))
+    for sizes, plan in product(grids(comm.size), ("fewest-bytes", "out,redundant")):
+        for way in ways:
             with ProcessGrid(comm, **sizes) as grid:
-                net = distribute(make(), grid, reduction=way)
+                net = distribute(make(), grid, plan, reduction=way)
                 net.allocate()
                 slices = {"all": [slice(0, net.size)], "owned": net.owned, "counted": Counted(net).slices}
                 slices["last"] = slices["owned"] if comm.rank == comm.size - 1 else []
                 written = written_slices(net, slices)
                 for path, mine in slices.items():
                     inside = [any(a.start <= b.start and b.stop <= a.stop for a in mine) for b in written[path]]
-                    assert all(inside), (sizes, path)
+                    assert all(inside), (sizes, plan, path)
                     if path == "last":
                         continue
                     total = {f"{layer.name}.{p.name}": np.zeros(p.shape, int) for layer, p in net.parameters}
                     for piece in pieces_of(net, written[path]):
                         for block, _ in piece.blocks():
                             put(total[piece.array], block, take(total[piece.array], block) + 1)
-                    assert all((comm.allreduce(count) == 1).all() for count in total.values()), (sizes, path)
+                    assert all((comm.allreduce(count) == 1).all() for count in total.values()), (sizes, plan, path)
 
 
 @mpi(2, 3, long=(3,))

@@ -82,7 +82,8 @@ def compare(comm, make, axes, plans, batch_sizes):
 
 @mpi(*RANKS, long=(5, 6, 7, 8))
 def test_bytes_of_dense_networks_are_those_that_are_sent(comm):
-    compare(comm, dense, ("batch", "model"), ("fewest-bytes", "out", "in", "replicate", "laugier", "out,replicate,in"), (13, 3))
+    plans = "fewest-bytes", "out", "in", "replicate", "redundant", "laugier", "out,replicate,in", "in,redundant,out"
+    compare(comm, dense, ("batch", "model"), plans, (13, 3))
 
 
 @mpi(2, 3, 4, 5, 6, 7, 8, long=(5, 6, 7, 8))

@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition, Split, indices
-from gridgrad.parallel.placement.placements import C, H, N, Replicate, Shard
+from gridgrad.parallel.placement.placements import C, H, Invariant, N, Replicate, Shard
 
 AXES = "batch", "height", "model"
 
@@ -68,6 +68,13 @@ def test_an_axis_that_is_not_named_holds_replicas_as_one_that_is_placed_so():
         assert layout.replicated == ("batch", "height") and layout.sharded == ("model",)
         counted = [tuple(c.values()) for c in every_rank(sizes) if layout.is_counted(c)]
         assert counted == [(0, 0, 0), (0, 0, 1)]
+
+
+def test_gradients_are_summed_along_axes_with_replicas_that_have_different_ones():
+    layout = Layout((3,), {"batch": 2, "height": 1, "model": 2}, {"model": Invariant()})
+    assert layout.replicated == ("batch", "height", "model") and layout.summed == ("batch", "height")
+    counted = [tuple(c.values()) for c in every_rank(layout.sizes) if layout.is_counted(c)]
+    assert counted == [(0, 0, 0)]
 
 
 def random_placement(rng, shape, ranks):

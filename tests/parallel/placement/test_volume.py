@@ -14,6 +14,7 @@ from tests.parallel.equality import RANKS, grids
 
 WIDTHS = [7, 11, 31, 2]
 PLANS = ["fewest-bytes", "laugier", *(",".join(p) for p in product(("out", "in"), repeat=3))]
+PLANS += ["redundant,redundant,in", "in,redundant,out", "out,redundant,redundant", "redundant,out,in"]
 
 
 def mlp(widths):
@@ -38,7 +39,7 @@ def test_a_step_moves_what_the_formulas_say(comm):
                 expected = volume.activations(batch_size, WIDTHS, net.plan, **sizes)
             case = f"{sizes} {plan} {batch_size}"
             assert counted["model"] == expected, f"{case}: {counted['model']} {expected}"
-            assert counted["gradients"] == volume.gradients(WIDTHS, **sizes), case
+            assert counted["gradients"] == volume.gradients(WIDTHS, plan=net.plan, **sizes), case
             assert counted["loss"] == 8 * volume.all_reduce(1, comm.size), case
 
 

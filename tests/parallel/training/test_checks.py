@@ -174,12 +174,13 @@ def branching():
 
 INPUT_GRADIENTS = [  # network, shape of a sample, plans
     (lambda: Sequential([Linear(7, 5), ReLU(), Linear(5, 3)], dtype=np.float64), (7,),
-     ("out", "in", "replicate", "out,in", "in,out", "replicate,out", "laugier")),
-    (lambda: Sequential([Tanh(), BatchNorm(7), Linear(7, 5)], dtype=np.float64), (7,), ("out", "in", "replicate")),
-    (branching, (7,), ("out", "in", "replicate", "fewest-bytes")),
+     ("out", "in", "replicate", "out,in", "in,out", "replicate,out", "redundant", "redundant,out", "laugier")),
+    (lambda: Sequential([Tanh(), BatchNorm(7), Linear(7, 5)], dtype=np.float64), (7,), ("out", "in", "replicate", "redundant")),
+    (branching, (7,), ("out", "in", "replicate", "redundant", "fewest-bytes")),
     (lambda: Sequential([Conv2d(2, 3, 3, padding=1), ReLU(), MaxPool2d(2), Flatten(), Linear(18, 3)], dtype=np.float64,
                         input_shape=(6, 4, 2)), (6, 4, 2),
-     ("out", "in", "replicate", "conv=out,linear=in", "conv=replicate,linear=out", "laugier")),
+     ("out", "in", "replicate", "conv=out,linear=in", "conv=replicate,linear=out", "conv=redundant,linear=in",
+      "laugier")),
 ]  # fmt: skip
 
 

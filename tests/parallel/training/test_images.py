@@ -81,9 +81,13 @@ PLANS = {
         "conv=width,linear=out",
         "out,in,out,in,replicate",
         "replicate,out,in,out,in",
+        "redundant,out,redundant,in,redundant",
     ],
-    tall: ["fewest-bytes", "laugier", "conv=height,linear=replicate", "conv=width,linear=in", "in,replicate,out"],
-}
+    tall: [
+        "fewest-bytes", "laugier", "conv=height,linear=replicate", "conv=width,linear=in", "in,replicate,out",
+        "conv=redundant,linear=in", "out,redundant,redundant",
+    ],
+}  # fmt: skip
 CASES = [
     (everything, np.float64, (5, 1)),
     (strided, np.float64, (7, 3)),
@@ -233,10 +237,10 @@ def unpadded():
 
 
 FLAT = {
-    flat_branches: ((7, 7, 3), ("fewest-bytes", "out", "in", "replicate")),
+    flat_branches: ((7, 7, 3), ("fewest-bytes", "out", "in", "replicate", "redundant")),
     flattened_apart: ((7, 7, 3), ("fewest-bytes", "out", "in")),
     pooled_to_one: ((7, 7, 3), ("out", "replicate,out,replicate,out", "in,out,in,out")),
-    unpadded: ((7, 7, 6), ("out", "in", "out,in,in,out", "in,replicate,out,in", "laugier")),
+    unpadded: ((7, 7, 6), ("out", "in", "out,in,in,out", "in,replicate,out,in", "redundant,redundant,out,in", "laugier")),
 }
 NETS |= {layers: (shape, 3) for layers, (shape, _) in FLAT.items()}
 

@@ -33,10 +33,13 @@ def normalised():
 
 
 PLANS = {
-    wide: ["fewest-bytes", "out", "in", "replicate", "laugier", "in,out,in", "out,replicate,in", "in,replicate,out"],
-    classifier: ["fewest-bytes", "laugier", "replicate,out"],
-    normalised: ["laugier", "out,in"],
-}
+    wide: [
+        "fewest-bytes", "out", "in", "replicate", "redundant", "laugier", "in,out,in", "out,replicate,in", "in,replicate,out",
+        "in,redundant,in", "redundant,out,redundant", "redundant,redundant,replicate",
+    ],
+    classifier: ["fewest-bytes", "laugier", "replicate,out", "out,redundant", "redundant,in"],
+    normalised: ["laugier", "out,in", "redundant", "redundant,in"],
+}  # fmt: skip
 CASES = [  # (layers, loss, dtype, global batch sizes by turns)
     (wide, "mse", np.float64, (13, 5, 1)),
     (classifier, "cross-entropy", np.float64, (9, 17)),
