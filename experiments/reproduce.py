@@ -26,6 +26,8 @@ from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import table, terminal
 from gridgrad.experiments.papers import page
 from gridgrad.experiments.papers.all_papers import PAPERS
+from gridgrad.experiments.papers.claims import VERDICTS
+from gridgrad.experiments.papers.items import STATUSES
 from gridgrad.experiments.papers.parts import LONG, SHORT, Found, run_resumable
 from gridgrad.nn.json_text import content_of_file
 from gridgrad.parallel.job.run import UserError, one_line, run_launcher
@@ -33,7 +35,8 @@ from gridgrad.parallel.job.run import UserError, one_line, run_launcher
 ALL = "all"
 WITHOUT_RANKS = "hegde2016", "eserol2019"
 KEPT = "tables.json"  # the tables of one paper
-FULL = "one paper, grabaskas2018: run every line in full, which takes hours; marques2016: more rounds"
+FULL = "one paper, grabaskas2018: run every line in full, which takes hours; marques2016: more rounds; eserol2019: search for "
+FULL += "all partitions again"
 MINUTES, RESERVE = 15.0, 1.0  # of a short form; of these, to write the page
 
 
@@ -152,8 +155,9 @@ def everything(args):
     if args.json is not None:
         write_text(args.json, (out / "items.json").read_text())
     rows = [
-        {"paper": section.paper, "tables and figures": len(section.items), "failed": len(section.failures),
-         "reproduced": sum(item.reproduced for item in section.items), "parts without time": section.left_out}
+        {"paper": section.paper, "failed": len(section.failures), "parts without time": section.left_out}
+        | {status: sum(item.status == status for item in section.items) for status in STATUSES}
+        | {f"claims: {one}": sum(claim.verdict == one for claim in section.claims) for one in VERDICTS}
         for section in written.sections
     ]  # fmt: skip
     print(table(rows))

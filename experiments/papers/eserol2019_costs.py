@@ -30,6 +30,11 @@ class Costs:
         """The most work of a rank over the mean."""
         return float(self.loads.max() / self.loads.mean())
 
+    @property
+    def at_work(self):
+        """The work of the ranks that have any: the thesis' least and mean work, and its mean volume, are of these."""
+        return self.loads[self.loads > 0]
+
 
 def costs_of(owners, grain, groups=1, best_root=True):
     """The Costs of Owners, on the full hypergraph. best_root: see `star`."""

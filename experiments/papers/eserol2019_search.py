@@ -1,7 +1,8 @@
 """The partitions of `reproduce eserol2019`: which ones are searched for, and how they are kept.
 
-Kept are only the numbers of filters of each rank, or the owners of blocks of channels, and how long the search took. What a
-partition costs is always computed from these, on the full hypergraph of VGG16.
+Kept are only the numbers of filters of each rank, or the owners of blocks of channels, and how long the search took, on which
+processor. What a partition costs is always computed from these, on the full hypergraph of VGG16, and so is the same wherever it
+was found.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -11,10 +12,12 @@ from time import perf_counter
 import numpy as np
 
 from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.nn.processor import processor
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
 
 EPSILON = 0.1
+OTHERS = 0.03, 0.15, 0.2  # imbalances of appendix A
 PROVED = 2, 4  # ranks
 DENSE_GROUPS = 8  # of neurons, where the fully connected layers are divided
 LOOSE = vgg16.WORKS[vgg16.LAYERS.index("FC1")] / (sum(vgg16.WORKS) / 128)  # max/avg of 128 ranks, one of which has FC1
@@ -40,13 +43,15 @@ class Case:
 DRAWN = Case("coarse", 4), Case("coarse", 4, 1.01)  # partitions in the picture
 
 
-def cases(ranks, balances):
-    """All searches for these numbers of ranks. balances: {grain: {ranks: max/avg of the thesis}}."""
+def cases(ranks, balances, others):
+    """All searches for these numbers of ranks. balances: {grain: {ranks: max/avg of the thesis}}. others: the numbers of ranks
+    with the imbalances of appendix A."""
     found = [Case("exact", n) for n in ranks if n in PROVED]
     for grain in ("coarse", "fine"):
         found += [Case(grain, n) for n in ranks]
         found += [Case(grain, n, balances[grain][n]) for n in ranks]
         found += [Case(grain, n, LOOSE) for n in ranks if n == 128]
+        found += [Case(grain, n, 1 + imbalance) for imbalance in OTHERS for n in others]
     found += [Case("coarse", n, objective=objective) for n in ranks if n <= 16 for objective in ("messages", "largest")]
     found += [case for case in DRAWN if case.ranks in ranks and case not in found]
     return found + [Case("coarse", n, groups=DENSE_GROUPS) for n in ranks if n >= 64]
@@ -70,7 +75,7 @@ def search(case, **options):
         else:
             counts = count_search.search(chain, speeds, epsilon, case.objective)
         kept = {"counts": [words(row) for row in counts[1:]]}
-    return asdict(case) | {"seconds": round(perf_counter() - start, 2)} | kept
+    return asdict(case) | {"seconds": round(perf_counter() - start, 2), "searched_on": processor().title} | kept
 
 
 def contracted(owners, case):
@@ -93,9 +98,7 @@ def owners_of(kept):
         image = np.eye(1, case.ranks, dtype=int)  # at the first rank that needs it, or at any other: `parts` decides
         return case, vgg16.owners(chain.check(np.vstack([image, *rows])))
     except (KeyError, ValueError, TypeError) as error:
-        raise UserError(
-            f"tables.json: a kept partition is none of VGG16 ({error}): search again, without --tables-only"
-        ) from None
+        raise UserError(f"tables.json: a kept partition is none of VGG16 ({error}): search again, with --full") from None
 
 
 def words(row):

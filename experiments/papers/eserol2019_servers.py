@@ -1,24 +1,12 @@
-"""Data parallelism in Eserol 2019, section 5.2.3: parameters on servers, and the rows of Table 5.15 about them, *predicted*.
-
-The batch of such a row is taken to be that of each worker: with twice the workers the thesis' run times of small batches, most
-of which is communication, halve, and so must have the steps. The thesis does not say where its single server runs. Here it runs
-on the node of the first worker, as a spread one runs on those of all. "Greedy" is the distribution of the thesis' Table 5.15.
-"""
+"""Parameters on servers in Eserol 2019, section 5.2.3: how evenly whole parameters of VGG16 can be spread over several."""
 
 from math import prod
 
 from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
-from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of
-from gridgrad.parallel.protocols.ownership import greedy, imbalance, loads, round_robin, single
+from gridgrad.parallel.protocols.ownership import greedy, imbalance, loads, round_robin
 
 SERVERS = 2, 4, 8, 16
 MIB = 2**20
-METHODS = {  # of Table 5.15: the protocol and who owns what
-    "Async. DP (1PS)": ("server:asp", single),
-    "Sync. DP (1PS)": ("server:bsp", single),
-    "Async. DP (Dist. PS)": ("server:asp", greedy),
-    "Sync. DP (Dist. PS)": ("server:bsp", greedy),
-}
 
 
 def imbalances():
@@ -36,15 +24,4 @@ def imbalances():
             row |= {f"{name}, max MiB": max(loads(sizes, owners, servers)) / MIB}
             row |= {f"{name}, max/avg": imbalance(sizes, owners, servers)}
         found.append(row | {"FC1 alone, max/avg": max(sizes) / mean})
-    return found
-
-
-def predictions(machine, ranks, batches):
-    """{(ranks, method, batch): *predicted* seconds of a batch}. ranks: those in which there are several workers."""
-    net, found = vgg16.network(), {}
-    for batch in batches:
-        for workers in ranks:
-            for method, (protocol, ownership) in METHODS.items():
-                step = PROTOCOLS[protocol](case_of(net, workers, machine, batch, ownership)).seconds
-                found[workers, method, batch] = step / workers  # it trains on as many batches
     return found

@@ -1,15 +1,85 @@
-"""The rows of the tables of `reproduce eserol2019`: published beside ours."""
+"""The rows of the tables of `reproduce eserol2019`: what the thesis prints, what follows from that, and ours."""
 
 from math import prod
 
 from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.cited import NEVER, RATIO, Formula, published
 from gridgrad.experiments.papers.eserol2019_costs import costs_of, horizontal
+from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.parallel.partitioning import naive
+from gridgrad.parallel.partitioning.of_network import of_network
 
-IMAGES = 64000  # of the epoch of Table 5.14
-COMPARED = 2, 4, 8  # ranks
-BATCHES = 16, 32, 64
+PAPER = "eserol2019"
 MIB, KIB = 2**20, 2**10
+LIMITS = 1.1, 1.03, 1.15, 1.2  # max/avg of the searches that a row of their seconds has for itself
+WORKS, VOLUMES = ("max", "min", "mean", "max/avg"), ("volume", "max", "mean")
+SENT = Formula("2 (N - 1) times the MB of the parameters, for the epoch's images over the batch, in GB",
+               lambda ranks, batch, mb, images: 2 * (ranks - 1) * mb * images / batch / KIB, "section 5.1.8")  # fmt: skip
+OF_VOLUME = Formula("twice the volume, for the epoch's images over 32, in GB",
+                    lambda volume, images, batch: 2 * volume * images / batch / KIB, "section 5.1.8")  # fmt: skip
+LESS = Formula(
+    "1 less the GB of the hypergraph over those of data parallelism, in %", lambda ours, data: 100 * (1 - ours / data)
+)
+LESS_BYTES = Formula(
+    "the same with 4 bytes for each of the elements that the GB of the hypergraph are, in %",
+    lambda ours, data: 100 * (1 - vgg16.ITEM_BYTES * ours / data),
+)
+MEMORY = Formula("the sum of the column, 4 bytes a number, in MB", lambda *texts: sum(map(of_text, texts)) * 4 / 1e6)
+WEIGHTS = Formula("the sum of the column", lambda *counts: sum(counts))
+
+
+def sizes_of(*some):
+    """(channels of the image, filters, kernels, fully connected layers), of the output sizes of the image and of all layers but
+    poolings, and the parameters of the convolutions, as Table 5.13 has them."""
+    image, *layers = [one.split("x") for one in some if isinstance(one, str)]
+    filters = sum(int(size[-1]) for size in layers if size[0] != "1")
+    kernels = sum(one for one in some if not isinstance(one, str)) // 9
+    return int(image[-1]), filters, kernels, sum(size[0] == "1" for size in layers)
+
+
+def counts(words, function):
+    """The Formula of a number of vertices or nets. function: of what `sizes_of` returns."""
+    return Formula(words, lambda *some: function(*sizes_of(*some)))
+
+
+HYPERGRAPHS = {  # grain: the Formulas of its vertices and its nets
+    "coarse": (
+        counts("a vertex for each filter, each fully connected layer and the image", lambda c, f, k, d: 1 + f + d),
+        counts("a net for each vertex but the last layer", lambda c, f, k, d: f + d),
+    ),
+    "fine": (
+        counts(
+            "a vertex for each kernel of a filter (parameters over 9), for its sum, for each fully connected layer and each "
+            "channel of the image", lambda c, f, k, d: c + k + f + d,
+        ),
+        counts(
+            "two nets for each filter, one for each channel of the image and each fully connected layer but the last",
+            lambda c, f, k, d: c + 2 * f + d - 1,
+        ),
+    ),
+}  # fmt: skip
+
+
+def of_text(text):
+    """The number that the column Memory of Table 5.13 writes, such as 3.2M."""
+    return float(text.rstrip("KM")) * {"K": 1e3, "M": 1e6}.get(text[-1], 1)
+
+
+def cited(name, column):
+    """A function of a line of ours that makes the Cited of its number of ranks; None where the thesis has no such table."""
+    table = published(PAPER).tables.get(name)
+    return lambda line: table and table.cited(column, line["N"])
+
+
+def balance_of(name):
+    """A function of a line that makes the Cited of max over mean, which tables print with one decimal."""
+    return lambda line: RATIO(cited(name, "max")(line), cited(name, "mean")(line))
+
+
+def printed(name):
+    """{ranks: its line} of a table of the thesis; {} where it has none."""
+    table = published(PAPER).tables.get(name)
+    return {line["N"]: line for line in table.lines()} if table else {}
 
 
 def naive_costs():
@@ -27,21 +97,27 @@ def naive_costs():
     return found
 
 
-def load_rows(published, costs):
-    """Work of the ranks. published: [ranks, largest, least, mean] or nothing. costs: {ranks: Costs}."""
-    lines, found = {line[0]: line[1:] for line in published or ()}, []
+def grain_rows():
+    """What the horizontal partition sends in both grains, among two ranks."""
+    row = {"N": 2}
+    for grain in ("coarse", "fine"):
+        model = vgg16.model(grain)
+        row[grain] = costs_of(model.owners(naive.horizontal(model, row["N"]), row["N"]), grain).volume
+    return [row]
+
+
+def load_rows(name, costs):
+    """Work of the ranks, printed and ours. name: of the thesis' table. costs: {ranks: Costs}."""
+    lines, found = printed(name), []
     for ranks in sorted({*lines, *costs}):
-        largest, least, mean = lines.get(ranks, (None, None, None))
-        loads = costs[ranks].loads if ranks in costs else None
-        ours = (None, None, None) if loads is None else (loads.max(), loads.min(), loads.mean())
-        row = {"N": ranks}
-        for name, theirs, mine in zip(("max", "min", "mean"), (largest, least, mean), ours):
-            row |= {f"{name}, published": theirs, name: mine and whole(mine)}
-        for name, over in (("max/min", 1), ("max/avg", 2)):
-            pair = ((largest, least, mean), ours)
-            ratios = [some[0] / some[over] if some[0] and some[over] else None for some in pair]
-            row |= {f"{name}, published": ratios[0], name: ratios[1]}
-        found.append(row | {"max*N of the published": largest and largest * ranks, "max*N": ours[0] and whole(ours[0] * ranks)})
+        theirs, row = lines.get(ranks, {}), {"N": ranks}
+        loads = costs[ranks].at_work if ranks in costs else None
+        ours = {} if loads is None else {"max": loads.max(), "min": loads.min(), "mean": loads.mean()}
+        for column in WORKS[:3]:
+            row |= {f"{column}, printed": theirs.get(column), column: whole(ours[column]) if ours else None}
+        row |= {"max/avg, printed": theirs.get("max/avg")}
+        row |= {"max/avg, derived": theirs["max"] / theirs["mean"] if theirs else None}
+        found.append(row | {"max/avg": float(ours["max"] / ours["mean"]) if ours else None})
     return found
 
 
@@ -50,18 +126,18 @@ def whole(work):
     return int(work + 0.01)
 
 
-def volume_rows(published, costs, seconds=None):
-    """Volumes. published: [ranks, volume, largest layer, mean]. costs: {ranks: Costs}. seconds: {ranks: of the search}."""
-    found = []
-    for ranks, volume, largest, mean in published:
-        row, ours = {"N": ranks, "volume, published": volume}, costs.get(ranks)
-        row |= {"star": ours and ours.star, "connectivity-1": ours and ours.volume}
+def volume_rows(name, costs):
+    """Volumes, printed and ours. name: of the thesis' table. costs: {ranks: Costs}."""
+    lines, found = printed(name), []
+    for ranks in sorted({*lines, *costs}):
+        theirs, row, ours = lines.get(ranks, {}), {"N": ranks}, costs.get(ranks)
+        row |= {"volume, printed": theirs.get("volume"), "star": ours and ours.star, "connectivity-1": ours and ours.volume}
         row |= {"MiB of float32": ours and ours.volume * vgg16.ITEM_BYTES}
-        row |= {"max comm, published": largest, "max comm, star": ours and ours.most_broadcast}
-        row |= {"max comm": ours and ours.largest_layer, "avg comm, published": mean}
-        row |= {"avg comm, star": ours and ours.star / ranks, "avg comm": ours and ours.volume / ranks}
-        row |= {"messages": ours and ours.messages, "largest of a rank, MiB": ours and moved(ours)}
-        found.append(row | ({"seconds": seconds.get(ranks)} if seconds is not None else {}))
+        row |= {"max comm, printed": theirs.get("max"), "max comm, star": ours and ours.most_broadcast}
+        row |= {"max comm": ours and ours.largest_layer, "avg comm, printed": theirs.get("mean")}
+        at_work = ours and len(ours.at_work)
+        row |= {"avg comm, star": ours and ours.star / at_work, "avg comm": ours and ours.volume / at_work}
+        found.append(row | {"messages": ours and ours.messages, "largest of a rank, MiB": ours and moved(ours)})
     return found
 
 
@@ -70,86 +146,173 @@ def moved(costs):
     return None if costs.most_moved is None else costs.most_moved * vgg16.ITEM_BYTES
 
 
-def search_row(case, costs, seconds):
+def search_row(case, costs):
     """What a search found, beside others."""
     return {
         "N": case.ranks, "grain": case.grain, "objective": case.objective, "max/avg allowed": case.balance,
         "max/avg": costs.balance, "connectivity-1": costs.volume, "star": costs.star,
         "MiB of float32": costs.volume * vgg16.ITEM_BYTES, "messages": costs.messages,
-        "largest of a rank, MiB": moved(costs), "seconds": seconds,
+        "largest of a rank, MiB": moved(costs),
     }  # fmt: skip
 
 
-def summary(costs, seconds):
+def seconds_rows(kept):
+    """How long searches took: a row for each processor, grain and limit. kept: {Case: what is kept of it}."""
+    found = {}
+    for case, one in kept.items():
+        if (case.objective, case.groups) == ("volume", 1):
+            key = one["searched_on"], case.grain, case.balance if case.balance in LIMITS else "other"
+            found.setdefault(key, {})[case.ranks] = max(one["seconds"], found.get(key, {}).get(case.ranks, 0.0))
+    return [
+        {"on": place, "grain": grain, "max/avg allowed": limit} | {f"N = {n}": took.get(n) for n in vgg16.RANKS}
+        for (place, grain, limit), took in found.items()
+    ]  # fmt: skip
+
+
+def balance_rows(works, volumes, costs):
+    """Printed and ours where no rank has more work, over the mean, than in the thesis. works, volumes: names of its tables."""
+    found = []
+    for ranks, line in printed(works).items():
+        ours, volume = costs.get(ranks), printed(volumes)[ranks]["volume"]
+        row = {"N": ranks, "max/avg, derived": line["max"] / line["mean"], "max/avg": ours and ours.balance}
+        row |= {"volume, printed": volume, "connectivity-1": ours and ours.volume, "star": ours and ours.star}
+        found.append(row | {"of the printed volume": ours and ours.volume / volume, "messages": ours and ours.messages})
+    return found
+
+
+def column_rows():
+    """(rows for what the thesis prints in columns that follow from others, where it prints something else, how many numbers it
+    prints there)."""
+    found, counted = [], 0
+    for name, table in published(PAPER).tables.items():
+        for line in table.lines():
+            for column, value, slack in follows(line):
+                counted += 1
+                if abs(line[column] - value) > slack:
+                    found.append(
+                        {"table": name, "N": line["N"], "column": column, "printed": line[column], "follows": value}
+                    )  # fmt: skip
+    return found, counted
+
+
+def follows(line):
+    """(column, what follows for it from other columns, how far off it may be since all are cut) of a line of the thesis."""
+    cut = lambda column: 1 if isinstance(line[column], int) else 0.1  # noqa: E731
+    for column, over in (("max/min", "min"), ("max/avg", "mean")):
+        if line.get(column, NEVER) != NEVER:
+            ratio = line["max"] / line[over]
+            yield column, ratio, 0.1 + (cut("max") + ratio * cut(over)) / line[over]
+    if "max*N" in line:
+        yield "max*N", line["max"] * line["N"], line["N"]
+    if "volume" in line:
+        yield "mean", line["volume"] / line["N"], cut("mean") + cut("volume") / line["N"]
+
+
+def hypergraph_rows():
+    """Sizes of hypergraphs: of the sample of Figure 3.5, and of VGG16, where what the thesis prints says how many there are."""
+    layers = [Conv2d(3, 4, 3, padding=1), ReLU(), Conv2d(4, 3, 3, padding=1), ReLU(), Conv2d(3, 2, 3, padding=1), ReLU(),
+              Flatten(), Linear(32, 4), Linear(4, 4), Linear(4, 2)]  # fmt: skip
+    sample = of_network(Sequential(layers, input_shape=(4, 4, 3)), "coarse", None, 1, None, with_input=True, with_loss=False)
+    known = {"sample, coarse": (sample, published(PAPER).tables["3.5"].lines()[0])}
+    for grain in HYPERGRAPHS:
+        known[f"VGG16, {grain}"] = vgg16.model(grain), {what: one.value for what, one in hypergraph_sizes(grain).items()}
+    found = []
+    for name, (model, expected) in known.items():
+        graph = model.hypergraph
+        counts = {"vertices": graph.vertices, "nets": graph.nets, "pins": len(graph.pins)}
+        row = {"hypergraph": name}
+        for what, count in counts.items():
+            row |= {f"{what}, the thesis": expected.get(what), what: count}
+        found.append(row)
+    return found
+
+
+def hypergraph_sizes(grain):
+    """{"vertices" or "nets": the Cited number of those of VGG16 that follows from Table 5.13}."""
+    table = published(PAPER).tables["5.13"]
+    layers = [line["layer"] for line in table.lines() if "POOL" not in line["layer"]]
+    inputs = [table.cited("output size", name) for name in layers]
+    inputs += [table.cited("parameters", name) for name in layers if "CONV" in name]
+    return {what: formula(*inputs) for what, formula in zip(("vertices", "nets"), HYPERGRAPHS[grain], strict=True)}
+
+
+def parameter_rows():
+    """Table 5.13: outputs, their elements, and numbers of weights, printed and of the network of the zoo; at the end sums."""
+    shapes, shape = [(vgg16.IMAGE, 0)], vgg16.IMAGE
+    biases = 0
+    for layer in vgg16.network().leaves():
+        shape = layer.output_shape(shape)
+        if layer.kind or "Pool" in type(layer).__name__:
+            weights = layer.parameters[0] if layer.kind else None  # the column counts no biases
+            biases += sum(prod(other.shape) for other in layer.parameters[1:]) if layer.kind else 0
+            shapes.append((shape, prod(weights.shape) if weights else 0))
+    lines, found = published(PAPER).tables["5.13"].lines(), []
+    for line, (shape, count) in zip(lines, shapes, strict=True):
+        size = "x".join(map(str, shape if len(shape) == 3 else (1, 1, *shape)))
+        found.append(
+            {"layer": line["layer"], "output size, printed": line["output size"], "output size": size,
+             "memory, printed": line["memory"], "elements": prod(shape), "parameters, printed": line["parameters"],
+             "parameters": count}
+        )  # fmt: skip
+    elements, weights = sum(row["elements"] for row in found), sum(row["parameters"] for row in found)
+    values = published(PAPER).values
+    return [
+        *found,
+        dict.fromkeys(found[0]) | {"layer": "Total", "memory, printed": f"{values['image_MB'].value} MB", "elements": elements,
+         "parameters, printed": values["parameters"].value, "parameters": weights + biases},
+    ]  # fmt: skip
+
+
+def memory_of_image():
+    """The Cited of the memory of an image, in MB, that follows from the column Memory of Table 5.13."""
+    table = published(PAPER).tables["5.13"]
+    return MEMORY(*(table.cited("memory", line["layer"]) for line in table.lines()))
+
+
+def data_parallel(ranks, batch):
+    """GB of float32 that all ranks send in an epoch with data parallelism."""
+    values = published(PAPER).values
+    return SENT(ranks, batch, values["parameter_MB"], values["epoch_images"])
+
+
+def model_parallel(volume):
+    """An epoch of a partition of this volume, in units of 2^30 elements: forward and backward, for all images."""
+    values = published(PAPER).values
+    return OF_VOLUME(volume, values["epoch_images"], values["volume_batch"])
+
+
+def comparison_rows(ours):
+    """Table 5.14. ours: {"coarse" or "fine": {ranks: Costs}}. The last row is the mean."""
+    table, volumes, found = published(PAPER).tables["5.14"], published(PAPER).tables["5.10"], []
+    data, hypergraph, reduction = table.columns[2:]
+    for line in table.lines():
+        key, ranks = (line["N"], line["batch"]), line["N"]
+        against, theirs = table.cited(data, *key), table.cited(hypergraph, *key)
+        row = {"N": ranks, "batch": line["batch"], "data parallel, printed GB": line[data]}
+        row |= {"data parallel, GB": data_parallel(*key).value, "hypergraph, printed GB": line[hypergraph]}
+        row |= {"hypergraph, GB by the volume of Table 5.10": model_parallel(volumes.cited("volume", ranks)).value}
+        row |= {"reduction, printed %": line[reduction], "reduction, %": LESS.value(theirs, against)}
+        row |= {"reduction in bytes, derived %": LESS_BYTES.value(theirs, against)}
+        for grain, costs in ours.items():
+            size = vgg16.ITEM_BYTES * model_parallel(costs[ranks].volume).value if ranks in costs else None
+            row |= {f"our {grain} one, GB in bytes": size}
+            row |= {f"our {grain} one: reduction, %": None if size is None else 100 * (1 - size / row["data parallel, GB"])}
+        found.append(row)
+    means = {"N": "mean", "reduction, printed %": published(PAPER).values["reduction"].value}
+    for column in found[0]:
+        if column not in means and "reduction" in column:
+            some = [row[column] for row in found]
+            means[column] = None if None in some else sum(some) / len(some)
+    return [*found, {key: means.get(key) for key in found[0]}]
+
+
+def summary(costs):
     """{"2": {..}} for {ranks: Costs}: the numbers of ours that others read."""
     return {
         str(ranks): {
             "volume_melements": ours.volume, "star_melements": ours.star, "max_over_avg": ours.balance,
             "volume_MiB_float32": ours.volume * vgg16.ITEM_BYTES, "messages": ours.messages,
-            "largest_of_a_rank_MiB": moved(ours), "seconds": seconds[ranks],
+            "largest_of_a_rank_MiB": moved(ours),
         }
         for ranks, ours in costs.items()
     }  # fmt: skip
-
-
-def balance_rows(loads, volumes, costs, seconds):
-    """Published and ours where no rank has more work, over the mean, than in the thesis."""
-    found = []
-    for (ranks, largest, _, mean), (_, volume, _, _) in zip(loads, volumes, strict=True):
-        ours = costs.get(ranks)
-        row = {"N": ranks, "max/avg, published": largest / mean, "max/avg": ours and ours.balance}
-        row |= {"volume, published": volume, "connectivity-1": ours and ours.volume, "star": ours and ours.star}
-        row |= {"of the published volume": ours and ours.volume / volume, "messages": ours and ours.messages}
-        found.append(row | {"seconds": seconds.get(ranks)})
-    return found
-
-
-def parameter_rows(published):
-    """Table 5.13: sizes of outputs and numbers of weights, published and of the network of the zoo."""
-    found, shape = [(vgg16.IMAGE, 0)], vgg16.IMAGE
-    for layer in vgg16.network().leaves():
-        shape = layer.output_shape(shape)
-        if layer.kind or "Pool" in type(layer).__name__:
-            weights = layer.parameters[0] if layer.kind else None  # the thesis counts no biases
-            found.append((shape, prod(weights.shape) if weights else 0))
-    return [
-        {"layer": name, "output size, published": "x".join(map(str, size)),
-         "output size": "x".join(map(str, shape)), "elements": prod(shape), "parameters, published": theirs,
-         "parameters": count, "equal": list(shape) == size and count == theirs}
-        for (name, size, theirs), (shape, count) in zip(published, found, strict=True)
-    ]  # fmt: skip
-
-
-def data_parallel(ranks, batch):
-    """MiB of float32 that all ranks send in an epoch with data parallelism."""
-    return 2 * (ranks - 1) * vgg16.PARAMETERS * vgg16.ITEM_BYTES / MIB * IMAGES / batch
-
-
-def model_parallel(volume):
-    """An epoch of a partition of this volume, in 2^20 elements: forward and backward, for all its images."""
-    return 2 * volume * IMAGES / vgg16.BATCH
-
-
-def comparison_rows(published, volumes, ours):
-    """Table 5.14. volumes: {ranks: published volume}. ours: {"coarse" or "fine": {ranks: Costs}}. The last row is the mean."""
-    found, reductions = [], {}
-    for ranks, batch, data, hypergraph, reduction in published:
-        against = data_parallel(ranks, batch)
-        row = {"N": ranks, "batch": batch, "data parallel, published GB": data, "data parallel, GB": against / KIB}
-        row |= {"hypergraph, published GB": hypergraph, "hypergraph, 2^30 elements": model_parallel(volumes[ranks]) / KIB}
-        row |= {"reduction, published %": reduction}
-        theirs = {"mixed units": model_parallel(volumes[ranks])}
-        theirs["their partition in bytes"] = theirs["mixed units"] * vgg16.ITEM_BYTES
-        for grain, costs in ours.items():
-            theirs[f"our {grain} one in bytes"] = (
-                model_parallel(costs[ranks].volume) * vgg16.ITEM_BYTES if ranks in costs else None
-            )
-        for name, size in theirs.items():
-            less = None if size is None else 100 * (1 - size / against)
-            reductions.setdefault(name, []).append(less)
-            row |= {} if name == "mixed units" else {f"{name}, GB": None if size is None else size / KIB}
-            row |= {f"{name}: reduction, %": less}
-        found.append(row)
-    mean = {f"{name}: reduction, %": None if None in some else sum(some) / len(some) for name, some in reductions.items()}
-    mean |= {"N": "mean", "reduction, published %": sum(line[-1] for line in published) / len(published)}
-    return [*found, {key: mean.get(key) for key in found[0]}]

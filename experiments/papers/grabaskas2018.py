@@ -1,16 +1,15 @@
 """Grabaskas: Automated parallelization to improve usability and efficiency of distributed neural network training (2018).
 
-Tables 4.13 to 4.23 and Appendices C and D of the thesis (TorchAD-NN): published, measured here, predicted for its network.
-What is run is in `grabaskas2018_runs.py`, what was published in `published/grabaskas2018.toml`.
+Tables 4.13 to 4.23 and Appendices C and D of the thesis (TorchAD-NN): printed, measured here, predicted for its network.
+What is run is in `grabaskas2018_runs.py`, what the thesis prints in `published/grabaskas2018.toml`.
 
 - `Train()`, Torch's StochasticGradient: sample by sample on each node's stripe, averaged every n samples
   (`parallel/protocols/local_sgd.py`).
 - `Backward()`: one all-reduce of the gradients a batch, n samples of each node: `train_step` on the grid `batch=P`.
 - Model-parallel: sample by sample on `model=P` with the plans of `PLANS`. The thesis splits a dense layer by its inputs and
   all-reduces its outputs, so that every node has all of them, and their gradients again in backward; a layer that is not
-  split is computed by every node, redundantly. Here a split layer leaves partial sums, which the next split layer takes over
-  with a reduce-scatter alone. A layer with `replicate` is split by samples: with batches of one sample one rank computes it
-  while the others wait, and the gradient of its weights is summed over the ranks, which the thesis does not need.
+  split is computed by every node, redundantly. So it is here, but that a split layer leaves partial sums, which the next split
+  layer takes over with a reduce-scatter alone.
 """
 
 import json
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from gridgrad.experiments.common import markdown
 from gridgrad.experiments.papers import grabaskas2018_runs
-from gridgrad.experiments.papers.grabaskas2018_runs import lines, published, single, to_measure
+from gridgrad.experiments.papers.cited import published
+from gridgrad.experiments.papers.grabaskas2018_runs import PAPER, lines, to_measure
 from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
@@ -43,10 +43,7 @@ TABLES = {
 }
 READING = ("4.18", "4.19")
 GPU = "The thesis used the TX1's GPU; there is none here, so what was measured is on CPU cores."
-PLANNED = (
-    "`half` splits the first and the last dense layer, `first` the first one; every node computes the others. Here one rank "
-    "has the sample and computes them, and the gradients of their weights go to all: sample by sample the wrong choice."
-)
+PLANNED = "`half` splits the first and the last dense layer, `first` the first one; every node computes the others."
 TITLES = {
     "4.13": "Halstead's effort of data parallelism, and the seconds that it stands for (effort / 18)",
     "4.14": "MNIST, CPU, data-parallel",
@@ -91,72 +88,84 @@ def predicted_step_seconds(net_spec, input_shape, outputs, batch_size, grid_text
 
 def experiments(out, ranks, data_dir, full=False):
     """Measure, all lines whole if `full`: what `tables` takes."""
-    return gathered(run_all(to_measure(LONG if full else USUAL, ranks, data_dir)), out, full)
+    return gathered(run_all(to_measure(LONG if full else USUAL, ranks, data_dir)), out)
 
 
-def gathered(results, out, full=False):
+def gathered(results, out):
     """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    return grabaskas2018_runs.gathered(results, full)
+    return grabaskas2018_runs.gathered(results)
 
 
 def tables(measured=None):
     """{name: rows} of all tables, "runs" and "machine" of the measurement, where there is one."""
-    runs, full = (measured or {}).get("runs", {}), (measured or {}).get("full", False)
+    runs = (measured or {}).get("runs", {})
+    grabaskas2018_runs.processor_of(runs)
     usability = json.loads(USABILITY.read_text())["programs"] if USABILITY.exists() else {}
     found = {
-        "4.13": [
-            {"program": name, "effort, published": effort, "seconds, published": time}
-            for name, effort, time in published()["table_4_13"]
-        ],
-        "4.20": [{"program": name, "lines, published": count} for name, count in published()["table_4_20"]],
+        table: used(table, columns, usability)
+        for table, columns in (("4.13", {"effort": "effort", "seconds": "time"}), ("4.20", {"lines": "lines"}))
     }
-    for table, kinds in (("4.13", {"effort": "effort", "seconds": "time"}), ("4.20", {"lines": "lines"})):
-        for name, numbers in usability.items():
-            counted = {f"{kind}, measured": numbers.get(key) for kind, key in kinds.items()}
-            found[table].append({"program": f"gridgrad: {name}"} | counted)
-        heads = ["program", *(f"{kind}, {whose}" for kind in kinds for whose in ("published", "measured"))]
-        found[table] = [dict.fromkeys(heads) | row for row in found[table]]
     for name, refs in TABLES.items():
         row = reading if name in READING else training
-        found[name] = [row(lines()[ref], runs, full) for ref in refs]
-    for line_row, pre in zip(found["Appendix C"], (reading(lines()[ref], runs, full) for ref in TABLES["Appendix C"])):
+        found[name] = [row(lines()[ref], runs) for ref in refs]
+    for line_row, pre in zip(found["Appendix C"], (reading(lines()[ref], runs) for ref in TABLES["Appendix C"])):
         line_row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
-    return {name: found[name] for name in TITLES} | {key: measured[key] for key in ("machine", "full", "runs") if runs}
+    return {name: found[name] for name in TITLES} | {key: measured[key] for key in ("machine", "runs") if runs}
 
 
-def reading(line, runs, full):
+def used(table, columns, usability):
+    """The rows of Table 4.13 or 4.20: programs of the thesis, and those of `usability`. columns: {of the table: of ours}."""
+    rows = [
+        {"program": row["program"]} | {f"{column}, published": row[column] for column in columns}
+        for row in published(PAPER).tables[table].lines()
+    ]
+    rows += [
+        {"program": f"gridgrad: {name}"} | {f"{column}, measured": numbers.get(key) for column, key in columns.items()}
+        for name, numbers in usability.items()
+    ]
+    heads = ["program", *(f"{column}, {whose}" for column in columns for whose in ("published", "measured"))]
+    return [dict.fromkeys(heads) | row for row in rows]
+
+
+def reading(line, runs):
     """A row of pre-processing: seconds and speedups."""
-    one = single(line)
-    times = [_of(runs, other.reading(), "seconds") for other in (line, one)]
+    times = [_of(runs, other.reading(), "seconds") for other in (line, line.single)]
     return {
         **head(line),
-        "pre-processing, published": line.preprocessing,
+        "pre-processing, published": value(line, "pre-processing"),
         "pre-processing, measured": times[0],
-        "speedup, published": ratio(one.preprocessing, line.preprocessing) if line.nodes > 1 else None,
+        "speedup, published": value(line, "speedup of pre-processing"),
         "speedup, measured": ratio(times[1], times[0]) if line.nodes > 1 else None,
         "how": how(line.reading(), runs),
     }
 
 
-def training(line, runs, full):
-    """A row of training: seconds, accuracy and efficiency in percent."""
-    one = single(line)
-    ours, alone = (seconds(other, runs, full) for other in (line, one))
-    foreseen = predicted(line, one)
-    crowded = _of(runs, line.run(full), "oversubscribed")
-    share = lambda time, of: None if line.nodes == 1 or not ratio(of, time) else 100 * ratio(of, time) / line.nodes  # noqa: E731
+def training(line, runs):
+    """A row of training: seconds, accuracy and efficiency in percent.
+
+    The times are those of the whole run where there is one. An efficiency is that of two whole runs or of two short ones.
+    """
+    whole, foreseen = line.run(whole=True), predicted(line)
+    timed = whole if _of(runs, whole, "seconds") else line.run(whole=False)
+    share = None if line.nodes == 1 or foreseen is None else 100 * line.single.seconds / foreseen / line.nodes
     return {
         **head(line),
         "s, published": line.seconds,
-        "s, measured": ours,
+        "s, measured": scaled(line, timed, runs),
         "s, predicted": foreseen,
-        "accuracy, published": line.accuracy,
-        "accuracy, measured": _of(runs, line.run(full), "accuracy"),
-        "efficiency, published": line.efficiency,
-        "efficiency, measured": None if crowded else share(ours, alone),
-        "efficiency, predicted": share(foreseen, one.seconds),
-        "how": how(line.run(full), runs),
+        "accuracy, published": value(line, "accuracy"),
+        "accuracy, measured": _of(runs, whole, "accuracy"),
+        "efficiency, published": value(line, "efficiency"),
+        "efficiency, measured": efficiency(line, runs),
+        "efficiency, predicted": share,
+        "how": how(timed, runs),
     }
+
+
+def value(line, column):
+    """A number that the thesis prints of a line, or None."""
+    found = line.cited(column)
+    return None if found is None else found.value
 
 
 def head(line):
@@ -167,24 +176,41 @@ def head(line):
     return names | {"net": line.model, "samples": line.samples} | dict(zip(("FLS", "SLS", "TLS"), line.widths))
 
 
-def seconds(line, runs, full):
-    """Measured seconds of all the samples of a line, or None."""
-    run = line.run(full)
+def scaled(line, run, runs):
+    """Measured seconds of all the samples of a line, from one of its runs; None if that was not made."""
     time = _of(runs, run, "seconds")
     return None if time is None else time * line.samples * line.passes / (run.samples * run.passes)
 
 
-def predicted(line, one):
-    """Predicted seconds of a line, from the published ones of its single node `one`; None where there are none.
+def pair(line, runs):
+    """(measured seconds of a line, those of its single node) of two runs of a kind, the whole ones first; None if none are.
+
+    Nor are there any where ranks had to share cores.
+    """
+    for whole in (True, False):
+        times = [scaled(one, one.run(whole), runs) for one in (line, line.single)]
+        if None not in times and not _of(runs, line.run(whole), "oversubscribed"):
+            return times
+    return None
+
+
+def efficiency(line, runs):
+    """The measured efficiency in percent of a line on several nodes, or None."""
+    times = pair(line, runs) if line.nodes > 1 else None
+    return times and 100 * times[1] / times[0] / line.nodes
+
+
+def predicted(line):
+    """Predicted seconds of a line, from the printed ones of its single node; None where there are none.
 
     A round of `Train()`, n samples on each node and one average, sends as many bytes as a step on those samples.
     """
-    if line.nodes == 1 or not isinstance(one.seconds, float):
+    if line.nodes == 1 or not isinstance(line.single.seconds, float):
         return None
     steps = line.samples * line.passes / line.batch_size
     shape = (32, 32, 3 if line.dataset == "cifar10" else 1)
     job = line.net, shape, 10, line.batch_size, line.grid, line.plan
-    return steps * predicted_step_seconds(*job, read(MACHINE), single_seconds=one.seconds / steps)
+    return steps * predicted_step_seconds(*job, read(MACHINE), single_seconds=line.single.seconds / steps)
 
 
 def how(run, runs):
@@ -207,18 +233,20 @@ def as_markdown(tables):
     """All tables as Markdown."""
     parts = ["# Grabaskas 2018\n"]
     if "machine" in tables:
-        scaled = "" if tables["full"] else "; lines that are not whole are scaled from as many steps of a node as they name"
-        crowded = "Ranks that share cores (oversubscribed) are not compared as speed."
-        parts.append(f"Measured on {tables['machine']}{scaled}. {crowded}")
+        parts.append(
+            f"Measured on {tables['machine']}. Lines that are not whole are scaled from as many steps of a node as they name. "
+            "An efficiency is that of two lines that are both whole or both scaled: it need not follow from the seconds. "
+            "Ranks that share cores (oversubscribed) are not compared as speed."
+        )
     else:
         parts.append("Nothing measured yet: run `reproduce grabaskas2018`.")
     parts.append(
         "Predicted: this library on the thesis' network (`parallel/performance/machines/ethernet-1g.json`), with nodes that "
         "compute at the rate of its own single node of the same line. `-`: not there. n: samples of a node between two "
-        "synchronisations. Learning rate 0.01, no momentum (the thesis does not say).\n"
+        "synchronisations.\n"
         "\n## What the thesis' numbers and code say\n"
     )
-    parts += [f"- {note}" for note in published()["notes"]]
+    parts += [f"- {note}" for note in published(PAPER).notes]
     for name, title in TITLES.items():
         rows = tables[name]
         label = f"Table {name}" if name[0] == "4" else name

@@ -19,6 +19,7 @@ from gridgrad import datasets
 from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
 from gridgrad.experiments.common.workers_report import losses_of_all
 from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.nn.processor import processor
 from gridgrad.parallel import evaluate, parallelize, train_step
 from gridgrad.parallel.job.run import UserError, run
 from gridgrad.parallel.placement.partition import Partition
@@ -60,9 +61,11 @@ def main():
         raise UserError("give --net NAME to train, or --read")
     if args.period and args.period % args.batch_size:
         raise UserError(f"--period {args.period} is no multiple of --batch-size {args.batch_size}")
-    result = read(args, MPI.COMM_WORLD) if args.read else train(args, MPI.COMM_WORLD)
-    if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps(result))
+    comm = MPI.COMM_WORLD
+    result = read(args, comm) if args.read else train(args, comm)
+    processors = sorted(set(comm.allgather(processor().title)))
+    if comm.rank == 0:
+        print(json.dumps(result | {"processor": " and ".join(processors)}))
 
 
 def read(args, comm):

@@ -1,38 +1,34 @@
-"""The lines of the Appendices C and D of Grabaskas 2018, and for each of them the run of our program that repeats it.
+"""The lines of the Appendices C and D of Grabaskas 2018, and for each of them the runs of our program that repeat it.
 
-Lines of one appendix share runs: its "manual" and "auto" versions are the same program here, and so are its GPU and CPU.
+Lines of one appendix share runs: its "manual" and "auto" versions are the same program here, and so are its GPU and CPU. A line
+has two runs: a whole one, which also has the accuracy, and a short one, from which its time is scaled.
 """
 
 import json
 import os
-import tomllib
-from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache, partial
 
 from gridgrad import datasets
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.papers.cited import NEVER, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, Part
 from gridgrad.nn import network_names
-from gridgrad.nn.processor import processor
 from gridgrad.parallel.job.launch import mpiexec, slots
 
-PUBLISHED = Path(__file__).parent / "published" / "grabaskas2018.toml"
-SAMPLES = {"mnist": 60_000, "cifar10": 32_000}  # section 4.1.1
-FEWER = {4: 16_000, 5: 8_000}  # lines of Table 4.17: a part of the data on one node
-PASSES = {"mnist": 1, "cifar10": 5}  # section 4.2.2; of Appendix D the thesis does not say: one
+PAPER = "grabaskas2018"
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}
-PLANS = {  # section 3.2.2: a layer is split by its inputs; the others are whole on every node
+PLANS = {  # section 3.2.2: a layer is split by its inputs; every node computes all of the others
     "MLP2": "in,in",
     "MLP3": "in,in,in",
-    "MLP3-half": "in,replicate,in",
-    "MLP3-first": "in,replicate,replicate",
-    "CNN": "conv=replicate,linear=in",
+    "MLP3-half": "in,redundant,in",
+    "MLP3-first": "in,redundant,redundant",
+    "CNN": "conv=redundant,linear=in",
 }
 LEARNING_RATE = 0.01
-# lines that are run whole even in a short measurement
+# lines that are run whole even in a measurement of usual size
 WHOLE = "C.33", "C.37", "C.40", "C.44", "C.53", "C.56", "C.59", "D.94", "D.97", "D.106"
 STEPS = {"Train()": 1000, "Backward()": 8, "model": 300}  # of a node in a short run
 WORK = 1e9  # parameters times steps of a short run of a dense network
@@ -90,8 +86,8 @@ class Run:
 class Line:
     """A line of an appendix. method: "Train()", "Backward()" or "model". n: samples of a node between synchronisations.
 
-    seconds, accuracy, efficiency, preprocessing: as published, "-" or a word where there is no number. widths: of FLS, SLS
-    and TLS, the inputs of the dense layers.
+    seconds: as printed, or the words that are printed instead. passes: over the samples. widths: of FLS, SLS and TLS, the
+    inputs of the dense layers.
     """
 
     ref: str
@@ -104,12 +100,15 @@ class Line:
     passes: int
     net: str
     seconds: float | str
-    accuracy: float | str
-    efficiency: float | str
     n: int = 1
     model: str = "CNN"
     widths: tuple = ()
-    preprocessing: float | str = "-"
+
+    def cited(self, column, place=""):
+        """The Cited of a column of the appendix, None where it prints nothing. place: of the table that repeats the line."""
+        appendix = "Appendix D" if self.method == "model" else "Appendix C"
+        found = published(PAPER).tables[appendix].cited(column, self.ref)
+        return replace(found, place=f"{place}; {appendix}") if found and place else found
 
     @property
     def batch_size(self):
@@ -124,17 +123,10 @@ class Line:
     def plan(self):
         return PLANS[self.model] if self.method == "model" else "fewest-bytes"
 
-    @property
-    def work(self):
-        """What distinguishes lines that need different runs. On one node of `Train()`, n has no effect."""
-        n = 1 if self.method == "Train()" and self.nodes == 1 else self.n
-        return self.dataset, self.method, self.nodes, self.samples, self.net, self.plan, n
-
-    def run(self, full=False):
-        """The Run of the line: in full, or a part of it from which the time is scaled."""
-        whole = full or any(self.work == lines()[ref].work for ref in WHOLE)
+    def run(self, whole):
+        """The Run of the line: whole, or a part of it from which the time is scaled."""
         if self.method == "Train()":
-            period = self.n if self.nodes > 1 else 1
+            period = self.n if self.nodes > 1 else 1  # on one node n has no effect
             part = self.nodes * max(STEPS[self.method], 2 * period)  # two averages
             options = {"batch_size": 1, "period": period}
         elif self.method == "Backward()":
@@ -149,11 +141,15 @@ class Line:
         )
         return Run(self.dataset, self.nodes, net=self.net, **taken, **options)
 
+    @cached_property
+    def single(self):
+        """The line of a single node that it is compared with."""
+        return next(other for other in lines().values() if other.is_single_of(self))
+
     def reading(self):
         """The Run that times pre-processing, None where only a part of the data is used."""
-        return (
-            Run(self.dataset, self.nodes, SAMPLES[self.dataset], read=True) if self.samples == SAMPLES[self.dataset] else None
-        )
+        all_of = int(published(PAPER).values[f"{self.dataset.removesuffix('10')}_samples"].value)
+        return Run(self.dataset, self.nodes, all_of, read=True) if self.samples == all_of else None
 
     def is_single_of(self, other):
         """Whether this is the single-node line that another one is compared with."""
@@ -169,62 +165,68 @@ def parameters(net):
 
 
 @lru_cache
-def published():
-    """The published numbers: the content of `published/grabaskas2018.toml`."""
-    return tomllib.loads(PUBLISHED.read_text())
-
-
-@lru_cache
 def lines():
     """{reference: Line} of both appendices."""
-    found = {}
-    for group in published()["appendix_c"]:
-        data = group["dataset"]
-        common = {name: group[name] for name in ("dataset", "device", "method", "version")}
-        for number, nodes, n, preprocessing, seconds, accuracy, *_, efficiency in group["lines"]:
-            samples = FEWER.get(number, SAMPLES[data])
-            found[f"C.{number}"] = Line(
-                f"C.{number}", nodes=nodes, samples=samples, passes=PASSES[data], net=CNNS[data], seconds=seconds,
-                accuracy=accuracy, efficiency=efficiency, n=n, preprocessing=preprocessing, **common,
-            )  # fmt: skip
-    for group in published()["appendix_d"]:
-        for number, model, nodes, samples, device, *widths, seconds, accuracy, efficiency in group["lines"]:
-            hidden = [str(width) for width in widths[1:] if width != "-"]
-            net = CNNS["mnist"] if model == "CNN" else f"mlp:{','.join(hidden)},tanh"
-            found[f"D.{number}"] = Line(
-                f"D.{number}", "mnist", device, "model", "auto" if nodes > 1 else "single", nodes, samples, 1, net, seconds,
-                accuracy, efficiency, model=model, widths=tuple(widths),
-            )  # fmt: skip
+    known, found = published(PAPER), {}
+    for row in known.tables["Appendix C"].lines():
+        data = row["dataset"]
+        whole, passes = (int(known.values[f"{data.removesuffix('10')}_{name}"].value) for name in ("samples", "passes"))
+        part = known.tables["4.17"].cited("samples", row["ref"])
+        common = {name: row[name] for name in ("ref", "dataset", "device", "method", "version", "nodes", "seconds", "n")}
+        found[row["ref"]] = Line(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
+    for row in known.tables["Appendix D"].lines():
+        widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
+        hidden = [str(width) for width in widths[1:] if width != NEVER]
+        net = CNNS["mnist"] if row["model"] == "CNN" else f"mlp:{','.join(hidden)},tanh"
+        common = {name: row[name] for name in ("ref", "device", "nodes", "samples", "seconds", "model")}
+        version = "auto" if row["nodes"] > 1 else "single"
+        # Of Appendix D the thesis does not say how many passes: one.
+        found[row["ref"]] = Line(**common, dataset="mnist", method="model", version=version, passes=1, net=net, widths=widths)
     return found
 
 
-def single(line):
-    """The single-node line that `line` is compared with."""
-    return next(other for other in lines().values() if other.is_single_of(line))
-
-
 def runs(ranks, full=False):
-    """The Runs for all lines on these numbers of nodes, each once."""
-    chosen = [line for line in lines().values() if line.nodes in ranks]
-    wanted = [line.run(full) for line in chosen] + [line.reading() for line in chosen if line.method != "model"]
-    return list(dict.fromkeys(filter(None, wanted)))
+    """The Runs for all lines on these numbers of nodes, each once: of every line a whole one if `full`.
+
+    Otherwise most lines have a short one, and then their single node has one too, so that two of a kind are compared.
+    """
+    return runs_of([line for line in lines().values() if line.nodes in ranks], full)
+
+
+def runs_of(some, full=False):
+    """The Runs for some lines, each once, see `runs`."""
+    in_full, found = [lines()[ref].run(whole=True) for ref in WHOLE], []
+    for line in some:
+        whole = full or line.run(whole=True) in in_full
+        found += [line.run(whole), line.single.run(whole), line.reading() if line.method != "model" else None]
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def to_measure(size, ranks, data_dir):
     """The Runs as Parts, see `runs`; a short measurement has those of SHORT_LINES."""
     with user_input():
-        for name in SAMPLES:
+        for name in CNNS:
             datasets.prepare(name, data_dir)
-    wanted = runs(ranks, full=size == LONG)
     if size == SHORT:
-        few = [lines()[ref] for ref in SHORT_LINES]
-        few = [run for line in few for run in (line.run(), line.reading() if line.method != "model" else None)]
-        wanted = [run for run in wanted if run in few]
+        wanted = runs_of([lines()[ref] for ref in SHORT_LINES if lines()[ref].nodes in ranks])
+    else:
+        wanted = runs(ranks, full=size == LONG)
     return [Part(run.key, partial(run.start, data_dir), run.seconds, asdict(run)) for run in wanted]
 
 
-def gathered(results, full=False):
-    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words, "full": bool}."""
+def gathered(results):
+    """What the tables take, of what the runs printed: {"runs": {key: what it printed}, "machine": words}.
+
+    ValueError if they are of several processors.
+    """
     launcher = os.environ.get("MPIEXEC", "")
-    machine = f"{slots()} cores of {processor().name}" + (f", started by `{launcher}`" if launcher else "")
-    return {"runs": results, "machine": machine, "full": full}
+    machine = f"{slots()} cores of {processor_of(results)}" + (f", started by `{launcher}`" if launcher else "")
+    return {"runs": results, "machine": machine}
+
+
+def processor_of(runs):
+    """The processor of all runs; ValueError if they are of several, since their times do not compare."""
+    names = sorted({run.get("processor", "") for run in runs.values()})
+    if len(names) > 1:
+        raise ValueError(f"the runs are of several processors, {' and '.join(names)}: measure all of them on one")
+    return names[0] if names else ""

@@ -24,6 +24,8 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers import hegde2016_claims as claims
 from gridgrad.experiments.papers import hegde2016_costs as costs
+from gridgrad.experiments.papers import page_words as words
+from gridgrad.experiments.papers.cited import PRINTED, published
 from gridgrad.experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
 from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
 from gridgrad.experiments.plots import hegde2016 as figures
@@ -116,17 +118,17 @@ def tables(measured=None):
     counted = (measured or {}).get("counted", [])
     protocols = {"costs": costs.rows(counted), "computations": costs.computations(counted), "limits": costs.limits()}
     if not (measured or {}).get("convolution"):
-        return {"convolution_slopes": published_slopes()} | protocols | ({"counted": counted} if counted else {})
+        return {"convolution_slopes": printed_slopes()} | protocols | ({"counted": counted} if counted else {})
     measured = {name: measured[name] for name in ("busy_cores", "versions", "convolution", "dense")} | {"counted": counted}
     found = {
-        "convolution_slopes": convolution_slopes(measured["convolution"]) + published_slopes(),
+        "convolution_slopes": convolution_slopes(measured["convolution"]) + printed_slopes(),
         "dense_fits": dense_fits(measured["dense"]),
         "convolution_times": [timing(row, "batch", row["batch"]) for row in measured["convolution"]],
         "dense_times": [timing(row, "n", row["n"] ** 2) for row in measured["dense"]],
         "convolution_speedups": speedups(measured["convolution"]),
         "dense_speedups": speedups(measured["dense"]),
     }
-    return {"claims": claims.rows(found)} | found | protocols | measured
+    return found | protocols | measured
 
 
 def timing(row, size, work):
@@ -163,8 +165,12 @@ def convolution_slopes(rows):
     return found
 
 
-def published_slopes():
-    return [slope_row(name, 1, slope) for name, slope in claims.PUBLISHED_SLOPES.items()]
+def printed_slopes():
+    """The slopes that the paper prints, if they are ms an image, and the rates that are derived from them."""
+    cited = published("hegde2016")
+    slopes = {"CPU": cited.values["slope_cpu"].value, "GPU": cited.values["slope_gpu"].value}
+    names = {line["device"]: line["name"] for line in cited.tables["devices"].lines()}
+    return [slope_row(f"{PRINTED}: {names[device]}", 1, slope) for device, slope in slopes.items()]
 
 
 def dense_fits(rows):
@@ -201,10 +207,9 @@ def settings(row):
 
 
 TITLES = {
-    "claims": claims.TITLE,
     "convolution_slopes": f"Figure 1: lines of least squares through the medians, time = intercept + slope x batch; {KERNELS} "
-    f"kernels of {KERNEL}x{KERNEL}, stride {STRIDE}, on {SIZE}x{SIZE}. The paper does not name the unit of its slopes. It is "
-    "likely ms an image: the GFLOP/s that follow from it are those of such devices",
+    f"kernels of {KERNEL}x{KERNEL}, stride {STRIDE}, on {SIZE}x{SIZE}. The paper prints slopes without a "
+    "unit. It is likely ms an image: the GFLOP/s that are derived from it are those of such devices",
     "dense_fits": "Figure 3: powers of n through the medians, time = factor x n^exponent; ns_an_element: the factor "
     "of the power that fits best if its exponent is 2. Each sample takes 2 n^2 operations",
     "convolution_speedups": "Figure 2: how many times as fast as one CPU thread (median and range of the ratios)",
@@ -224,8 +229,16 @@ def draw(tables, out):
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    text = f"# Hegde and Usmani 2016, sections 3 and 5\n\n{measured_on(tables)}\n"
+    text = f"# Hegde and Usmani 2016\n\n{measured_on(tables)}\n{markdown.table('What the paper claims', claim_rows(tables))}"
     return text + "".join(markdown.table(title, tables.get(name, [])) for name, title in TITLES.items())
+
+
+def claim_rows(tables):
+    """A row for each claim of the paper, contrary results first."""
+    return [
+        {"verdict": one.verdict, "the paper says": one.says, "place": one.place, "here": words.evidence(one)}
+        for one in claims.claims(tables)
+    ]
 
 
 def measured_on(tables):

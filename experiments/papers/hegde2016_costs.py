@@ -1,9 +1,9 @@
 """Section 5 of Hegde and Usmani 2016: what ParallelSGD, ShuffleSGD, ADMM SGD and Downpour SGD cost.
 
 The paper has orders of magnitude. Beside them stands what they are for one epoch of a network on k workers: its terms without
-their constants; what the protocols here send and compute, *predicted* by `parallel/performance/protocol_cost.py`; and what jobs
-of `hegde2016_count_job.py` counted. The paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are
-those of all workers.
+their constants, derived by the formulas here; what the protocols here send and compute, *predicted* by
+`parallel/performance/protocol_cost.py`; and what jobs of `hegde2016_count_job.py` counted. The paper's log(1/eps) iterations of
+a worker are the steps of the epoch, its theta are those of all workers.
 """
 
 import json
@@ -12,12 +12,15 @@ from math import ceil, log2, prod
 
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.programs import as_module
+from gridgrad.experiments.papers.cited import Formula, published
 from gridgrad.experiments.papers.eserol2019_times import nodes
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
 from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.performance import machine as machines
 from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.protocols.exchange import ARRAYS, pairs
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA
 from gridgrad.parallel.protocols.workers import NUMBERS
@@ -31,22 +34,43 @@ SCALES = 2, 4, 8, 16, 32, 64  # workers beside a server
 SPREAD = 8  # workers for which tau is given
 MIB, MILLION = 2**20, 10**6
 TIMEOUT = 600  # seconds of a job
-SHUFFLE = "ShuffleSGD"
-PAPER = {  # communication and computation, as in the paper
-    SHUFFLE: ("O(Lk) + O(dk/B log k) + O(D)", "O(kd)"),
-    "ParallelSGD": ("O(Lk) + O(kp/B)", "O(p/q log k) + O(p log 1/eps)"),
-    "ADMM SGD": ("O(kp log 1/eps)", "O(p log k log 1/eps) + O(p log 1/eps)"),
-    "Downpour SGD": ("O(theta p)", "as ADMM SGD"),
-}
+SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves", "ParallelSGD", "ADMM SGD", "Downpour SGD"
+PAPER = {line["algorithm"]: line for line in published("hegde2016").tables["costs"].lines()}
+TERMS = {  # of what is sent: functions of what `setting` returns
+    SHUFFLE: (
+        "D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
+        lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB,
+    ),
+    EXCHANGE: ("k N = D in MiB, of one round", lambda s: s["D"] / MIB),
+    PARALLEL: ("k p in MiB", lambda s: s["k"] * s["p"] / MIB),
+    ADMM: ("k p log(1/eps) in MiB; log(1/eps) are the steps of a worker", lambda s: s["k"] * s["p"] * s["steps"] / MIB),
+    DOWNPOUR: ("theta p in MiB; theta are the steps of all workers", lambda s: s["k"] * s["steps"] * s["p"] / MIB),
+}  # fmt: skip
+WORK = {  # of what is computed
+    SHUFFLE: ("k d in millions", lambda s: s["k"] * DRAWS / MILLION),
+    PARALLEL: (
+        "p log2 k + p log(1/eps) in millions, on one processor (q = 1)",
+        lambda s: s["elements"] * (log2(s["k"]) + s["steps"]) / MILLION,
+    ),
+    ADMM: (
+        "(p log2 k + p) log(1/eps) in millions",
+        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
+    ),
+    DOWNPOUR: (
+        "(p log2 k + p) log(1/eps) in millions, as ADMM SGD",
+        lambda s: s["elements"] * (log2(s["k"]) + 1) * s["steps"] / MILLION,
+    ),
+}  # fmt: skip
 TITLE = (
     f"Section 5: what is sent in an epoch of {SAMPLES:,} images of MNIST, sorted by label, on k workers with {NET} and "
     f"minibatches of {BATCH} each. The paper's terms for communication without constants and latencies; beside them what all "
     "workers send, and the most that one does. ParallelSGD has one average at the end, ADMM SGD one after every step, and the "
-    "single server of Downpour SGD gets gradients and sends parameters in every step. A collective counts as the messages that "
-    f"follow one another in it. Not predicted, but counted: the {8 * NUMBERS} bytes in front of each message of Downpour SGD; "
-    "that at its end each worker tells all others that it is done, and gets the parameters once more; and at the end of all "
-    "but ShuffleSGD one sum of the workers' numbers of samples, of 8 bytes, with which running statistics would be weighted. "
-    "In ShuffleSGD all samples but one in k of each worker are predicted to move, which may be no whole number"
+    "single server of Downpour SGD gets gradients and sends parameters in every step. In an exchange of halves pairs of "
+    "workers exchange half of their samples, once. A collective counts as the messages that follow one another in it. Not "
+    f"predicted, but counted: the {8 * NUMBERS} bytes in front of each message of Downpour SGD; that at its end each worker "
+    "tells all others that it is done, and gets the parameters once more; and at the end of the last three algorithms one sum "
+    "of the workers' numbers of samples, of 8 bytes, with which running statistics would be weighted. In ShuffleSGD all "
+    "samples but one in k of each worker are predicted to move, which may be no whole number"
 )
 COMPUTATION_TITLE = (
     "Section 5: what the rank with the most computes in this epoch besides gradients: the updates of parameters, and sums. "
@@ -67,32 +91,32 @@ class Algorithm:
     """An algorithm of the paper that is an update protocol here.
 
     text: names the protocol, as for `--protocol`. name, options: its function in `PROTOCOLS`, and what that is called with.
-    steps: of an epoch. times: how often the parameters travel by the paper's term.
+    steps: of an epoch.
     """
 
     text: str
     name: str
     options: dict
     steps: int
-    times: int
 
 
 def algorithms(samples, k):
     """{name: Algorithm} on k workers."""
     steps = ceil(samples / (BATCH * k))
     return {
-        "ParallelSGD": Algorithm("parallel-sgd", "parallel-sgd", {"every": steps}, steps, k),
-        "ADMM SGD": Algorithm("admm:1", "admm", {}, steps, k * steps),
-        "Downpour SGD": Algorithm("downpour:1:1:single", "downpour", {}, steps, k * steps),
+        PARALLEL: Algorithm("parallel-sgd", "parallel-sgd", {"every": steps}, steps),
+        ADMM: Algorithm("admm:1", "admm", {}, steps),
+        DOWNPOUR: Algorithm("downpour:1:1:single", "downpour", {}, steps),
     }
 
 
 def rows(counted):
     """The table of what is sent: a row for each algorithm and number of workers. counted: what `count` returned for each k."""
     found = []
-    for algorithm, k, (terms, total, most, messages, _), here in predicted_and_counted(counted):
+    for algorithm, k, (total, most, messages, _), here in predicted_and_counted(counted):
         found.append({
-            "algorithm": algorithm, "k": k, "communication, paper": PAPER[algorithm][0], "its terms, MiB": terms / MIB,
+            "algorithm": algorithm, "k": k, "communication, paper": PAPER[algorithm]["communication"],
+            "its terms, derived MiB": terms(algorithm, k).value,
             "all workers, *predicted* MiB": total / MIB, "counted MiB": here and here["bytes"] / MIB,
             "counted/*predicted*": here and here["bytes"] / total,
             "busiest, *predicted* MiB": most / MIB, "busiest, counted MiB": here and here["most_bytes"] / MIB,
@@ -106,9 +130,12 @@ def computations(counted):
     """The table of what is computed beside the gradients: a row for each algorithm and number of workers."""
     found = []
     for algorithm, k, (*_, operations), here in predicted_and_counted(counted):
+        if algorithm not in WORK:
+            continue
         done = here and here.get("most_operations")
         found.append({
-            "algorithm": algorithm, "k": k, "computation, paper": PAPER[algorithm][1],
+            "algorithm": algorithm, "k": k, "computation, paper": PAPER[algorithm]["computation"],
+            "its terms, derived millions": work(algorithm, k).value,
             "operations, *predicted* millions": operations / MILLION, "counted millions": done and done / MILLION,
             "counted/*predicted*": done and done / operations,
         })  # fmt: skip
@@ -121,27 +148,58 @@ def predicted_and_counted(counted):
     return [(name, k, predicted(name, k), known.get((name, k))) for name in PAPER for k in WORKERS]
 
 
+def setting(k):
+    """What the paper's letters stand for here, on k workers: D, d and p are in bytes; also the elements of p, and steps."""
+    elements = network_names.build(NET, IMAGE, CLASSES).size
+    return {
+        "k": k, "D": SAMPLES * (prod(IMAGE) + 1), "d": DRAWS * DRAWN.itemsize, "p": 4 * elements, "elements": elements,
+        "steps": ceil(SAMPLES / (BATCH * k)),
+    }  # fmt: skip
+
+
+def terms(algorithm, k):
+    """What the paper's terms for the communication of an algorithm are on k workers, in MiB: a derived Cited."""
+    return Formula(*TERMS[algorithm], PAPER[algorithm]["place"])(setting(k))
+
+
+def work(algorithm, k):
+    """What its terms for the computation are, in millions of operations: a derived Cited; None where it has none."""
+    return Formula(*WORK[algorithm], PAPER[algorithm]["place"])(setting(k)) if algorithm in WORK else None
+
+
 def predicted(algorithm, k):
-    """(the paper's terms in bytes, bytes of all workers, of the busiest, the most messages, operations) in an epoch."""
-    if algorithm == SHUFFLE:
-        return shuffle(k)
+    """(bytes of all workers, of the busiest, the most messages, operations) in an epoch."""
+    if algorithm in (SHUFFLE, EXCHANGE):
+        return shuffle(k) if algorithm == SHUFFLE else exchange(k)
     ours = algorithms(SAMPLES, k)[algorithm]
     case = case_of(network_names.build(NET, IMAGE, CLASSES), k, nodes(), BATCH)
     cost, steps = PROTOCOLS[ours.name](case, **ours.options), ours.steps
-    terms = ours.times * case.elements * case.itemsize
-    return terms, k * steps * cost.bytes, steps * cost.most_bytes, steps * cost.most_messages, steps * cost.operations
+    return k * steps * cost.bytes, steps * cost.most_bytes, steps * cost.most_messages, steps * cost.operations
 
 
 def shuffle(k):
     """The same of ShuffleSGD, all samples of which move but one in k. Its messages are those of eight collectives."""
     sample = prod(IMAGE) + 1
-    terms = 2 * DRAWN.itemsize * DRAWS * k * log2(k) + SAMPLES * sample
     shared = 8 * (k - 1) * (1 + CLASSES + 1 + k)  # a rank's part in sizes, counts of the strata, and numbers of messages
     moved = SAMPLES / k * (k - 1) / k * (sample + 8)
     cuts = 8 * (k - 1) * (STRATA - 1)
     drawn = DRAWN.itemsize * DRAWS
     messages = 8 * rounded_up_log2(k)
-    return terms, k * (shared + moved) + cuts + (k - 1) * drawn, shared + moved + max(cuts, drawn), messages, k * DRAWS
+    return k * (shared + moved) + cuts + (k - 1) * drawn, shared + moved + max(cuts, drawn), messages, k * DRAWS
+
+
+def distribution(k):
+    """The bytes of all workers in ShuffleSGD that are not samples: what is sent to find the distribution of the labels."""
+    return shuffle(k)[0] - SAMPLES * (k - 1) / k * (prod(IMAGE) + 1 + 8)
+
+
+def exchange(k):
+    """The same of one round in which pairs of workers exchange half of their samples, with their indices."""
+    sizes = Partition.even(SAMPLES, k).sizes
+    moved = {pair: min(sizes[worker] for worker in pair) // 2 for pair in pairs(k, seed=0, round=1)}
+    sample = prod(IMAGE) + 1 + 8
+    shared, sent = 8 * (k - 1), [count * sample for count in moved.values()]  # all learn how many samples each has
+    return k * shared + 2 * sum(sent), shared + max(sent), rounded_up_log2(k) + ARRAYS, 0
 
 
 def limits():

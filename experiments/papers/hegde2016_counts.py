@@ -82,7 +82,7 @@ def sent(grid):
     """The bytes and messages of this rank by the tally of a grid, a Counter."""
     found = Counter()
     for (_, kind), record in grid.tally.records.items():
-        rounds = COLLECTIVES[kind].rounds(grid.size) if kind in COLLECTIVES else 0
+        rounds = COLLECTIVES[kind].rounds(grid.size) if kind in COLLECTIVES and kind != "exchange" else 0
         found += Counter(bytes=record.bytes, messages=record.messages or record.calls * rounds)
     return found
 

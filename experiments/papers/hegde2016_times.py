@@ -3,9 +3,10 @@
 import numpy as np
 
 from gridgrad.experiments.common.timing import times_in_turns
+from gridgrad.experiments.papers.cited import published
 from gridgrad.nn import Context, Conv2d, Linear, Sequential, device
 
-KERNELS, KERNEL, STRIDE, SIZE = 96, 11, 4, 224  # section 3.2.1
+KERNELS, KERNEL, STRIDE, SIZE = (published("hegde2016").values[name].value for name in ("kernels", "kernel", "stride", "image"))
 OUTPUTS = (SIZE - KERNEL) // STRIDE + 1  # 54 rows and columns
 REPEATS = 2  # timings of each layer in a process
 
@@ -26,9 +27,14 @@ def dense(batch_size, n):
 
 
 def seconds(layer, shape, batch_size):
-    """The seconds of REPEATS forward passes of a layer on made-up samples, until the device has finished."""
+    """The seconds of REPEATS forward passes of a layer on made-up samples."""
     net = Sequential([layer], input_shape=shape)
     net.allocate()
+    return times_in_turns({"forward": pass_of(layer, shape, batch_size)}, REPEATS)["forward"]
+
+
+def pass_of(layer, shape, batch_size):
+    """A function that passes made-up samples through a layer, whose parameters are allocated, until the device has finished."""
     x = device.to_device(np.random.default_rng(0).standard_normal((batch_size, *shape), np.float32))
     context = Context(training=False, batch_size=batch_size)
 
@@ -36,4 +42,4 @@ def seconds(layer, shape, batch_size):
         layer.forward(x, context)
         device.synchronise()
 
-    return times_in_turns({"forward": forward}, REPEATS)["forward"]
+    return forward

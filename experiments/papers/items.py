@@ -1,34 +1,44 @@
-"""What the page of all papers shows: an item for each table or figure, with published, measured and predicted numbers.
+"""What the page of all papers shows: an item for each table or figure, with cited, measured and predicted numbers.
 
 The modules `PAPER_items.py` make the items of one paper from its tables. They are made twice, from what was measured now and
-from the results that are kept in `results`, and `merged` takes each number from the former where it is there.
+from the results that are kept in `results`. Neither takes the place of the other: `paired` puts both side by side, since they
+may be of different processors, and of different numbers of rounds.
 """
 
 from dataclasses import dataclass, replace
 from statistics import median
 
-PUBLISHED, MEASURED, KEPT, PREDICTED = "published", "measured", "kept", "predicted"
-NEVER = "-"  # what tables print where the paper has no number
+from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, READ, Cited
+
+MEASURED, KEPT, PREDICTED = "measured", "kept", "predicted"
+KINDS = PRINTED, READ, DERIVED, MEASURED, KEPT, PREDICTED
+BESIDE, ALONE = "measured beside a number of the paper", "measured, nothing printed to compare with"
+FORESEEN, MISSING = "predicted only", "not reproducible"
+STATUSES = BESIDE, ALONE, FORESEEN, MISSING
 
 
 @dataclass(frozen=True)
 class Row:
     """One quantity: numbers, or words that hold them; None where there is none.
 
-    remark: a word on how it was measured. kept: the measured value is not of this run, but of the results that are kept.
+    cited: what the paper says, a Cited. measured: now; kept: earlier, by results that are kept. remark, kept_remark: a word on
+    how each of these was measured.
     """
 
     label: str
-    published: float | str | None = None
+    cited: Cited | None = None
     measured: float | str | None = None
     predicted: float | str | None = None
     remark: str = ""
-    kept: bool = False
+    kept: float | str | None = None
+    kept_remark: str = ""
 
     @property
-    def mark(self):
-        """That of the measured value."""
-        return KEPT if self.kept else MEASURED
+    def values(self):
+        """{kind: value} of those that are there."""
+        found = {self.cited.kind: self.cited.value} if self.cited else {}
+        ours = {MEASURED: self.measured, KEPT: self.kept, PREDICTED: self.predicted}
+        return found | {kind: value for kind, value in ours.items() if value is not None}
 
     @property
     def quantity(self):
@@ -43,9 +53,8 @@ class Item:
     name: as in the paper, such as "Table 5.1". title: what it shows, and in which unit. source: where in the paper it stands.
     rows: its numbers. why: what explains the deviation, in one line. results: the file with what was measured. model: what
     predicts. command: the words behind `gridgrad` that measure it. figures: names of PNG files, beside `results`; plot: of one
-    that is drawn of the rows. reason: why the published or the measured numbers are missing, empty if none is; an item with
-    nothing but a reason is not reproducible. whole: its numbers sum up a whole measurement. processor: that of `results`, where
-    these are not of the paper's own measurement.
+    that is drawn of the rows. reason: why numbers of the paper or measured ones are missing, empty if none is; an item with
+    nothing but a reason is not reproducible. processor: that of `results`, where these are not of the paper's own measurement.
     """
 
     name: str
@@ -59,7 +68,6 @@ class Item:
     figures: tuple = ()
     plot: str = ""
     reason: str = ""
-    whole: bool = False
     processor: str = ""
 
     @property
@@ -68,30 +76,33 @@ class Item:
         return not self.command.startswith("reproduce")
 
     @property
-    def reproduced(self):
-        """Whether anything here was measured or predicted."""
-        return any(row.measured is not None or row.predicted is not None for row in self.rows)
+    def status(self):
+        """One of STATUSES: what was done, and whether a number of the paper stands beside it."""
+        measured = [row for row in self.rows if row.measured is not None or row.kept is not None]
+        if any(row.cited for row in measured):
+            return BESIDE
+        return ALONE if measured else FORESEEN if any(row.predicted is not None for row in self.rows) else MISSING
 
     @property
-    def marks(self):
-        """Which of the marks its rows have."""
-        found = {row.mark for row in self.rows if row.measured is not None}
-        return found | {name for name in (PUBLISHED, PREDICTED) if any(getattr(row, name) is not None for row in self.rows)}
+    def kinds(self):
+        """The kinds of numbers that its rows have."""
+        return {kind for row in self.rows for kind in row.values}
 
 
 def rows_of(table, label, quantities, remark=None):
     """Rows for each line of a table, a list of dicts, and each quantity of it that has a value.
 
-    label: a function of a line that names it. quantities: {words: (column published, measured, predicted)}, None for a column
-    that is not there. remark: a function of a line.
+    label: a function of a line that names it. quantities: {words: (a function that makes the Cited of a line, column measured,
+    column predicted)}, None for what is not there. remark: a function of a line.
     """
     found = []
     for line in table:
-        for words, columns in quantities.items():
-            values = [None if name is None else value_of(line.get(name)) for name in columns]
-            if any(value is not None for value in values):
+        for words, (citing, *columns) in quantities.items():
+            cited = citing and citing(line)
+            measured, predicted = (None if name is None else value_of(line.get(name)) for name in columns)
+            if not (cited is None and measured is None and predicted is None):
                 text = f"{label(line)}: {words}" if words else label(line)
-                found.append(Row(text, *values, remark=remark(line) if remark and values[1] is not None else ""))
+                found.append(Row(text, cited, measured, predicted, remark(line) if remark and measured is not None else ""))
     return tuple(found)
 
 
@@ -100,46 +111,46 @@ def value_of(value):
     return None if value is None or value == NEVER else value
 
 
-def merged(now, before, everything):
-    """The items of `before`, with the rows of `now` that were measured in their place, found by their labels.
+def paired(now, before):
+    """The items of `before`, whose measured values are kept ones, with those of `now` beside them; rows go by their labels.
 
-    What `now` has not measured is marked as kept. Both have the same items. everything: whether `now` was measured as a whole;
-    if not, items that sum up a whole measurement are those of `before`, if that has measured them. now: may be empty.
+    Predictions are those of `before`, where it has them, since some follow from what was measured. now: may be empty.
     """
-    return [_merged(new, old, everything) for new, old in zip(now or before, before, strict=True)]
+    return [_paired(new, old) for new, old in zip(now or before, before, strict=True)]
 
 
-def _merged(now, before, everything):
-    kept = any(row.measured is not None for row in before.rows)
-    old = now is before or before.elsewhere or (before.whole and kept and not everything)
-    mine = {} if old else {row.label: row for row in now.rows}
+def _paired(now, before):
+    fresh = {} if now is before or before.elsewhere else {row.label: row for row in now.rows}
     rows = []
-    for row in before.rows:
-        new = mine.pop(row.label, None)
-        if new is not None and new.measured is not None:
-            rows.append(new)
-        elif row.measured is not None:
-            rows.append(replace(row, kept=True))
-        else:
-            rows.append(new if row.predicted is None and new is not None else row)
-    return replace(before, rows=(*rows, *mine.values()))
+    for old in before.rows:
+        new = fresh.pop(old.label, Row(old.label))
+        rows.append(
+            replace(
+                old, measured=new.measured, remark=new.remark, kept=old.measured, kept_remark=old.remark,
+                predicted=new.predicted if old.predicted is None else old.predicted,
+            )
+        )  # fmt: skip
+    return replace(before, rows=(*rows, *fresh.values()))
 
 
 def deviation(item):
-    """The ratios of the measured and the predicted numbers to the published ones, in one line; empty if none compare."""
+    """The ratios of measured and of predicted numbers to those of the paper, in one line; empty if none compare.
+
+    What was measured now and what is kept are never in one ratio.
+    """
     found = []
+    words = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}
     for quantity in dict.fromkeys(row.quantity for row in item.rows):
-        words = []
-        for name in (MEASURED, PREDICTED):
-            pairs = [(getattr(row, name), row.published) for row in item.rows if row.quantity == quantity]
+        parts = []
+        for kind, name in words.items():
+            pairs = [(row.values.get(kind), row.cited and row.cited.value) for row in item.rows if row.quantity == quantity]
             ratios = [ours / theirs for ours, theirs in pairs if is_number(ours) and is_number(theirs) and theirs]
             if ratios:
                 middle, low, high = (f"{value:.3g}" for value in (median(ratios), min(ratios), max(ratios)))
-                spread = middle if low == high else f"{middle} ({low} to {high})"
-                words.append(f"{name} {spread}")
-        if words:
-            found.append(f"{quantity + ' ' if quantity else ''}{', '.join(words)}")
-    return f"Ratio to the published numbers, median (least to greatest): {'; '.join(found)}" if found else ""
+                parts.append(f"{name} {middle}" if low == high else f"{name} {middle} ({low} to {high})")
+        if parts:
+            found.append(f"{quantity + ' ' if quantity else ''}{', '.join(parts)}")
+    return f"Ratio to the numbers of the paper, median (least to greatest): {'; '.join(found)}" if found else ""
 
 
 def is_number(value):

@@ -1,9 +1,9 @@
 """Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018).
 
-Tables: the volumes of sections 5 to 7 as printed and corrected, and the crossover of section 7. Experiments: Figures 5
-to 7 on both data sets, bytes counted against the formulas, the two scatters timed. The numbers for the paper's 32 ranks of
-Cori come from the cost model (`experiments/studies/laugier2018_predicted.py`) and are called predicted; only numbers from runs
-are called measured.
+Tables: the volumes of sections 5 to 7 by the printed formulas and corrected, and the size of a block of section 7. Experiments:
+Figures 5 to 7 on both data sets, bytes counted against the formulas, the two scatters timed. What is predicted for the paper's
+ranks on Cori comes from `experiments/studies/laugier2018_predicted.py`; only numbers from runs are called measured. The paper's
+numbers are in `published/laugier2018.toml`, those of the logs of its public code in `published/laugier2018_logs.toml`.
 """
 
 import json
@@ -11,6 +11,7 @@ import tempfile
 from functools import partial
 from math import prod
 from pathlib import Path
+from statistics import median
 
 from gridgrad import datasets
 from gridgrad.experiments import plot
@@ -19,80 +20,25 @@ from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
+from gridgrad.experiments.papers import laugier2018_formulas as formulas
 from gridgrad.experiments.papers.parts import SHORT, Part
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import AXES, parse_grid
 from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.plans import fewest_bytes
 
-WIDTHS = [16, 1024, 1024, 1024, 2]  # ethylene, model size 1,024; three hidden layers (the paper does not say)
-BATCH_SIZE = 100
-RANKS = [2, 4, 8, 16, 32]
-SCHEMES = ("batch", "model", "2d")
-CORI = {"alpha": 1e-6, "beta": 1 / 5.6e12}  # section 7: 1 us, "5.6TB/s" (that is the whole machine's, not a link's)
-PUBLISHED = [
-    ("batch", 32, 5.8, "abstract: model size 1,024; section 9.0.1: model size 512"),
-    ("model", 32, 1.2, "model size 1,024; the paper does not say at how many ranks"),
-    ("2d", 32, 0.99, "of the time of the pure batch grid, model size 512"),
-]
+MEASURED = "machine", "data", "speedups", "spent", "counted", "scatter"  # entries of what `experiments` returns
 SIZES = "sizes of the data sets"  # a part
 SHORT_REPEATS = {"airfoil": 3}  # of its runs in a short measurement; those of other data sets have one
 RUN_SECONDS, SCATTER_SECONDS = {1: 1.2, 2: 1.6}, 4  # of a run by its ranks, more if they have to share cores; of a scatter
 
 
 def tables(measured=None):
-    """{"volumes", "crossover", "published"} from formulas, {"claims", "predicted", "fast_enough"} from the cost model, and what
-    `experiments` measured: rows, and "machine", in words."""
-    formulas = {"volumes": volumes(), "crossover": crossovers(), "published": published()} | predictions.tables()
-    return formulas | {name: rows for name, rows in (measured or {}).items() if name not in formulas}
-
-
-def volumes():
-    """MB that a rank sends in a step, on average: the paper's formulas as printed, corrected, and ours."""
-    weights = sum(a * b for a, b in zip(WIDTHS, WIDTHS[1:]))
-    rows = []
-    for ranks in RANKS:
-        for scheme in SCHEMES:
-            grid = sweeps.grid_of(scheme, ranks)
-            if grid is None:
-                continue
-            sizes = parse_grid(grid)
-            batch, model = sizes["batch"], sizes["model"]
-            printed = {"batch": 2 * ranks / (ranks - 1) * weights, "model": 3 * BATCH_SIZE * ranks / (ranks - 1) * sum(WIDTHS)}
-            shared = volume.gradients(WIDTHS, batch, model)
-            plan = fewest_bytes(list(zip(WIDTHS, WIDTHS[1:])), model)
-            rows.append(
-                {
-                    "ranks": ranks,
-                    "grid": grid,
-                    "printed_MB": 4 * printed[scheme] / 1e6 if scheme in printed else None,
-                    "corrected_MB": (shared + volume.laugier_activations(BATCH_SIZE, WIDTHS, batch, model)) / ranks / 1e6,
-                    "ours_MB": (shared + volume.activations(BATCH_SIZE, WIDTHS, plan, batch, model)) / ranks / 1e6,
-                }
-            )
-    return rows
-
-
-def crossovers():
-    """The size of a block, in bytes, below which one scatter is faster, for the published constants of Cori.
-
-    alpha + n_b n_m data beta < 2 alpha + max(n_b, n_m) data beta, solved for data. The paper has the same number with
-    the opposite inequality.
-    """
-    rows = []
-    for ranks in RANKS:
-        grid = sweeps.grid_of("2d", ranks)
-        if grid:
-            sizes = parse_grid(grid)
-            extra = sizes["batch"] * sizes["model"] - max(sizes.values())
-            rows.append({"grid": grid, "scatter_faster_below_MB": CORI["alpha"] / CORI["beta"] / extra / 1e6})
-    return rows
-
-
-def published():
-    return [{"scheme": s, "ranks": p, "published": v, "remark": remark} for s, p, v, remark in PUBLISHED]
+    """{"volumes", "crossover", "printed"} from formulas, {"ratios", "curves", "predicted", "fast_enough"} from the cost model,
+    and what `experiments` measured: rows, and "machine", in words."""
+    known = {"volumes": formulas.volumes(), "crossover": formulas.crossovers(), "printed": formulas.published_speedups()}
+    return known | predictions.tables() | {name: measured[name] for name in MEASURED if name in (measured or {})}
 
 
 def experiments(out, ranks, data_dir, full=True):
@@ -134,22 +80,42 @@ def gathered(results, out):
 
 
 def measurement(out, data, of_data, scattered):
-    """{"machine", "data", "speedups", "counted", "scatter"}: words, and rows; the figures go to `out`.
+    """What MEASURED names: words, and rows; the figures go to `out`.
 
     data: names of data sets, whose reports are in `out`. of_data: of `sizes_of_data`. scattered: rows of `scatter`.
+    ValueError if they were measured on different machines.
     """
-    result = {"machine": "", "data": of_data, "speedups": [], "counted": [], "scatter": scattered}
+    result = {"machine": "", "data": of_data, "speedups": [], "spent": [], "counted": [], "scatter": scattered}
     for name in data:
         reports = plot.read(out / f"{name}.jsonl")
         plot.draw_speedup(reports, out / f"{name}.png")
-        result["machine"] = measured_on(reports[0]["versions"])
+        where = measured_on(reports[0]["versions"])
+        if result["machine"] not in ("", where):
+            raise ValueError(f"the data sets were measured on {result['machine']} and on {where}: measure both again")
+        result["machine"] = where
         for (net, sizes), (middle, low, high) in plot.speedups(reports).items():
             batch, model = (dict(zip(AXES, sizes))[axis] for axis in ("batch", "model"))
             over = batch * model > reports[0]["slots"]
             row = {"data": name, "net": net, "grid": f"batch={batch},model={model}", "speedup": middle, "min": low, "max": high}
             result["speedups"].append(row | {"oversubscribed": over})
+        result["spent"] += spent(name, reports)
         result["counted"] += counted(reports)
     return result
+
+
+def spent(data, reports):
+    """Rows: the milliseconds of a step that the slowest rank computes, and those of messages and of waiting for others, medians
+    of the repeats. reports: of one data set."""
+    runs = {}
+    for report in reports:
+        if "time" in report:
+            runs.setdefault((report["net"], report["grid"]), []).append(report["time"])
+    middle = lambda times, name: 1e3 * median(one.get(name, 0.0) for one in times)  # noqa: E731
+    return [
+        {"data": data, "net": net, "grid": grid, "compute ms": middle(times, "compute"),
+         "messages ms": middle(times, "communicate"), "wait ms": middle(times, "wait")}
+        for (net, grid), times in runs.items()
+    ]  # fmt: skip
 
 
 def settings_of(name, ranks, data_dir):
@@ -160,7 +126,7 @@ def settings_of(name, ranks, data_dir):
 
 def grids(ranks):
     """The grids on which the scatters are timed."""
-    return list(dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in SCHEMES))))
+    return list(dict.fromkeys(filter(None, (sweeps.grid_of(s, p) for p in ranks if p > 1 for s in formulas.SCHEMES))))
 
 
 def sizes_of_data(names, data_dir):
@@ -221,12 +187,14 @@ def scatter(grid):
 
 
 TITLES = {
-    "volumes": "MB that a rank sends in a step (ethylene, model size 1,024, batch 100, float32): sections 5 to 7 as printed, "
-    "corrected (`parallel/placement/volume.py` says how), and with reduce-scatter in backward",
+    "volumes": "MB that a rank sends in a step (ethylene, model size 1,024, batch 100, float32): derived by the formulas that "
+    "sections 5 and 6 print, corrected (`parallel/placement/volume.py` says how), and with reduce-scatter in backward",
     "crossover": "Section 7: one scatter is faster than scatter and broadcast for blocks *below* this size (Cori's constants)",
-    "published": "Published speedups at 32 ranks of Cori; not measured here (this table needs 32 cores)",
+    "printed": "Speedups that the paper prints, on Cori; that of 2-D is over batch parallelism. No number of ranks is printed "
+    "for the last two",
     "data": "Table 1: the data sets, samples to train and to test together",
     "speedups": "Measured speedups over one rank (median, min and max of the repeats)",
+    "spent": "Milliseconds of a step that a rank computes, spends on messages and waits for others, measured (medians)",
     "counted": "Bytes that all ranks send in a step: counted in the runs, and the formulas",
     "scatter": "The two ways to bring a minibatch from one rank to all, measured",
 } | predictions.TITLES

@@ -1,8 +1,9 @@
 """Marques: A new methodology for distributed training of convolutional neural networks (2016), chapters 4 and 5.
 
 Tables: where the time of a training step goes (Figures 5.1 to 5.10), the speedups of Tables 5.1 to 5.3, the scalability of
-section 5.4 (Figures 5.11 to 5.15), and the claims of the text one by one. The master/slave algorithm is the plan "marques"
-(`parallel/placement/marques.py`); beside it stands the form without a master, the plan "out" on the same ranks.
+section 5.4 (Figures 5.11 to 5.15), and how long an epoch of the autoencoder of Appendix A takes. The master/slave algorithm is
+the plan "marques" (`parallel/placement/marques.py`); beside it stands the form without a master, the plan "out" on the same
+ranks.
 
 What runs is in `marques2016_runs.py`. Only numbers from runs are called measured. On ranks that were not measured, a part of
 the step is predicted: the part that was measured on two, in the proportion that the cost model has for it.
@@ -11,10 +12,9 @@ the step is predicted: the part that was measured on two, in the proportion that
 from functools import lru_cache, partial
 from statistics import median
 
-from gridgrad.experiments.common import markdown
-from gridgrad.experiments.common.published_networks import published
+from gridgrad.experiments.common import markdown, published_networks
 from gridgrad.experiments.papers import marques2016_scaling as scaling
-from gridgrad.experiments.papers.marques2016_claims import claims
+from gridgrad.experiments.papers.marques2016_appendix import SHORT_STEPS, STEPS, epoch_row, epochs
 from gridgrad.experiments.papers.marques2016_runs import (
     BATCH_SIZES,
     LARGE,
@@ -33,7 +33,7 @@ from gridgrad.experiments.papers.marques2016_runs import (
     parts,
     ratios,
 )
-from gridgrad.experiments.papers.parts import SHORT, Part
+from gridgrad.experiments.papers.parts import SHORT, Part, run_all
 from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.job.launch import slots
@@ -45,32 +45,23 @@ MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's lapto
 RANKS = 2, 3, 4
 SHORT_SIZES = (64,)  # batches in a short measurement
 COMPARED = "500:1500", 64  # where the forms are compared with each other: network and batch size
-CPUS = {  # Table 5.1: best speedups by network and number of CPUs
-    "50:500": (1.40, 1.51, 1.56), "150:800": (1.68, 1.93, 2.10), "300:1000": (1.69, 2.15, 2.33), "500:1500": (1.98, 2.74, 3.28),
-}  # fmt: skip
-GPUS = {  # Table 5.2: the same of GPUs
-    "50:500": (1.96, 2.45), "150:800": (1.89, 2.23), "300:1000": (1.78, 2.09), "500:1500": (1.66, 2.00),
-}  # fmt: skip
-GPU_OVER_CPU = {  # Table 5.3: by the number of devices
-    "50:500": (1.22, 1.28, 1.28), "150:800": (1.94, 1.67, 1.62), "300:1000": (2.35, 1.92, 1.67), "500:1500": (2.96, 2.41, 2.01),
-}  # fmt: skip
 TITLES = {
-    "split": "Figures 5.1 to 5.5: seconds of a training step, [step.png](step.png). Convolution is the most time that a rank "
-    "spends in convolutions, computation the most that a rank spends in all else that it computes, communication the rest of "
-    "the step, waiting included. With a master, convolution includes the copies of kernels into messages and out of them, and "
-    "computation the addition of the biases, which otherwise belongs to convolution. Measured: the median of the steps of all "
-    "rounds; of the step, and of the speedup by rounds, also the least and the most. MiB (2^20 bytes, the MB of the paper) are "
-    "those that all ranks send in a step, equation 5.1 its formula for both passes; memory is that of all ranks together. "
+    "split": "Figures 5.1 to 5.5: seconds of a training step, drawn in step_BATCH.png. Convolution is the most time that a "
+    "rank spends in convolutions, computation the most that a rank spends in all else that it computes, communication the rest "
+    "of the step, waiting included. With a master, convolution includes the copies of kernels into messages and out of them, "
+    "and computation the addition of the biases, which otherwise belongs to convolution. Measured: the median of the steps of "
+    "all rounds; of the step, and of the speedup by rounds, also the least and the most. MiB (2^20 bytes, the MB of the paper) "
+    "are those that all ranks send in a step, equation 5.1 its formula for both passes; memory is that of all ranks together. "
     "Figures 5.6 to 5.10 are of GPUs: none was measured",
     "forms": "What leaving out the master gains: ratios of the rounds, their median, the least and the most",
-    "5.1": "Table 5.1: best speedups by network and number of CPUs, over all batch sizes. Published: four laptops, the first "
-    "and slowest of which is the reference. Measured and predicted: all ranks are cores of one machine. At 5 MiB/s: the parts "
-    "of the step as measured, and the paper's network",
+    "5.1": "Table 5.1: best speedups by network and number of CPUs, over all batch sizes of the table above, from the same "
+    "rounds; none where a batch size is missing. Published: four laptops, the first and slowest of which is the reference. "
+    "Measured and predicted: all ranks are cores of one machine. At 5 MiB/s: the parts of the step as measured, and the "
+    "paper's network",
     "5.2": "Table 5.2: best speedups by network and number of GPUs. No GPU was measured. Predicted: equation 5.1 with the "
     "constants of the text, for the one case that it describes, 500:1500 at batch 1024",
-    "5.3": "Table 5.3: speedups of GPUs over as many CPUs. No GPU was measured. Computed: the ratio of one device, times "
-    "Table 5.2, over Table 5.1",
-    "claims": "What the text says, and what we find",
+    "5.3": "Table 5.3: speedups of GPUs over as many CPUs. No GPU was measured. Derived: the ratio of one device, times Table "
+    "5.2, over Table 5.1",
     "constants": "Section 5.4: constants that the text implies, with equation 5.1 as it is printed, which counts the input of "
     "a layer once, and for each slave, as Algorithm 4.1 sends it. All predicted: `experiments/papers/marques2016_scaling.py` "
     "says how they follow",
@@ -81,20 +72,28 @@ TITLES = {
     "rates": "Figures 5.13 to 5.15: speedups of 500:1500 at batch 1024 at other rates, over the master alone. Assumed, where "
     "the text has no numbers: the rates, high-end nodes 5 times as fast as the fastest one behind the same master, GPUs of the "
     "speeds 1, 1 and 1.5, mobile GPUs of a tenth behind a desktop GPU. All predicted, [rates.png](rates.png)",
+    "epochs": "Tables II and III of Appendix A: seconds of an epoch of 50,000 images in minibatches of 64 on one core, scaled "
+    "from some steps of each phase",
 }
-FIGURES = {"split": "step.png", "scaling": "scaling.png", "rates": "rates.png"}
+FIGURES = {"scaling": "scaling.png", "rates": "rates.png"}
 
 
-def experiments(out, ranks, data_dir, full=False, **small):
-    """Measure: what `tables` takes. full: more rounds. small: other arguments of `marques2016_runs.measure`."""
-    return measure(out / "runs.jsonl", ranks, MANY_ROUNDS if full else ROUNDS, **small)
+def figure_of_steps(batch_size):
+    """The name of the figure of the steps of a batch size."""
+    return f"step_{batch_size}.png"
+
+
+def experiments(out, ranks, data_dir, full=False):
+    """Measure: what `tables` takes. full: more rounds."""
+    found = measure(out / "runs.jsonl", ranks, MANY_ROUNDS if full else ROUNDS)
+    return found | {"epochs": list(map(epoch_row, run_all(epochs(STEPS)).values()))}
 
 
 def to_measure(size, ranks, data_dir):
     """The experiments as Parts, which take turns as in `measure`. A short one has SHORT_SIZES alone, one round of it."""
     ranks = [p for p in ranks if p <= slots()]
     rounds, sizes, seconds = (1, SHORT_SIZES, 1.0) if size == SHORT else (MANY_ROUNDS, BATCH_SIZES, 3.0)
-    found = []
+    found = epochs(SHORT_STEPS if size == SHORT else STEPS)
     for run, number in all_runs(ranks, rounds, NETWORKS, sizes):
         settings = {"run": run.key, "seconds": seconds}
         found.append(Part(f"{run.key}, round {number}", partial(printed, run, number, seconds), run.about(seconds), settings))
@@ -108,23 +107,27 @@ def printed(run, number, seconds):
 
 def gathered(results, out):
     """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    found = {}
+    runs, found = {}, {}
     for result in results.values():
-        found.setdefault(result["key"], []).append({name: value for name, value in result.items() if name != "key"})
-    return {"runs": found, "machine": machine_of(found, out)} if found else {}
+        if "key" in result:
+            runs.setdefault(result["key"], []).append({name: value for name, value in result.items() if name != "key"})
+    if runs:
+        found = {"runs": runs, "machine": machine_of(runs, out)}
+    return found | {"epochs": [epoch_row(result) for result in results.values() if "width" in result]}
 
 
 def tables(measured=None):
-    """{name: rows} of all tables; "runs" and "machine" of the measurement, where there is one."""
-    runs = (measured or {}).get("runs", {})
+    """{name: rows} of all tables; "runs", "machine" and "epochs" of the measurement, where there is one."""
+    measured = measured or {}
+    runs = measured.get("runs", {})
     rows = split(runs)
     found = {
         "split": rows, "forms": forms(runs), "5.1": table_5_1(rows), "5.2": table_5_2(), "5.3": table_5_3(),
-        "claims": claims(rows), "constants": scaling.constants(),
+        "constants": scaling.constants(),
         "scaling": [row for equation in scaling.EQUATIONS for row in scaling.rows(scaling.derived(equation))],
         "equal nodes": scaling.rows(equal_nodes(rows)), "rates": scaling.rate_rows(),
     }  # fmt: skip
-    return found | {key: measured[key] for key in ("machine", "runs") if runs}
+    return found | {key: measured[key] for key in ("machine", "runs", "epochs") if key in measured}
 
 
 def split(runs):
@@ -209,7 +212,7 @@ def forms(runs):
 @lru_cache(maxsize=1024)
 def model(network, batch_size, ranks, form):
     """{part: seconds} of a step by the cost model for the paper's machines, on the rank with the most work."""
-    net = published(Run(network, batch_size).net)
+    net = published_networks.published(Run(network, batch_size).net)
     cost = Cost(net, GridDescription({"model": ranks}, ranks_per_node=1), PLANS[form], batch_size, read(MACHINE))
     found = dict.fromkeys(PARTS, 0.0)
     for work in cost.works:
@@ -219,23 +222,27 @@ def model(network, batch_size, ranks, form):
 
 
 def table_5_1(rows):
-    """Rows: published, measured and predicted best speedups. rows: of `split`."""
+    """Rows: published, measured and predicted best speedups over all BATCH_SIZES. rows: of `split`."""
     found = []
-    for network, speedups in CPUS.items():
-        for ranks, value in zip(RANKS, speedups):
-            row = {"network": network, "CPUs": ranks, "published": value}
-            for form in PLANS:
-                mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
-                best = max((r for r in mine if r["how"] == "measured"), key=lambda r: r["speedup"], default=None)
-                row[f"{form}, measured"] = best and best["speedup"]
-                row[f"{form}, measured at"] = best and f"batch {best['batch']}, {figures.rounds_of([best])}"
-                row[f"{form}, predicted"] = max((r["speedup"] for r in mine if r["how"] == "predicted"), default=None)
-                row[f"{form} at 5 MiB/s, predicted"] = max(
-                    (slow_speedup(network, r["batch"], ranks, form, rows) for r in rows if r["network"] == network),
-                    default=None,
-                )
-            found.append(row)
+    for line in scaling.KNOWN.tables["5.1"].lines():
+        network, ranks = line["network"], line["CPUs"]
+        row = {"network": network, "CPUs": ranks, "published": line["speedup"]}
+        for form in PLANS:
+            mine = [r for r in rows if (r["network"], r["ranks"], r["form"]) == (network, ranks, form)]
+            whole = {r["batch"] for r in mine} >= set(BATCH_SIZES)
+            best = max(mine, key=lambda r: r["speedup"]) if whole else None
+            for how in ("measured", "predicted"):
+                row[f"{form}, {how}"] = best["speedup"] if best and best["how"] == how else None
+            row[f"{form}, best at"] = best and at(best)
+            slow = (slow_speedup(network, size, ranks, form, rows) for size in BATCH_SIZES)
+            row[f"{form} at 5 MiB/s, predicted"] = max(slow) if whole else None
+        found.append(row)
     return found
+
+
+def at(row):
+    """At which batch size a row of `split` was measured, and in how many rounds."""
+    return f"batch {row['batch']}" + (f", {figures.rounds_of([row])}" if row["how"] == "measured" else "")
 
 
 def slow_speedup(network, batch_size, ranks, form, rows):
@@ -249,19 +256,18 @@ def slow_speedup(network, batch_size, ranks, form, rows):
 def table_5_2():
     cluster = scaling.derived(scaling.PRINTED)["GPUs, largest network"]
     return [
-        {"network": network, "GPUs": count, "published": value, "measured": None,
-         "predicted": cluster.speedup(count) if network == cluster.network else None}
-        for network, speedups in GPUS.items() for count, value in zip(RANKS, speedups)
+        {"network": line["network"], "GPUs": line["GPUs"], "published": line["speedup"], "measured": None,
+         "predicted": cluster.speedup(line["GPUs"]) if line["network"] == cluster.network else None}
+        for line in scaling.KNOWN.tables["5.2"].lines()
     ]  # fmt: skip
 
 
 def table_5_3():
     found = []
-    for network, speedups in GPU_OVER_CPU.items():
-        of_several = [speedups[0] * gpu / cpu for gpu, cpu in zip(GPUS[network], CPUS[network])]
-        for count, value, computed in zip((1, 2, 3), speedups, (None, *of_several)):
-            row = {"network": network, "devices": count, "published": value, "measured": None}
-            found.append(row | {"computed from 5.1 and 5.2": computed})
+    for line in scaling.KNOWN.tables["5.3"].lines():
+        derived = scaling.gpu_over_cpu(line["network"], line["devices"])
+        row = {"network": line["network"], "devices": line["devices"], "published": line["speedup"], "measured": None}
+        found.append(row | {"derived from 5.1 and 5.2": derived and derived.value})
     return found
 
 
@@ -282,8 +288,9 @@ def equal_nodes(rows):
 
 def draw(tables, out):
     """Write the figures into the folder `out`."""
-    if tables["split"]:
-        figures.draw_steps(tables["split"], tables["machine"], out / FIGURES["split"])
+    for size in dict.fromkeys(row["batch"] for row in tables["split"]):
+        rows = [row for row in tables["split"] if row["batch"] == size]
+        figures.draw_steps(rows, tables["machine"], out / figure_of_steps(size))
     by_equation = {equation: scaling.derived(equation) for equation in scaling.EQUATIONS}
     figures.draw_scaling(by_equation, equal_nodes(tables["split"]), out / FIGURES["scaling"])
     figures.draw_rates(scaling.of_rates(), out / FIGURES["rates"])
@@ -300,4 +307,4 @@ def as_markdown(tables):
             f'"{WITH_MASTER}" is the plan `marques`, "{MASTERLESS}" the plan `out`.'
         )
     text = f"# Marques 2016\n\n{where} `-`: not there.\n"
-    return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)
+    return text + "".join(markdown.table(TITLES[name] + ".", tables.get(name, [])) for name in TITLES)

@@ -1,65 +1,38 @@
-"""What the text of Marques 2016 claims, one by one, beside what we measured, predicted or computed."""
+"""What Marques 2016 claims, and what is found of it here: what measured training steps decide.
 
-from functools import partial
+What follows from the text, from counting and from the model of section 5.4 is in `marques2016_claims_text.py`.
+"""
+
+import json
+from pathlib import Path
 from statistics import median
 
-from gridgrad.experiments.common.tables import counted
-from gridgrad.experiments.papers import marques2016_scaling as scaling
-from gridgrad.experiments.papers.marques2016_runs import WITH_MASTER
+from gridgrad.experiments.papers import marques2016_claims_text as text
+from gridgrad.experiments.papers import marques2016_unequal as laptops
+from gridgrad.experiments.papers.claims import found, judged, undecided
+from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
+from gridgrad.experiments.papers.marques2016_runs import BATCH_SIZES, BY_SAMPLES, NETWORKS, PARTS, WITH_MASTER
+from gridgrad.experiments.papers.marques2016_scaling import KNOWN, SUMMED, derived, of_rates, said
 from gridgrad.experiments.plots.marques2016 import rounds_of
 
-SMALL, LARGE = "50:500", "500:1500"
-ALIKE = 0.25  # numbers that differ by less, relative, count as equal
-STABLE = 0.25  # what 32 nodes may gain over 8 where the paper calls the speedup stable
+SMALL, *MIDDLE, LARGE = NETWORKS
+ALIKE = 0.25  # numbers that differ by less, relative, count as about equal
+STEADY = 0.1  # so much of a step may a part change that is said to stay as it is
+SAME = 1.0  # percent of the images by which accuracies may differ that count as the same
+ROUNDED = 0.05  # to tens of percent
+UNEQUAL = Path("results/unequal.json")
+TRAINED = Path("results/marques2016/trained_1.json"), Path("results/marques2016/trained_2.json")
+TRAIN = "gridgrad launch P train --net marques-50-500 --dataset cifar10 --steps 200 --grid model=P --plan marques --report FILE"
+NOTHING = "no such steps were measured: `gridgrad reproduce marques2016` does it"
+ONE_SIZE = "it takes all batch sizes, which were not measured: `gridgrad reproduce marques2016` does it"
+NO_LAPTOPS = f"it takes two unequal ranks at 5 MB/s, which were not measured: `gridgrad {laptops.COMMAND}` does it"
 
 
-def claims(rows):
-    """Rows: claim, published, ours, how ours was found, and whether it holds (None where nothing is to be compared).
-
-    rows: of the table "split"; without any, only what follows from the text is computed.
-    """
-    return [dict(zip(("claim", "published", "ours", "how", "holds"), row)) for row in (*of_runs(rows), *of_text(), *of_nodes())]
-
-
-def of_runs(rows):
-    """Claims about steps, against the measured ones."""
-    where = partial(select, rows)
-    two = where(ranks=2, form=WITH_MASTER)
-    if two:
-        speedups = [r["speedup"] for r in two]
-        yield ("5.1.1: there is a speedup for every network and batch size", "1.20 or more on 2 CPUs",
-               span(speedups), measured(two), min(speedups) > 1)  # fmt: skip
-        best = {r["network"]: max(s["speedup"] for s in two if s["network"] == r["network"]) for r in two}
-        values = list(best.values())
-        yield ("Table 5.1: the more kernels, the larger the best speedup on 2 CPUs", "1.40, 1.68, 1.69, 1.98",
-               ", ".join(f"{value:.2f}" for value in values), measured(two), values == sorted(values))  # fmt: skip
-        one = {(r["network"], r["batch"]): r["computation, s"] for r in where(ranks=1)}
-        changes = [r["computation, s"] / one[r["network"], r["batch"]] for r in two]
-        yield ("5.1.1: the computation of other layers takes as long on any number of devices", "constant",
-               f"on 2 ranks {span(changes)} times that on one", measured(two), 0.75 < median(changes) < 1.33)  # fmt: skip
-        small = [r for r in two if r["network"] == SMALL]
-        if len(small) > 1:
-            speedups = [r["speedup"] for r in small]
-            yield ("5.1.3: the batch size hardly changes the speedup of the smallest network", "1.27 to 1.33 on 2 CPUs",
-                   span(speedups), measured(small), max(speedups) / min(speedups) < 1 + ALIKE)  # fmt: skip
-    four = where(ranks=4, form=WITH_MASTER, batch=64)
-    if len(four) > 1:
-        shares = [r["communication, s"] / r["step, s"] for r in four]
-        yield ("5.1.2: with more kernels communication is a smaller part of the step (4 CPUs, batch 64)",
-               "47 %, 30 %, .., 19 %", ", ".join(f"{share:.1%}" for share in shares), four[0]["how"] + ", 4 ranks",
-               shares == sorted(shares, reverse=True))  # fmt: skip
-    largest = where(ranks=1, network=LARGE)
-    if len(largest) > 1:
-        first, *_, last = (r["computation, s"] / r["step, s"] for r in largest)
-        yield ("5.1.3: computation is a smaller part of the step of the largest network at larger batches", "25 % to 13 %",
-               f"{first:.1%} to {last:.1%}", measured(largest), first / last > 1 + ALIKE)  # fmt: skip
-        yield ("5.1.3: the theoretical maximum of the largest network (one over that part)", "4 to 7.76",
-               f"{1 / first:.1f} to {1 / last:.1f}", measured(largest), None)  # fmt: skip
-    alone = where(ranks=1)
-    if alone:
-        shares = [r["convolution, s"] / r["step, s"] for r in alone]
-        yield ("4: convolutions take 60 to 90 % of the time", "60 % to 90 %", f"{min(shares):.0%} to {max(shares):.0%}",
-               measured(alone), min(shares) >= 0.6)  # fmt: skip
+def claims(tables):
+    """All Claims of the paper, contrary ones first. tables: of `marques2016.tables`."""
+    lines = laptops.rows(laptops.read())
+    findings = of_steps(tables) | of_batch_sizes(tables["split"]) | of_laptops(tables["split"], lines) | of_reports()
+    return judged(KNOWN, findings | text.findings())
 
 
 def select(rows, **values):
@@ -67,64 +40,230 @@ def select(rows, **values):
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
-def measured(rows):
-    """How these rows, which have the same number of ranks, were measured."""
-    ranks = rows[0]["ranks"]
-    return f"measured, {counted(ranks, 'rank')}, {rounds_of(rows)}"
+def span(values, unit=""):
+    """The least and the most of some numbers, in words."""
+    return f"{min(values):.2f} to {max(values):.2f}{unit}"
 
 
-def span(values):
-    return f"{min(values):.2f} to {max(values):.2f}"
+def kind_of(row):
+    return MEASURED if row["how"] == "measured" else PREDICTED
 
 
-def near(a, b):
-    """Whether two numbers differ by no more than a tenth."""
-    return abs(a / b - 1) < 0.1
+def laptop_speeds():
+    """The speeds of the laptops of the thesis that its text implies; the first one has 1."""
+    return derived(SUMMED)["CPUs, largest network"].speeds
 
 
-def of_text():
-    """Whether the numbers of the text agree with each other."""
-    yield ("5.1.1: the speedup of 50:500 on 2 CPUs (batch 64)", "1.20",
-           "1.27 to 1.33 in section 5.1.3 (all batch sizes), 1.40 in Table 5.1 (the best one)", "the text", False)  # fmt: skip
-    yield ("5.1.3: the speedup of 500:1500 on 3 CPUs (batch 1024)", "2.73", "2.74 in Table 5.1", "the text", False)
-    yield ("5.1.2: computation is 25 % on 1 CPU and 56 % on 4, where the speedup is 2.27", "56 %", f"{0.25 * 2.27:.0%}",
-           "computed", near(0.25 * 2.27, 0.56))  # fmt: skip
-    slower = 2.27 / (1 + 4 * 0.19)
-    yield ("5.1.2: with a network 5 times as slow that speedup is still 1.27", "1.27", f"{slower:.2f}", "computed",
-           near(slower, 1.27))  # fmt: skip
-    yield ("5.1.3: the maximum is 7.76 where computation is 13 % (batch 1024)", "7.76", f"{1 / 0.13:.2f}", "computed",
-           near(1 / 0.13, 7.76))  # fmt: skip
-    yield ("5.4: the maximum of the CPUs, in the same case", "6.70", "7.76 in section 5.1.3", "the text", near(6.70, 7.76))
-    clusters = scaling.derived(scaling.SUMMED)
-    small = clusters["CPUs, smallest network"].speedup(4)
-    yield ("5.1.1: 50:500 at batch 64 is 1.35 times as fast on 4 CPUs (not used for the constants)", "1.35", f"{small:.2f}",
-           "predicted, equation 5.1 for each slave", near(small, 1.35))  # fmt: skip
-    gpus = scaling.derived(scaling.PRINTED)["GPUs, largest network"]
-    yield ("Table 5.2: 500:1500 on 3 GPUs, where the maximum is 2.15 (batch 1024)", "2.00", f"{gpus.speedup(3):.2f}",
-           "predicted, equation 5.1 as printed", near(gpus.speedup(3), 2.0))  # fmt: skip
+def of_steps(tables):
+    """Claims about steps on one rank and on two."""
+    rows = tables["split"]
+    alone, two = select(rows, ranks=1), select(rows, ranks=2, form=WITH_MASTER)
+    names = "always a speedup", "constant computation", "equation 5.1", "convolutions take the time"
+    if not two:
+        return dict.fromkeys((*names, "computation becomes the bottleneck"), undecided(NOTHING)) | of_best(tables)
+    speedups, where = [row["speedup"] for row in two], f"{len(two)} cases on two equal cores, {rounds_of(two)}"
+    one = {(row["network"], row["batch"]): row["computation, s"] for row in alone}
+    changes = [row["computation, s"] / one[row["network"], row["batch"]] for row in two]
+    off = [abs(row["MiB"] - row["equation 5.1, MiB"]) * 2**20 for row in two]
+    shares = [row["convolution, s"] / row["step, s"] for row in alone]
+    decided = (
+        found(min(speedups) > 1, f"{span(speedups)} in {where}", "messages go through memory; what a slow network does is "
+              "another claim, on communication"),
+        found(1 / (1 + ALIKE) < median(changes) < 1 + ALIKE,
+              f"on two ranks {span(changes)} times the seconds on one, median {median(changes):.2f}, in {where}"),
+        found(max(off) <= 100, f"counted bytes of {where} are at most {max(off):.0f} off the equation for both passes",
+              "16 bytes are those of the loss"),
+        found(min(shares) >= 0.6 - ROUNDED and max(shares) < 0.9 + ROUNDED,
+              f"{100 * min(shares):.0f} % to {100 * max(shares):.0f} % of a step on one core, {len(alone)} cases"),
+    )  # fmt: skip
+    return dict(zip(names, decided)) | of_best(tables) | bottleneck(alone)
 
 
-def of_nodes():
-    """The claims of sections 5.4 and 5.5."""
-    for equation in scaling.EQUATIONS:
-        for name, cluster in scaling.derived(equation).items():
-            speedups = {nodes: cluster.speedup(nodes) for nodes in range(1, 33)}
-            best = max(speedups, key=speedups.get)
-            yield (f"5.4: up to 32 nodes nothing is lost ({name})", "scalable",
-                   f"best {speedups[best]:.2f} on {best} nodes, {speedups[32]:.2f} on 32", f"predicted, {equation}",
-                   speedups[32] > 0.99 * speedups[best])  # fmt: skip
-            yield (f"5.4: the speedup is stable from 8 nodes ({name})", "8 nodes",
-                   f"{speedups[8]:.2f} on 8, {speedups[32]:.2f} on 32", f"predicted, {equation}",
-                   abs(speedups[32] / speedups[8] - 1) < STABLE)  # fmt: skip
-    by_rate = {name: clusters for name, (clusters, _) in scaling.of_rates().items()}
-    low, high = by_rate["5.13a low and mid range CPUs"], by_rate["5.13b high-end CPUs"]
-    at_32 = [low[5].speedup(32), high[5].speedup(32)]
-    yield ("5.5: low and high-end devices hardly differ at 32 nodes (5 MiB/s)", "almost no difference",
-           f"{at_32[0]:.2f} and {at_32[1]:.2f}", "predicted, 5.1 as printed", at_32[1] / at_32[0] < 1 + ALIKE)  # fmt: skip
-    slow = by_rate["5.14a low and mid range GPUs"][1].speedup(32)
-    yield ("5.5: on a slower network GPUs may train more slowly than one alone", "below 1",
-           f"{slow:.2f} at 1 MiB/s on 32 nodes", "predicted, 5.1 as printed", slow < 1)  # fmt: skip
-    mobile, desktop = by_rate["5.15 mobile GPUs"][125], by_rate["5.14a low and mid range GPUs"][125]
-    few, many, goal = mobile.speedup(32), mobile.speedup(128), desktop.speedup(32)
-    yield ("5.5.1: 31 mobile GPUs do not reach 31 desktop GPUs (125 MiB/s)", "not with 31; of 127 there is a figure alone",
-           f"{few:.2f} of {goal:.2f}, {many:.2f} with 127", "predicted, 5.1 as printed", few < 0.9 * goal)  # fmt: skip
+def bottleneck(alone):
+    """How much of a step of the largest network at batch 64 the other layers take. alone: rows on one rank."""
+    name = "computation becomes the bottleneck"
+    rows = select(alone, network=LARGE, batch=64)
+    if not rows:
+        return {name: undecided(NOTHING)}
+    share, theirs = rows[0]["computation, s"] / rows[0]["step, s"], said("computation of CPUs", "percent", 64, 1).value / 100
+    words = f"{100 * share:.0f} % of a step on one core, so that {1 / share:.1f} times as fast would be the most"
+    return {name: found(abs(share / theirs - 1) < ALIKE, words, "the other layers are fast here, beside convolutions")}
+
+
+def of_best(tables):
+    """Claims about the best speedups over all batch sizes."""
+    best = {}
+    for line in tables["5.1"]:
+        value = line[f"{WITH_MASTER}, measured"] or line[f"{WITH_MASTER}, predicted"]
+        how = MEASURED if line[f"{WITH_MASTER}, measured"] else PREDICTED
+        best[line["network"], line["CPUs"]] = value, how, line[f"{WITH_MASTER}, best at"]
+    names = "best on CPUs", "more kernels, more speedup", "more CPUs help"
+    if None in [value for value, _, _ in best.values()]:
+        return dict.fromkeys(names, undecided(ONE_SIZE))
+    value, how, at = best[LARGE, 4]
+    theirs = said("5.1", "speedup", LARGE, 4).value
+    two = [best[network, 2][0] for network in NETWORKS]
+    all_rising = [[best[network, cpus][0] for cpus in (2, 3, 4)] for network in NETWORKS]
+    words = "; ".join(f"{net} " + ", ".join(f"{one:.2f}" for one in values) for net, values in zip(NETWORKS, all_rising))
+    further = {best[network, cpus][1] for network in NETWORKS for cpus in (3, 4)}
+    decided = (
+        found(value > 0.9 * theirs, f"{value:.2f} on 4 equal cores, {at}", "further cores are as fast as the first one here, "
+              f"while the thesis' laptops are up to {max(laptop_speeds()):.1f} times as fast, as its speedups imply", how),
+        found(two == sorted(two), ", ".join(f"{one:.2f}" for one in two) + " on two equal cores, the best of all batch sizes",
+              "convolutions take most of the time of the smallest network already", MEASURED),
+        found(all(values == sorted(values) for values in all_rising), f"on 2, 3 and 4 equal cores {words}",
+              "messages go through memory", PREDICTED if PREDICTED in further else MEASURED),
+    )  # fmt: skip
+    return dict(zip(names, decided))
+
+
+def of_batch_sizes(rows):
+    """Claims about the batch size."""
+    small, middle, parts, largest = (
+        "batch size and the smallest network", "batch size and the next networks", "batch size and the parts of a step",
+        "batch size and the largest network",
+    )  # fmt: skip
+    two = {network: select(rows, network=network, ranks=2, form=WITH_MASTER) for network in NETWORKS}
+    if not all({row["batch"] for row in mine} >= set(BATCH_SIZES) for mine in two.values()):
+        return dict.fromkeys((small, middle, parts, largest), undecided(ONE_SIZE))
+    speedups = {network: [row["speedup"] for row in mine] for network, mine in two.items()}
+    alike = {network: max(mine) / min(mine) < 1 + ALIKE for network, mine in speedups.items()}
+    where = f"on two equal cores, {rounds_of(two[SMALL])}"
+    changes = []
+    for network in MIDDLE:
+        for part in PARTS:
+            shares = [row[f"{part}, s"] / row["step, s"] for row in two[network]]
+            changes.append(max(shares) - min(shares))
+    alone = {row["batch"]: row["computation, s"] / row["step, s"] for row in select(rows, network=LARGE, ranks=1)}
+    first, last = alone[BATCH_SIZES[0]], alone[BATCH_SIZES[-1]]
+    once = "large batches have one round, so that a slow moment counts in full"
+    return {
+        small: found(alike[SMALL], f"{span(speedups[SMALL])} {where}", once),
+        middle: found(
+            all(alike[network] for network in MIDDLE),
+            "; ".join(f"{network} {span(speedups[network])}" for network in MIDDLE) + f", {where}", once,
+        ),
+        parts: found(max(changes) < STEADY, f"parts change by up to {100 * max(changes):.0f} % of a step, {where}", once),
+        largest: found(
+            first / last > 1 + ALIKE, f"{100 * first:.1f} % of a step at batch 64, {100 * last:.1f} % at batch 1024, one core",
+            "the other layers take as long for each image at any batch size",
+        ),
+    }  # fmt: skip
+
+
+def of_laptops(rows, lines):
+    """Claims about unequal CPUs and a slow network. rows: of the table "split". lines: of `marques2016_unequal.rows`."""
+    slow = {line["network"]: line for line in laptops.of_setting(lines, "slow")}
+    memory = {line["network"]: line for line in laptops.of_setting(lines, "memory")}
+    samples = {line["network"]: line for line in laptops.of_setting(lines, "samples")}
+    findings = {
+        "not bound by communication": undecided(NO_LAPTOPS), "best technique for unequal devices": undecided(NO_LAPTOPS),
+        "smallest network is bound by communication": of_four(rows, SMALL),
+        "communication falls with kernels": falling(rows, slow),
+        "a faster network helps": faster(slow, memory), "even shares wait": even_shares(),
+    }  # fmt: skip
+    if LARGE in slow:
+        share, speedup = slow[LARGE]["communication, %"], slow[LARGE]["speedup"]
+        findings["not bound by communication"] = found(
+            share < 50, f"communication is {share:.0f} % of a step on two CPUs at batch 64, which are {speedup:.2f} times as "
+            "fast as the slower one alone", "a core of today computes so much faster than those laptops that 5 MB/s are too "
+            "little; " + in_proportion(lines), KEPT,
+        )  # fmt: skip
+    if SMALL in slow:
+        line = slow[SMALL]
+        convolution = line["convolution, s"]
+        ratio = line["communication, %"] / 100 * line["step, s"] / convolution
+        findings["smallest network is bound by communication"] = found(
+            line["communication, %"] > 0.9 * said("communication of CPUs", "percent", SMALL, 64, 4).value,
+            f"{line['communication, %']:.0f} % of a step, {ratio:.3g} times the convolutions, on two CPUs at 5 MB/s",
+            "even more so, as a core of today computes faster", KEPT,
+        )  # fmt: skip
+    if slow and samples.keys() >= slow.keys():
+        pairs = [(slow[network]["speedup"], samples[network]["speedup"]) for network in slow]
+        findings["best technique for unequal devices"] = found(
+            all(mine >= other for mine, other in pairs),
+            "at 5 MB/s, batch 64, " + "; ".join(f"{network} {mine:.3g} times with a master, {other:.3g} times with data "
+            "parallelism" for network, (mine, other) in zip(slow, pairs)) + ", over the slower CPU alone",
+            f"with {BY_SAMPLES.replace('parallel', 'parallelism')} the samples are shared by speed as well, and gradients are "
+            "sent in place of inputs, kernels and outputs", KEPT,
+        )  # fmt: skip
+    return findings
+
+
+def in_proportion(lines):
+    """What the setting in the thesis' own proportion has shown, in words."""
+    mine = laptops.of_setting(lines, "proportion")
+    if not mine:
+        return "the thesis' own proportion of computing and sending was not measured"
+    theirs = {line["network"]: said("speedups of CPUs", "speedup", line["network"], laptops.BATCH, 2).value for line in mine}
+    words = ", ".join(f"{line['network']} {line['speedup']:.2f} (printed {theirs[line['network']]:.2f})" for line in mine)
+    return f"where cores are slowed down to the thesis' proportion of computing and sending, speedups are {words}"
+
+
+def of_four(rows, network):
+    """How much of a step on 4 ranks communication is, where no slow network was measured."""
+    four = select(rows, network=network, ranks=4, form=WITH_MASTER, batch=64)
+    if not four:
+        return undecided(NO_LAPTOPS)
+    (row,), theirs = four, said("communication of CPUs", "percent", network, 64, 4).value
+    share, ratio = 100 * row["communication, s"] / row["step, s"], row["communication, s"] / row["convolution, s"]
+    words = f"{share:.0f} % of a step, {ratio:.2f} times the convolutions, on 4 equal cores"
+    return found(share > 0.9 * theirs, words, "messages go through memory here; at 5 MB/s nothing was measured", kind_of(row))
+
+
+def falling(rows, slow):
+    """Whether communication is a smaller part of a step with more kernels: at 5 MB/s, or in memory on 4 ranks."""
+    if slow.keys() >= set(NETWORKS):
+        shares, where, kind = [slow[network]["communication, %"] for network in NETWORKS], "two CPUs at 5 MB/s", KEPT
+    else:
+        four = [row for network in NETWORKS for row in select(rows, network=network, ranks=4, form=WITH_MASTER, batch=64)]
+        if len(four) < len(NETWORKS):
+            return undecided(NOTHING)
+        shares = [100 * row["communication, s"] / row["step, s"] for row in four]
+        where, kind = "4 equal cores, in memory", kind_of(four[0])
+    words = ", ".join(f"{share:.1f} %" for share in shares) + f" of a step on {where}"
+    return found(shares == sorted(shares, reverse=True), words, "", kind)
+
+
+def faster(slow, memory):
+    """Whether speedups are higher with a faster network."""
+    both = slow.keys() & memory.keys()
+    if both:
+        pairs = [(network, slow[network]["speedup"], memory[network]["speedup"]) for network in NETWORKS if network in both]
+        words = "; ".join(f"{network} {low:.3g} times at 5 MB/s, {high:.3g} times in memory" for network, low, high in pairs)
+        return found(all(high > low for _, low, high in pairs), f"{words}, on two unequal CPUs", "", KEPT)
+    by_rate, _ = of_rates()["5.13a low and mid range CPUs"]
+    low, high = by_rate[5].speedup(4), by_rate[125].speedup(4)
+    return found(high > low, f"{low:.2f} at 5 MiB/s and {high:.2f} at 125 MiB/s on 4 CPUs", "by equation 5.1", PREDICTED)
+
+
+def even_shares():
+    """Whether shares by speed are faster than even ones on unequal ranks, by the study `unequal`."""
+    results = json.loads(UNEQUAL.read_text()) if UNEQUAL.exists() else []
+    mine = [one for one in results if one["net"].startswith("marques")]
+    if not mine:
+        return undecided("the study `unequal` has no results of these networks")
+    ratios = [median(row["even"] / row["constant"] for row in one["rounds"]) for one in mine]
+    words = "; ".join(
+        f"{one['net']} with {one['grid']}: {ratio:.2f} times as fast as with even shares" for one, ratio in zip(mine, ratios)
+    )
+    processors = {one["versions"]["processor"] for one in mine}
+    if len(processors) > 1:
+        return undecided(f"{UNEQUAL} has results of {' and of '.join(sorted(processors))}")
+    return found(min(ratios) > 1, words, f"two ranks, one of which is slowed down 2 times ({UNEQUAL}, {min(processors)})", KEPT)
+
+
+def of_reports():
+    """Claims that results of other programs decide."""
+    name = "no loss of accuracy"
+    if not all(path.exists() for path in TRAINED):
+        why = f"the thesis prints no accuracy; here one and two ranks would have to train with `{TRAIN}`"
+        return {name: undecided(why)}
+    one, two = (json.loads(path.read_text()) for path in TRAINED)
+    if (first := one["versions"]["processor"]) != two["versions"]["processor"]:
+        return {name: undecided(f"{TRAINED[0]} and {TRAINED[1]} are of two processors")}
+    words = f"{one['test_accuracy']:.2f} % of the test images on one rank, {two['test_accuracy']:.2f} % as master and slave, "
+    words += "50:500 after 200 steps on CIFAR-10"
+    same = abs(one["test_accuracy"] - two["test_accuracy"]) <= SAME
+    why = f"both compute the same but for rounding ({TRAINED[0]}, {TRAINED[1]}, {first}); the thesis itself prints no accuracy"
+    return {name: found(same, words, why, KEPT)}

@@ -1,5 +1,6 @@
 """The runs of `reproduce marques2016`: every network and batch size on one rank, as master and slaves, and without a master."""
 
+import contextlib
 import json
 import os
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from gridgrad.parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
 BATCH_SIZES = (64, 128, 256, 512, 1024)
-WITH_MASTER, MASTERLESS = "master/slave", "masterless"
+WITH_MASTER, MASTERLESS, BY_SAMPLES = "master/slave", "masterless", "data parallel"
 PLANS = {WITH_MASTER: "marques", MASTERLESS: "out"}
 PARTS = ("communication", "convolution", "computation")
 RUN = {"key": TEXT, "round": COUNT, "versions": VERSIONS} | dict.fromkeys(PARTS, [AT_LEAST_0])  # a line of a file of runs
@@ -30,7 +31,10 @@ FAST = 6e10  # products that a core adds in a second, about
 
 @dataclass(frozen=True)
 class Run:
-    """What one job measures. network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, or empty."""
+    """What one job measures.
+
+    network: kernels of the two convolutions, such as "50:500". form: a key of PLANS, BY_SAMPLES, or empty on one rank.
+    """
 
     network: str
     batch_size: int
@@ -54,14 +58,33 @@ class Run:
         step = 3 * products / FAST / self.ranks
         return 2 + 3 * step + max(seconds, 2 * step)
 
-    def start(self, seconds):
-        """Start the job and return what it printed. seconds: about how long it times steps."""
+    def start(self, seconds, words=(), launcher=""):
+        """Start the job and return what it printed. UserError if it fails.
+
+        seconds: about how long it times steps. words: further options of the job. launcher: in place of the usual one.
+        """
         arguments = [*as_module("papers.marques2016_job"), "--net", self.net, "--batch-size", self.batch_size]
-        arguments += ["--seconds", seconds, "--grid", f"model={self.ranks}"]
-        arguments += ["--plan", PLANS[self.form]] if self.form else []
-        job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
+        axis = "batch" if self.form == BY_SAMPLES else "model"
+        arguments += ["--seconds", seconds, "--grid", f"{axis}={self.ranks}", *words]
+        arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
+        with launched_by(launcher):
+            job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
         check_ended(job, f"the run {self.key}")
         return json.loads(job.stdout.splitlines()[-1])
+
+
+@contextlib.contextmanager
+def launched_by(launcher):
+    """Within it another command launches jobs: that of the environment variable MPIEXEC. launcher: empty for no other."""
+    before = os.environ.get("MPIEXEC")
+    if launcher:
+        os.environ["MPIEXEC"] = launcher
+    try:
+        yield
+    finally:
+        if launcher:
+            os.environ.pop("MPIEXEC")
+            os.environ.update({} if before is None else {"MPIEXEC": before})
 
 
 def runs(network, batch_size, ranks):

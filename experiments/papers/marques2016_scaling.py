@@ -4,7 +4,7 @@ A step on n nodes takes the computation of the master, which nothing makes short
 speeds of all nodes together, since each gets kernels in proportion to its speed (section 4.1.2); and the bytes of equation 5.1
 divided by the rate of the master's connection.
 
-The figures of the paper are pictures whose numbers are lost. So the constants are derived from what its text states:
+The curves of the paper are pictures. So the constants are derived from what its text prints (`published/marques2016.toml`):
 
 - communication of 500:1500 at batch 64 on 4 CPUs is 19 % of a step that is 2.27 times as fast as on one CPU. With the bytes of
   equation 5.1 at 5 MB/s, of 2^20 bytes, that is the time of a step in seconds;
@@ -18,12 +18,16 @@ writes it to each slave. Both are computed.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from gridgrad.experiments.papers.cited import Formula, published
 from gridgrad.parallel.placement import volume
 from gridgrad.parallel.placement.partition import Partition
 
+KNOWN = published("marques2016")
+SMALLEST, LARGEST = ("50:500", 64), ("500:1500", 1024)
 MIB = 2**20  # bytes: what section 5.4 calls MB
-RATE = 5 * MIB  # bytes a second
+RATE = KNOWN.values["MB a second"].value * MIB  # bytes a second
 NUMBER = 8  # bytes: all values are doubles
 PRINTED, SUMMED = "5.1 as printed", "5.1 for each slave"
 EQUATIONS = PRINTED, SUMMED
@@ -31,8 +35,12 @@ NODES = (1, 2, 3, 4, 8, 16, 32)
 RATES = (1, 5, 25, 125, 1250)  # MiB/s: section 5.5 names no numbers; 125 and 1250 are about 1 and 10 Gbit/s
 FASTER = 5  # a high-end node convolves so many times as fast as the fastest node of the paper: an assumption
 GPUS = (1.0, 1.0, 1.5)  # GeForce 840M, 940M, 950M by the peaks that their vendor states, about 0.8, 0.8 and 1.2 TFLOP/s
-MOBILE = 0.1  # of the speed of a GPU, section 5.5.1
-SMALLEST, LARGEST = ("50:500", 64), ("500:1500", 1024)
+MOBILE = 1 / KNOWN.values["slowness of mobile GPUs"].value  # of the speed of a GPU
+
+
+def said(table, column, *key):
+    """The Cited of a table of the paper; None where it prints nothing."""
+    return KNOWN.tables[table].cited(column, *key)
 
 
 @dataclass(frozen=True)
@@ -103,29 +111,69 @@ def sent(network, batch_size, speeds, equation, number=NUMBER, both=False):
     return whole - again + again // max(1, sum(n > 0 for n in layers[1].kernels[1:]))
 
 
+@lru_cache
 def derived(equation):
     """{name: Cluster} with the constants that the text of the paper implies, see the module's text."""
+    number = lambda table, column, *key: said(table, column, *key).value  # noqa: E731
+    share = number("communication of CPUs", "percent", "500:1500", 64, 4) / 100
+    part = number("computation of CPUs", "percent", 64, 1) / 100
+    limit = number("greatest speedup of CPUs", "speedup", 1024)
     speeds = (1.0, 1.6, 2.4, 3.6)
     for _ in range(60):  # the shares of the kernels depend on the speeds, which the iteration finds
-        step = 2.27 * sent("500:1500", 64, speeds, equation) / RATE / 0.19
-        convolution = 16 * 0.75 * step
-        computation = convolution / (7.76 - 1)
+        step = number("speedups of CPUs", "speedup", "500:1500", 64, 4) * sent("500:1500", 64, speeds, equation) / RATE / share
+        convolution = LARGEST[1] / 64 * (1 - part) * step
+        computation = convolution / (limit - 1)
         whole, sums = convolution + computation, [1.0]
-        for nodes, speedup in ((2, 1.98), (3, 2.74), (4, 3.28)):
+        for nodes in (2, 3, 4):
+            speedup = number("5.1", "speedup", "500:1500", nodes)
             left = whole / speedup - computation - sent(*LARGEST, speeds[:nodes], equation) / RATE
             sums.append(convolution / left)
         found = (1.0, *(b - a for a, b in zip(sums, sums[1:])))
         speeds = tuple((a + b) / 2 for a, b in zip(speeds, found))
     added = (min(speeds) + max(speeds)) / 2
     communication = sent(*SMALLEST, speeds, equation) / RATE
-    small = communication * (1 / 0.47 - 1 - 1 / 4.51), communication / 4.51 * sum(speeds)
-    gpu = whole / 2.96
-    gpus = gpu / 2.15, gpu - gpu / 2.15, GPUS, (min(GPUS) + max(GPUS)) / 2
+    ratio = KNOWN.values["communication over convolution"].value
+    other = 100 / number("communication of CPUs", "percent", *SMALLEST, 4) - 1 - 1 / ratio
+    small = communication * other, communication / ratio * sum(speeds)
+    gpu, most = whole / number("5.3", "speedup", "500:1500", 1), KNOWN.values["greatest speedup of GPUs"].value
+    gpus = gpu / most, gpu - gpu / most, GPUS, (min(GPUS) + max(GPUS)) / 2
     return {
         "CPUs, smallest network": Cluster(*SMALLEST, *small, speeds, added, equation=equation),
         "CPUs, largest network": Cluster(*LARGEST, computation, convolution, speeds, added, equation=equation),
         "GPUs, largest network": Cluster(*LARGEST, *gpus, equation=equation),
     }
+
+
+SECOND = Formula(
+    "the speed of the second CPU, the first one's is 1, with which equation 5.1 for each slave gives the speedups of 500:1500",
+    lambda *_: derived(SUMMED)["CPUs, largest network"].speeds[1],
+)
+ONE_CPU = Formula(
+    "bytes of equation 5.1 for each slave, over 5 MB/s and over the part of communication, times the speedup, on 4 CPUs",
+    lambda bytes_sent, rate, percent, speedup: bytes_sent / (rate * MIB) / (percent / 100) * speedup,
+)
+GPU_OVER_CPU = Formula(
+    "the ratio of one device of Table 5.3, times Table 5.2, over Table 5.1", lambda one, gpus, cpus: one * gpus / cpus
+)
+
+
+def second_speed():
+    """How many times as fast as the first CPU, the master, the second one of the paper is: a Cited."""
+    return SECOND(*(said("5.1", "speedup", "500:1500", nodes) for nodes in (2, 3, 4)), KNOWN.values["MB a second"])
+
+
+def seconds_on_one(network):
+    """Seconds of a step at batch 64 on the first CPU of the paper: a Cited, None where too little is printed of a network."""
+    key = network, 64, 4
+    bytes_sent = sent(network, 64, derived(SUMMED)["CPUs, largest network"].speeds, SUMMED)
+    printed = said("communication of CPUs", "percent", *key), said("speedups of CPUs", "speedup", *key)
+    return ONE_CPU(bytes_sent, KNOWN.values["MB a second"], *printed)
+
+
+def gpu_over_cpu(network, devices):
+    """What Tables 5.1 and 5.2 let one expect of Table 5.3, a Cited; None for one device."""
+    one, gpus = said("5.3", "speedup", network, 1), said("5.2", "speedup", network, devices)
+    return GPU_OVER_CPU(one, gpus, said("5.1", "speedup", network, devices))
 
 
 def high_end(cluster):

@@ -2,14 +2,16 @@
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.papers import page_html, page_markdown
 from gridgrad.experiments.papers.all_papers import PAPERS
-from gridgrad.experiments.papers.items import KEPT, MEASURED, merged
+from gridgrad.experiments.papers.cited import Formula
+from gridgrad.experiments.papers.claims import with_now
+from gridgrad.experiments.papers.items import KEPT, MEASURED, paired
 from gridgrad.experiments.papers.parts import Found
 from gridgrad.experiments.plots.of_item import draw_item
 from gridgrad.nn.whole_files import written_whole
@@ -23,17 +25,19 @@ SHORT_IS_WHOLE = "laugier2018", "hegde2016"  # papers of whose figures a short m
 class Section:
     """A paper on the page.
 
-    here: where it was measured now, in words; kept: where the kept results were. everything: whether all was measured now.
-    failures: a line for each thing that failed. left_out: how many parts there was no time for.
+    about: what the paper did, in a sentence. described: which of its tables and figures hold no results. here: where it was
+    measured now, in words; kept: where the kept results were. failures: a line for each thing that failed. left_out: how many
+    parts there was no time for.
     """
 
     paper: str
     title: str
+    about: str
     described: str
     items: tuple
+    claims: tuple
     here: str = ""
     kept: str = ""
-    everything: bool = False
     failures: tuple = ()
     left_out: int = 0
 
@@ -58,16 +62,16 @@ def section_of(name, found, out, whole):
     now, fresh = {}, attempt(lambda: paper.gathered(found.results, out / name), failures) if found.results else None
     if fresh:
         now = attempt(lambda: paper.tables(fresh), failures) or {}
-    complete = bool(now) and not failures and not found.left_out
-    everything = complete and whole
-    drawn = complete and (whole or name in SHORT_IS_WHOLE)
+    drawn = bool(now) and not failures and not found.left_out and (whole or name in SHORT_IS_WHOLE)
     if drawn and hasattr(paper, "draw"):
         attempt(lambda: paper.draw(now, out / name), failures)
-    items = merged(of_items.items(now) if now else [], of_items.items(before), everything)
-    here, kept = of_items.measured_on(now), of_items.measured_on(before)
-    items = tuple(with_figures(item, out / name, drawn) for item in items)
+    old = attempt(lambda: (of_items.items(before), of_items.claims(before)), failures) or ([], [])
+    new = (now and attempt(lambda: (of_items.items(now), of_items.claims(now)), failures)) or ([], [])
+    items, claims = paired(new[0], old[0]), with_now(old[1], new[1])
     return Section(
-        name, of_items.TITLE, of_items.DESCRIBED, items, here, kept, everything, tuple(failures), len(found.left_out)
+        name, of_items.TITLE, of_items.ABOUT, of_items.DESCRIBED,
+        tuple(with_figures(item, out / name, drawn) for item in items), tuple(claims),
+        of_items.measured_on(now), of_items.measured_on(before), tuple(failures), len(found.left_out),
     )  # fmt: skip
 
 
@@ -91,19 +95,20 @@ def kept_of(name):
 
 
 def with_figures(item, folder, drawn):
-    """The item with its figures as they stand in `folder`, beside the page: (path, its mark).
+    """The item with its figures as they stand in `folder`, beside the page: (path, its kind).
 
-    What plots the rows of the item is drawn. Other figures were drawn now, if `drawn`, or are copied from the kept results.
+    What plots the rows of the item is drawn. Others were drawn now, if `drawn`; those of the kept results are copied beside.
     """
     found = []
     for figure in item.figures:
         path, kept = folder / Path(figure).name, KEPT_RESULTS / folder.name / figure
         if drawn and "/" not in figure and path.exists():
             found.append((f"{folder.name}/{path.name}", MEASURED))
-        elif kept.exists():
-            with written_whole(path) as beside:
+        if kept.exists():
+            copy = folder / f"kept-{path.name}"
+            with written_whole(copy) as beside:
                 shutil.copyfile(kept, beside)
-            found.append((f"{folder.name}/{path.name}", KEPT))
+            found.append((f"{folder.name}/{copy.name}", KEPT if KEPT in item.kinds else ""))
     if item.plot:
         draw_item(item, folder / item.plot)
         found.append((f"{folder.name}/{item.plot}", ""))
@@ -117,7 +122,16 @@ def write(papers, found, out, form):
     """
     sections = tuple(section_of(name, found.get(name, Found()), out, form == "long") for name in papers)
     page = Page(sections, form, date.today().isoformat())
-    write_json(out / "items.json", asdict(page))
+    write_json(out / "items.json", plain(page))
     write_text(out / "reproduce.md", page_markdown.render(page))
     write_text(out / "index.html", page_html.render(page))  # the last one: what it links to is there
     return page
+
+
+def plain(value):
+    """A value as what JSON knows; of a formula its words."""
+    if isinstance(value, Formula):
+        return value.words
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value

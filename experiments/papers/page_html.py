@@ -5,14 +5,17 @@ from html import escape
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.papers import page_words as words
-from gridgrad.experiments.papers.items import PREDICTED, PUBLISHED, deviation
+from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
+from gridgrad.experiments.papers.items import MISSING, deviation
 
-LONG = 14  # rows; of longer tables those without a published number are closed at first
+LONG = 14  # rows; of longer tables those without a number of the paper are closed at first
 STYLE = """
 :root { color-scheme: light dark; --text: #1c2430; --soft: #5b6675; --line: #d5dae1; --back: #ffffff; --box: #f5f7f9;
-  --published: #44505e; --measured: #0b5cad; --kept: #3f7fb8; --predicted: #a3560b; --bad: #b3261e; }
+  --printed: #44505e; --measured: #0b5cad; --kept: #3f7fb8; --predicted: #a3560b; --bad: #b3261e;
+  --good: #1c7a3c; }
 @media (prefers-color-scheme: dark) { :root { --text: #e4e8ee; --soft: #9aa5b4; --line: #363f4b; --back: #14181d;
-  --box: #1c2229; --published: #c3ccd8; --measured: #74b6ff; --kept: #9cc4e8; --predicted: #f0a95c; --bad: #ff8a80; } }
+  --box: #1c2229; --printed: #c3ccd8; --measured: #74b6ff; --kept: #9cc4e8; --predicted: #f0a95c; --bad: #ff8a80;
+  --good: #7fd99a; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--back); color: var(--text);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; overflow-wrap: anywhere; }
@@ -24,8 +27,11 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-n
 th, td { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 tr:last-child td { border-bottom: 0; } td:first-child { min-width: 9rem; } td.remark { color: var(--soft); min-width: 8rem; }
 td.words { min-width: 10rem; } td.number { white-space: nowrap; }
-.published { color: var(--published); } .measured { color: var(--measured); } .kept { color: var(--kept); }
+.printed, .read, .derived { color: var(--printed); } .measured { color: var(--measured); } .kept { color: var(--kept); }
 .predicted { color: var(--predicted); } .bad { color: var(--bad); }
+.good { color: var(--good); } .open { color: var(--soft); }
+ul.claims { list-style: none; padding: 0; } ul.claims li { margin: .25rem 0; } td.verdict { white-space: nowrap; min-width: 0; }
+td.verdict:first-child { min-width: 0; }
 figure { margin: .8rem 0; } img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
 figcaption { color: var(--soft); font-size: .85rem; } summary { cursor: pointer; color: var(--soft); }
 ul.legend { list-style: none; padding: 0; } nav ul { columns: 14rem; padding-left: 1.1rem; font-size: .9rem; }
@@ -37,12 +43,15 @@ code { background: var(--box); padding: 0 .2em; border-radius: 3px; font-size: .
 """
 
 
+CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open"}  # of verdicts
+
+
 def render(page):
     """The text of the page. page: a `page.Page`."""
-    legend = "".join(f'<li class="{mark}">{symbol} {inline(text)}</li>' for mark, (symbol, text) in words.LEGEND.items())
+    legend = "".join(f'<li class="{kind}">{symbol} {inline(text)}</li>' for kind, (symbol, text) in words.LEGEND.items())
     body = [
         f"<h1>{escape(words.HEADING)}</h1>", f"<p>{inline(words.about(page))}</p>", f'<ul class="legend">{legend}</ul>',
-        overview(page), *(of_section(section) for section in page.sections), missing(page),
+        summary(page), contents(page), overview(page), *(of_section(section) for section in page.sections), missing(page),
     ]  # fmt: skip
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -72,26 +81,71 @@ def table(heads, rows):
     return f'<div class="box"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
 
 
-def overview(page):
-    """How much of each paper was reproduced, and links to all items."""
-    rows = []
+def summary(page):
+    """What each paper claims and what holds, its main claims alone."""
+    parts = []
     for section in page.sections:
-        done = sum(item.reproduced for item in section.items)
+        lines = "".join(
+            f'<li><span class="{CLASSES[claim.verdict]}" title="{claim.verdict}">{words.MARKS[claim.verdict]}</span> '
+            f"{inline(claim.says)}: {claim.verdict}. {inline(words.evidence(claim))}</li>"
+            for claim in section.claims
+            if claim.main
+        )
+        parts.append(
+            f'<h3><a href="#{anchor(section)}">{escape(words.short(section))}</a></h3><p>{inline(section.about)} '
+            f'{words.verdicts(section)}</p><ul class="claims">{lines}</ul>'
+        )
+    return f'<section id="summary"><h2>{words.SUMMARY}</h2>{"".join(parts)}</section>'
+
+
+def contents(page):
+    """Links to all papers, their claims and their items."""
+    parts = []
+    for section in page.sections:
+        links = [(f"{anchor(section)}-claims", "Claims")]
+        links += [(anchor(section, item), item.name) for item in section.items if item.status != MISSING]
+        inner = "".join(f'<li><a href="#{at}">{escape(name)}</a></li>' for at, name in links)
         name = f'<a href="#{anchor(section)}">{escape(words.short(section))}</a>'
-        rows.append([name, str(done), str(len(section.items) - done), inline(section.here or "-")])
-    return table(["paper", "reproduced", "not reproducible", "measured now on"], rows)
+        parts.append(f"<details><summary>{name}</summary><nav><ul>{inner}</ul></nav></details>")
+    links = f'<p><a href="#counts">{words.COUNTS}</a>, <a href="#missing">{words.NOT_HERE.lower()}</a></p>'
+    return f'<section id="contents"><h2>{words.CONTENTS}</h2>{"".join(parts)}{links}</section>'
+
+
+def overview(page):
+    """How many tables and figures, numbers and claims there are, and of which kind."""
+    parts = []
+    for what, heads, rows in words.counts(page):
+        lines = [[escape(name), *map(str, numbers)] for name, numbers in rows.items()]
+        parts.append(table([what, *heads], lines))
+    where = "; ".join(f"{words.short(section)}: {section.here}" for section in page.sections if section.here)
+    here = f'<p class="soft">Measured now on: {inline(where)}.</p>' if where else ""
+    return f'<section id="counts"><h2>{words.COUNTS}</h2>{"".join(parts)}{here}</section>'
 
 
 def of_section(section):
-    """A paper."""
-    items = [item for item in section.items if item.reproduced]
-    links = "".join(f'<li><a href="#{anchor(section, item)}">{escape(item.name)}</a></li>' for item in items)
+    """A paper: its claims, then its tables and figures."""
+    items = [item for item in section.items if item.status != MISSING]
     failed = "".join(f'<p class="bad"><strong>Failed:</strong> {inline(line)}</p>' for line in section.failures)
     late = f'<p class="soft">{escape(words.left_out(section))}</p>' if section.left_out else ""
     return (
         f'<section id="{anchor(section)}"><h2>{escape(section.title)}</h2>\n<p class="soft">{inline(section.described)}</p>\n'
-        f"{failed}{late}<nav><ul>{links}</ul></nav>\n" + "\n".join(of_item(section, item) for item in items) + "\n</section>"
+        f"{failed}{late}{claims(section)}\n" + "\n".join(of_item(section, item) for item in items) + "\n</section>"
     )
+
+
+def claims(section):
+    """What a paper claims, contrary results first."""
+    rows = [
+        [
+            (f' class="verdict {CLASSES[claim.verdict]}"', f"{words.MARKS[claim.verdict]} {claim.verdict}"),
+            (' class="words"', f'{inline(claim.says)} <span class="soft">({escape(claim.place)})</span>'),
+            (' class="words"', inline(words.evidence(claim))),
+        ]
+        for claim in section.claims
+    ]
+    heads = ["verdict", "the paper says", "here"]
+    title = f"<h3>Claims: <span>{words.verdicts(section)}</span></h3>"
+    return f'<article id="{anchor(section)}-claims">{title}{table(heads, rows)}</article>'
 
 
 def of_item(section, item):
@@ -100,58 +154,60 @@ def of_item(section, item):
     reason = f'<p class="soft">{inline(item.reason)}</p>' if item.reason else ""
     figures = "".join(
         f'<figure><a href="{escape(path)}"><img src="{escape(path)}" loading="lazy" alt="{escape(item.name)}: '
-        f'{escape(item.title)}"></a><figcaption>{escape(item.name)}{escape(words.of_figure(mark))}</figcaption></figure>'
-        for path, mark in item.figures
+        f'{escape(item.title)}"></a><figcaption>{escape(item.name)}{escape(words.of_figure(kind))}</figcaption></figure>'
+        for path, kind in item.figures
     )
     origin = "".join(f"<dt>{inline(name)}</dt><dd>{inline(text)}</dd>" for name, text in words.provenance(section, item))
     return (
         f'<article id="{anchor(section, item)}"><h3>{escape(item.name)}: <span>{inline(item.title)}</span></h3>\n{line}'
-        f"<p>{inline(item.why)}</p>{reason}\n{numbers(item)}\n{figures}"
+        f"<p>{inline(item.why)}</p>{reason}\n{numbers(section, item)}\n{figures}"
         f"<details><summary>where the numbers come from</summary><dl>{origin}</dl></details></article>"
     )
 
 
-def numbers(item):
+def numbers(section, item):
     """The rows of an item; where they are many, some are closed at first."""
-    closed = [row for row in item.rows if row.published is None] if len(item.rows) > LONG else []
+    closed = [row for row in item.rows if row.cited is None] if len(item.rows) > LONG else []
     if len(item.rows) - len(closed) > LONG:
         closed = item.rows
     shown = [row for row in item.rows if row not in closed]
     more = f"{len(closed)} {'more ' if shown else ''}rows"
-    parts = [table_of(shown)] * bool(shown)
-    parts += [f"<details><summary>{more}</summary>{table_of(closed)}</details>"] * bool(closed)
+    parts = [table_of(section, item, shown)] * bool(shown)
+    parts += [f"<details><summary>{more}</summary>{table_of(section, item, closed)}</details>"] * bool(closed)
     return "".join(parts)
 
 
-def table_of(some):
-    """Some rows of an item as a table, with a column for remarks if there are any."""
-    remarks, rows = any(row.remark for row in some), []
-    for row in some:
-        values = (PUBLISHED, row.published), (row.mark, row.measured), (PREDICTED, row.predicted)
-        rows.append(
-            [inline(row.label), *(marked(*value) for value in values), *[(' class="remark"', inline(row.remark))] * remarks]
-        )
-    return table(["", "published", "measured", "predicted", *["remark"] * remarks], rows)
+def table_of(section, item, some):
+    """Some rows of an item as a table: a column for each kind of number, and one for remarks, if there are any."""
+    columns, remarks = words.columns(section, item, some), any(words.remark(row) for row in some)
+    rows = [
+        [
+            inline(row.label),
+            *(marked(value(row)) for _, value in columns),
+            *[(' class="remark"', inline(words.remark(row)))] * remarks,
+        ]
+        for row in some
+    ]
+    return table(["", *(escape(name) for name, _ in columns), *["remark"] * remarks], rows)
 
 
-def marked(mark, value):
-    """The cell of a value, with its mark."""
-    if value is None:
+def marked(one):
+    """The cell of a value, with its mark. one: (kind, value), or None."""
+    if one is None:
         return "-"
-    kind = "words" if isinstance(value, str) and len(value) > 12 else "number"
-    text = f'<span title="{mark}">{words.SYMBOLS[mark]}</span> {inline(cell(value))}'
-    return f' class="{kind} {mark}"', text
+    kind, value = one
+    shape = "words" if isinstance(value, str) and len(value) > 12 else "number"
+    return f' class="{shape} {kind}"', f'<span title="{kind}">{words.SYMBOLS[kind]}</span> {inline(cell(value))}'
 
 
 def missing(page):
     """What could not be reproduced, and why."""
-    rows = []
-    for section in page.sections:
-        for item in section.items:
-            if not item.reproduced:
-                published = "; ".join(f"{row.label} {words.SYMBOLS[PUBLISHED]} {cell(row.published)}" for row in item.rows)
-                name = f'<span id="{anchor(section, item)}">{escape(section.paper)}</span>'
-                title = inline(item.title) + (f"<br>{escape(published)}" if published else "")
-                rows.append([name, escape(item.name), title, inline(item.reason)])
+    rows = [
+        [
+            f'<span id="{anchor(section, item)}">{escape(section.paper)}</span>', escape(item.name),
+            inline(item.title) + (f"<br>{escape(numbers)}" if numbers else ""), inline(item.reason),
+        ]
+        for section, item, numbers in words.missing(page)
+    ]  # fmt: skip
     heads = ["paper", "table or figure", "what it shows", "why"]
-    return f'<section id="missing"><h2>{escape(words.MISSING)}</h2>{table(heads, rows)}</section>'
+    return f'<section id="missing"><h2>{escape(words.NOT_HERE)}</h2>{table(heads, rows)}</section>'

@@ -2,7 +2,7 @@
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.papers import page_words as words
-from gridgrad.experiments.papers.items import PREDICTED, PUBLISHED, deviation
+from gridgrad.experiments.papers.items import MISSING, deviation
 
 
 def render(page):
@@ -12,13 +12,18 @@ def render(page):
         words.about(page),
         "",
         *(f"- {symbol} {text}" for symbol, text in words.LEGEND.values()),
-        "",
+        f"\n## {words.SUMMARY}",
     ]
-    parts += ["| paper | reproduced | not reproducible | measured now on |", "|---|---|---|---|"]
     for section in page.sections:
-        done = sum(item.reproduced for item in section.items)
-        row = words.short(section), str(done), str(len(section.items) - done), section.here or "-"
-        parts.append(f"| {' | '.join(map(safe, row))} |")
+        parts += [f"\n**{words.short(section)}.** {section.about} {words.verdicts(section)}\n"]
+        parts += [
+            f"- {words.MARKS[claim.verdict]} {claim.says}: {claim.verdict}. {words.evidence(claim)}"
+            for claim in section.claims
+            if claim.main
+        ]
+    parts.append(f"\n## {words.COUNTS}")
+    for what, heads, rows in words.counts(page):
+        parts += ["", *table([what, *heads], [[name, *map(str, numbers)] for name, numbers in rows.items()])]
     for section in page.sections:
         parts += [
             "",
@@ -28,17 +33,33 @@ def render(page):
             *(f"\n**Failed:** {safe(line)}" for line in section.failures),
         ]
         parts += [f"\n{words.left_out(section)}"] * bool(section.left_out)
+        parts += ["", f"### Claims: {words.verdicts(section)}", "", *claims(section)]
         for item in section.items:
-            if item.reproduced:
+            if item.status != MISSING:
                 parts += ["", *of_item(section, item)]
-    parts += ["", f"## {words.MISSING}", "", "| paper | table or figure | what it shows | why |", "|---|---|---|---|"]
-    for section in page.sections:
-        for item in section.items:
-            if not item.reproduced:
-                published = "; ".join(f"{row.label} {words.SYMBOLS[PUBLISHED]} {cell(row.published)}" for row in item.rows)
-                row = section.paper, item.name, item.title + (f" ({published})" if published else ""), item.reason
-                parts.append(f"| {' | '.join(map(safe, row))} |")
+    parts += ["", f"## {words.NOT_HERE}", ""]
+    rows = [
+        [section.paper, item.name, item.title + (f" ({numbers})" if numbers else ""), item.reason]
+        for section, item, numbers in words.missing(page)
+    ]
+    parts += table(["paper", "table or figure", "what it shows", "why"], rows)
     return "\n".join(parts) + "\n"
+
+
+def table(heads, rows):
+    """The lines of a table. rows: of texts."""
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    yield from (f"| {' | '.join(map(safe, row))} |" for row in rows)
+
+
+def claims(section):
+    """The lines of what a paper claims, contrary results first."""
+    rows = [
+        [f"{words.MARKS[one.verdict]} {one.verdict}", f"{one.says} ({one.place})", words.evidence(one)]
+        for one in section.claims
+    ]
+    return table(["verdict", "the paper says", "here"], rows)
 
 
 def of_item(section, item):
@@ -50,24 +71,19 @@ def of_item(section, item):
     if item.reason:
         yield f"*{item.reason}*"
     yield ""
-    remarks = any(row.remark for row in item.rows)
-    heads = ["", "published", "measured", "predicted", *["remark"] * remarks]
-    yield f"| {' | '.join(heads)} |"
-    yield "|" + "---|" * len(heads)
-    for row in item.rows:
-        values = (PUBLISHED, row.published), (row.mark, row.measured), (PREDICTED, row.predicted)
-        texts = [row.label, *(marked(*value) for value in values), *[row.remark] * remarks]
-        yield f"| {' | '.join(map(safe, texts))} |"
-    for figure, mark in item.figures:
+    columns, remarks = words.columns(section, item, item.rows), any(words.remark(row) for row in item.rows)
+    rows = [[row.label, *(marked(value(row)) for _, value in columns), *[words.remark(row)] * remarks] for row in item.rows]
+    yield from table(["", *(name for name, _ in columns), *["remark"] * remarks], rows)
+    for figure, kind in item.figures:
         yield ""
-        yield f"![{item.name}: {item.title}{words.of_figure(mark)}]({figure})"
+        yield f"![{item.name}: {item.title}{words.of_figure(kind)}]({figure})"
     yield ""
     yield from (f"- {name}: {text}" for name, text in words.provenance(section, item))
 
 
-def marked(mark, value):
-    """A value with the symbol of its mark."""
-    return "-" if value is None else f"{words.SYMBOLS[mark]} {cell(value)}"
+def marked(one):
+    """A value with the symbol of its kind. one: (kind, value), or None."""
+    return "-" if one is None else f"{words.SYMBOLS[one[0]]} {cell(one[1])}"
 
 
 def safe(text):

@@ -1,8 +1,9 @@
-"""`reproduce hegde2016`: fits, tables and claims of made-up times, processes that measure, small, and costs of protocols."""
+"""`reproduce hegde2016`: fits, tables and items of made-up times, processes that measure, small, and costs of protocols."""
 
 import json
 import os
 from dataclasses import astuple
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from gridgrad.experiments.common import fits, timing
 from gridgrad.experiments.papers import hegde2016
 from gridgrad.experiments.papers import hegde2016_costs as costs
+from gridgrad.experiments.papers import hegde2016_items as items
+from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
+from gridgrad.experiments.papers.items import ALONE
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
@@ -55,14 +59,14 @@ def test_quick_functions_are_timed_in_a_row(monkeypatch):
     assert "".join(calls) == "aabb" + 2 * "aaabbb"
 
 
-def test_tables_and_claims_of_devices_that_follow_the_paper():
+def test_tables_of_devices_that_follow_the_paper():
     tables = hegde2016.tables(made_up(FACTORS))
     slopes = {(row["device"], row["channels"]): row for row in tables["convolution_slopes"]}
     assert slopes["1 CPU thread", 1]["ms_an_image"] == pytest.approx(6.45)
     assert slopes["1 CPU thread", 1]["intercept_ms"] == pytest.approx(1)
     assert slopes["1 CPU thread", 1]["R2"] == pytest.approx(1)
     assert slopes["1 CPU thread", 3]["GFLOP/s"] == pytest.approx(2 * 121 * 96 * 54 * 54 / 6.45e-3 / 1e9)
-    assert slopes["published: a CPU (Xeon E5-2670)", 1]["GFLOP/s"] == pytest.approx(slopes["1 CPU thread", 1]["GFLOP/s"])
+    assert slopes["printed: Intel Xeon E5-2670", 1]["GFLOP/s"] == pytest.approx(slopes["1 CPU thread", 1]["GFLOP/s"])
     for row in tables["dense_fits"]:
         assert row["exponent"] == pytest.approx(2) and row["n"] in ("all n", "n >= 1024")
         assert row["ns_an_element"] == pytest.approx(2 * row["batch"] * FACTORS[row["device"]])
@@ -71,43 +75,59 @@ def test_tables_and_claims_of_devices_that_follow_the_paper():
     assert [row[name] for name in ("mean_ms", "median_ms", "min_ms", "max_ms")] == pytest.approx(
         [13.9 * factor for factor in (3.1 / 3, 1, 0.9, 1.2)]
     )
-    claims = {row["claim"]: row["holds"] for row in tables["claims"]}
-    assert claims["convolution: linear in the batch"] is True
-    assert claims["convolution: how many times as fast the GPU is"] is True
-    assert [holds for claim, holds in claims.items() if "O(n^2)" in claim] == [True, True]
-    assert [holds for claim, holds in claims.items() if "grows" in claim] == [False] * 8  # the same at all sizes
     assert "Speedups are over one CPU thread." in hegde2016.as_markdown(tables)
 
 
 def test_what_was_not_measured_is_said():
     tables = hegde2016.tables(made_up(["1 CPU thread", "2 CPU threads"]))
-    unmeasured = [row for row in tables["claims"] if row["measured"] == "no GPU here"]
-    assert len(unmeasured) == 2 and all(row["holds"] is None for row in unmeasured)
-    assert figures.NO_GPU in hegde2016.as_markdown(tables)
+    text = hegde2016.as_markdown(tables)
+    assert figures.NO_GPU in text and "| can not be decided here | A GPU computes a convolution about 40 times" in text
     alone = hegde2016.tables(made_up(["1 CPU thread"]))
-    assert alone["dense_speedups"] == [] and "Figure 4" not in hegde2016.as_markdown(alone)
+    assert alone["dense_speedups"] == [] and "Figure 4:" not in hegde2016.as_markdown(alone)
 
 
-def test_other_times_break_the_claims():
-    measured = made_up(["1 CPU thread", "2 CPU threads"])
-    for row in measured["dense"] + measured["convolution"]:
-        size = row.get("n") or row["batch"] ** 2
-        row["seconds"] = [s * (size if row["device"] == "1 CPU thread" else 1) for s in row["seconds"]]
-    claims = {row["claim"]: row["holds"] for row in hegde2016.tables(measured)["claims"]}
-    assert claims["convolution: linear in the batch"] is False and claims["fully connected, batch 1: O(n^2)"] is False
-    assert all(holds for claim, holds in claims.items() if "grows" in claim)
+def test_items_have_numbers_of_the_paper_beside_those_that_were_measured():
+    found = {item.name: item for item in items.items(hegde2016.tables(made_up(FACTORS)))}
+    rows = {row.label: row for row in found["Figure 1"].rows}
+    cpu, gpu = rows["1 CPU thread, 1 channel: ms an image"], rows["GPU A, 1 channel: ms an image"]
+    assert (cpu.cited.value, cpu.cited.kind, cpu.measured) == (6.45, PRINTED, pytest.approx(6.45))
+    assert (gpu.cited.value, gpu.measured) == (0.16, pytest.approx(6.45 / 40))
+    ratio = rows["a CPU over the GPU, by the slopes"]
+    assert (
+        ratio.cited.kind == DERIVED and ratio.cited.value == pytest.approx(6.45 / 0.16) and ratio.measured == pytest.approx(40)
+    )
+    assert sum("ms an image" in label for label in rows) == 6  # two kinds of images on three devices, each once
+    assert {row.cited.value for row in found["Figure 3"].rows} == {2}
+    assert found["Figure 2"].status == ALONE  # the ratio of the text is that of all sizes together
+    costs_of = {row.label: row for row in found["Section 5: communication"].rows}
+    cited = costs_of["ParallelSGD, k = 8: all workers"].cited
+    assert cited.kind == DERIVED and cited.value == pytest.approx(8 * 4 * 169_506 / 2**20) and "k p" in cited.formula.words
+    assert "ShuffleSGD" not in {row.label.split(",")[0] for row in found["Section 5: computation"].rows if row.measured}
+
+
+def test_without_a_measurement_there_are_items_and_a_verdict_on_each_claim():
+    tables = hegde2016.tables({})
+    assert [item.name for item in items.items(tables)][:4] == ["Figure 1", "Figure 2", "Figure 3", "Figure 4"]
+    assert {claim.name for claim in items.claims(tables)} == set(published("hegde2016").claims)
+    assert items.measured_on(tables) == ""
 
 
 def test_tables_follow_from_what_is_kept():
     tables = hegde2016.tables(made_up(FACTORS))
     assert hegde2016.tables(json.loads(json.dumps(tables))) == tables
+    kept = hegde2016.tables(json.loads((Path(__file__).parents[2] / "results/hegde2016/tables.json").read_text()))
+    assert len({one["processor"] for one in kept["versions"].values()}) == 1
+    assert "Measured on" in hegde2016.as_markdown(kept) and items.items(kept)
 
 
 def test_costs_are_of_the_order_that_the_paper_says():
     for row in costs.rows([]):
-        ratio = row["all workers, *predicted* MiB"] / row["its terms, MiB"]
+        ratio = row["all workers, *predicted* MiB"] / row["its terms, derived MiB"]
         if row["algorithm"] == costs.SHUFFLE:
             assert ratio == pytest.approx((row["k"] - 1) / row["k"], rel=0.02)  # one sample in k stays where it is
+        elif row["algorithm"] == costs.EXCHANGE:
+            assert ratio == pytest.approx(1 / 2, rel=0.02)
+            assert row["busiest, *predicted* MiB"] == pytest.approx(row["all workers, *predicted* MiB"] / row["k"])
         else:
             assert ratio == pytest.approx(2 * (row["k"] - 1) / row["k"])
     bytes_of = {(row["algorithm"], row["k"]): row["all workers, *predicted* MiB"] for row in costs.rows([])}
@@ -156,6 +176,9 @@ def test_a_small_measurement(small, tmp_path):
     tables = json.loads(json.dumps(hegde2016.tables(measured), allow_nan=False))
     rows = {row["algorithm"]: row for row in tables["costs"]}
     ratios = {name: (row["counted/*predicted*"], row["busiest, counted/*predicted*"]) for name, row in rows.items()}
+    assert ratios["exchange of halves"] == (1, 1)
+    messages = [rows["exchange of halves"][f"its messages, {how}"] for how in ("counted", "*predicted*")]
+    assert messages == [4, 4]  # how many samples each has; inputs, targets, indices
     assert ratios["ShuffleSGD"] == pytest.approx((1, 1), rel=0.01)
     assert all(ratios[name] == pytest.approx((1, 1), rel=1e-4) for name in ("ParallelSGD", "ADMM SGD"))
     assert ratios["Downpour SGD"] == pytest.approx((1.1, 1.2), rel=1e-3)  # the parameters are fetched once more at the end
@@ -180,7 +203,7 @@ def test_threads_that_were_not_asked_for_are_refused(small, monkeypatch):
         hegde2016.times("cpu", 2)
 
 
-def test_without_a_measurement_there_is_what_was_published(tmp_path):
+def test_without_a_measurement_there_is_what_is_printed(tmp_path):
     finished = program("reproduce", "hegde2016", "--tables-only", "--json", tmp_path / "t.json", "--out", tmp_path / "o")
     assert finished.returncode == 0 and "Nothing measured yet" in finished.stdout, finished.stderr
     tables = json.loads((tmp_path / "t.json").read_text())

@@ -13,7 +13,22 @@ import pytest
 from gridgrad.experiments import reproduce
 from gridgrad.experiments.papers import laugier2018, page, page_html, page_markdown, page_words
 from gridgrad.experiments.papers.all_papers import PAPERS
-from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, PUBLISHED, Item, Row, deviation, merged, rows_of
+from gridgrad.experiments.papers.cited import PRINTED, Cited
+from gridgrad.experiments.papers.claims import VERDICTS
+from gridgrad.experiments.papers.items import (
+    ALONE,
+    BESIDE,
+    FORESEEN,
+    KEPT,
+    MEASURED,
+    MISSING,
+    PREDICTED,
+    Item,
+    Row,
+    deviation,
+    paired,
+    rows_of,
+)
 from gridgrad.experiments.papers.parts import SHORT, Clock, Found, Part, in_turns, run_resumable
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
@@ -91,33 +106,64 @@ def test_parts_that_do_not_fit_into_the_time_are_left_out(tmp_path):
     assert [part.name for _, part in in_turns({"a": parts(ran, "abcd"), "b": parts(ran, "uv")})] == list("aubcvd")
 
 
-def test_numbers_of_now_take_the_place_of_those_that_are_kept():
-    row = lambda label, measured: Row(label, 2.0, measured, 3.0)  # noqa: E731
+def printed(value):
+    return Cited(value, PRINTED, "section 1")
+
+
+def test_numbers_of_now_stand_beside_those_that_are_kept():
+    row = lambda label, measured, remark="": Row(label, printed(2.0), measured, 3.0, remark)  # noqa: E731
     item = lambda *rows, **more: Item("T", "t", "s", rows, command="reproduce p", **more)  # noqa: E731
-    before, now = item(row("a", 1.0), row("b", 1.0), row("c", None)), item(row("a", 4.0), row("b", None), row("d", 5.0))
-    (both,) = merged([now], [before], everything=False)
+    before = item(row("a", 1.0, "three rounds"), row("b", 1.0), row("c", None))
+    now = item(row("a", 4.0, "one round"), row("b", None), row("d", 5.0))
+    (both,) = paired([now], [before])
     assert [(one.label, one.measured, one.kept) for one in both.rows] == [
-        ("a", 4.0, False), ("b", 1.0, True), ("c", None, False), ("d", 5.0, False),
+        ("a", 4.0, 1.0), ("b", None, 1.0), ("c", None, None), ("d", 5.0, None),
     ]  # fmt: skip
-    assert both.marks == {PUBLISHED, MEASURED, KEPT, PREDICTED}
-    (alone,) = merged([], [before], everything=False)
-    assert [one.kept for one in alone.rows] == [True, True, False]
-    sums = item(row("a", 1.0), whole=True), item(row("a", 4.0), whole=True)
-    assert [merged([sums[1]], [sums[0]], everything)[0].rows[0].measured for everything in (False, True)] == [1.0, 4.0]
+    assert (both.rows[0].remark, both.rows[0].kept_remark) == ("one round", "three rounds")
+    assert both.kinds == {PRINTED, MEASURED, KEPT, PREDICTED}
+    assert page_words.remark(both.rows[0]) == "now: one round; earlier: three rounds"
+    (alone,) = paired([], [before])
+    assert [(one.measured, one.kept) for one in alone.rows] == [(None, 1.0), (None, 1.0), (None, None)]
     other = Item("T", "t", "s", (row("a", 4.0),), command="study roofline")
-    assert merged([other], [other], True)[0].rows[0].kept  # no part of this run measures it
+    (kept,) = paired([other], [other])  # no part of this run measures it
+    assert (kept.rows[0].measured, kept.rows[0].kept) == (None, 4.0)
 
 
-def test_the_deviation_is_that_of_each_quantity():
+def test_what_was_done_of_an_item_has_four_names():
+    rows = {
+        BESIDE: Row("a", printed(2.0), 1.0), ALONE: Row("a", None, 1.0, 2.0), FORESEEN: Row("a", printed(2.0), None, 1.0),
+        MISSING: Row("a", printed(2.0)),
+    }  # fmt: skip
+    assert [Item("T", "t", "s", (row,)).status for row in rows.values()] == list(rows)
+    assert Item("T", "t", "s", (rows[ALONE], rows[MISSING])).status == ALONE  # what is printed stands beside nothing measured
+    assert Item("T", "t", "s", (rows[ALONE], rows[BESIDE])).status == BESIDE
+
+
+def test_columns_name_their_processors():
+    rows = (Row("a", printed(2.0), 1.0, kept=3.0), Row("b", None, 4.0))
+    section = page.Section("p", "t: x", "", "", (), (), here="new (family 1, model 2), MPI", kept="old, MPI")
+    heads = [head for head, _ in page_words.columns(section, Item("T", "t", "s", rows), rows)]
+    assert heads == ["paper", "measured now (new (family 1, model 2))", "measured earlier (old)"]
+    heads = [head for head, _ in page_words.columns(section, Item("T", "t", "s", rows, processor="third"), rows[:1])]
+    assert heads[-1] == "measured earlier (third)"
+    assert [head for head, _ in page_words.columns(section, Item("T", "t", "s"), rows[1:])][0].startswith("measured now")
+
+
+def test_the_deviation_is_that_of_each_quantity_and_of_one_processor():
     lines = [
         {"n": 1, "s, p": 2.0, "s, m": 1.0, "e, p": "-", "e, m": 5.0},
         {"n": 2, "s, p": 4.0, "s, m": 4.0, "e, p": 10, "e, m": 5},
     ]
-    rows = rows_of(lines, lambda line: f"N = {line['n']}", {"s": ("s, p", "s, m", None), "e": ("e, p", "e, m", None)})
-    assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].published is None
-    words = "Ratio to the published numbers, median (least to greatest): s measured 0.75 (0.5 to 1); e measured 0.5"
-    assert deviation(Item("T", "t", "s", rows)) == words
-    assert deviation(Item("T", "t", "s", (Row("words", "a", "b"),))) == ""
+    cited = lambda name: lambda line: None if line[name] == "-" else printed(line[name])  # noqa: E731
+    rows = rows_of(
+        lines, lambda line: f"N = {line['n']}", {"s": (cited("s, p"), "s, m", None), "e": (cited("e, p"), "e, m", None)}
+    )
+    assert [row.label for row in rows] == ["N = 1: s", "N = 1: e", "N = 2: s", "N = 2: e"] and rows[1].cited is None
+    words = "Ratio to the numbers of the paper, median (least to greatest): "
+    assert deviation(Item("T", "t", "s", rows)) == words + "s measured now 0.75 (0.5 to 1); e measured now 0.5"
+    both = Row("x", printed(2.0), 1.0, kept=4.0)
+    assert deviation(Item("T", "t", "s", (both,))) == words + "measured now 0.5, measured earlier 2"
+    assert deviation(Item("T", "t", "s", (Row("words", printed("a"), "b"),))) == ""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +178,8 @@ def written(tmp_path_factory):
     speedups = [speedup(*one) for one in grids.items()]
     measured = {"machine": "an old machine", "data": [], "counted": [], "scatter": [], "speedups": speedups}
     (kept / "laugier2018" / "tables.json").write_text(json.dumps(laugier2018.tables(measured)))
-    (kept / "laugier2018" / "airfoil.png").write_bytes(Path("results/laugier2018/airfoil.png").read_bytes())
+    for figure in ("airfoil.png", "predicted.png"):
+        (kept / "laugier2018" / figure).write_bytes(Path("results/laugier2018/airfoil.png").read_bytes())
     (kept / "marques2016" / "tables.json").write_text("{half a fi")
     seconds = {"batch=1,model=1": 3.0, "batch=2,model=1": 2.0}
     results = {f"airfoil, {grid}": report(grid, number) for grid, number in seconds.items()}
@@ -197,7 +244,7 @@ def test_all_links_lead_somewhere(written):
         assert "://" not in link and not link.startswith("/"), link
         assert link[1:] in found.ids if link.startswith("#") else (out / link).is_file(), link
     images = [link for link in found.links if link.endswith(".png")]
-    assert {"laugier2018/airfoil.png", "grabaskas2018/figure4_1.png"} <= set(images)
+    assert {"laugier2018/airfoil.png", "laugier2018/kept-airfoil.png", "grabaskas2018/figure4_1.png"} <= set(images)
     assert all(is_figure(out / image) for image in images)
     text = (out / "reproduce.md").read_text()
     assert all(f"]({image})" in text for image in images)
@@ -205,21 +252,46 @@ def test_all_links_lead_somewhere(written):
 
 def test_the_page_has_every_item_and_says_what_is_missing(written):
     out, made = written
-    text = " ".join(" ".join(Page((out / "index.html").read_text()).texts).split())
+    html = (out / "index.html").read_text()
+    text = " ".join(" ".join(Page(html).texts).split())
     markdown = (out / "reproduce.md").read_text()
     for section in made.sections:
         assert section.title in text and section.title in markdown
         for item in section.items:
             assert item.name in text and f"{item.name}" in markdown
-            assert item.reproduced or item.reason in text
+            assert item.status != MISSING or page_html.inline(item.reason) in html
     assert "no file mnist.gz: fetch it <by hand>" in text and "too short for 1 part" in text
     assert "tables.json is damaged" in text
     first = made.sections[0]
     (figure,) = (item for item in first.items if item.name == "Figure 5")
-    now = next(row for row in figure.rows if row.label == "airfoil, size 32, batch=2,model=1")
-    assert now.measured == pytest.approx(1.5) and not now.kept and figure.figures[0][1] == MEASURED
-    (figure,) = (item for item in first.items if item.name == "Figure 7")
-    assert next(row for row in figure.rows if row.measured).kept and "an old machine" in text and "a new processor" in text
+    row = next(row for row in figure.rows if row.label == "airfoil, size 32, batch=2,model=1")
+    assert row.measured == pytest.approx(1.5) == row.kept  # side by side, with the names of both processors
+    assert [kind for _, kind in figure.figures] == [MEASURED, KEPT]
+    assert "measured now (a new processor)" in text and "measured earlier (an old machine)" in text
+
+
+def test_the_summary_comes_first_and_has_the_main_claims(written):
+    out, made = written
+    html = (out / "index.html").read_text()
+    summary = html[html.index('<section id="summary">') : html.index('<section id="contents">')]
+    for section in made.sections:
+        main = [claim for claim in section.claims if claim.main]
+        assert 3 <= len(main) <= 8
+        for claim in main:
+            assert page_html.inline(claim.says) in summary and claim.verdict in summary
+    order = [VERDICTS.index(claim.verdict) for claim in made.sections[0].claims]
+    assert order == sorted(order)  # contrary results first
+    assert html.index('id="summary"') < html.index('id="contents"') < html.index('id="laugier2018"')
+
+
+def test_the_counts_add_up(written):
+    _, made = written
+    for what, heads, rows in page_words.counts(made):
+        *papers, total = rows.values()
+        assert len(papers) == len(made.sections) and len(heads) == len(total) >= 3
+        assert total == [sum(column) for column in zip(*papers, strict=True)]
+        if what == "tables and figures":
+            assert sum(total) == sum(len(section.items) for section in made.sections)
 
 
 def test_every_number_has_a_mark_and_an_origin(written):
@@ -227,30 +299,33 @@ def test_every_number_has_a_mark_and_an_origin(written):
     for section in made.sections:
         for item in section.items:
             origin = dict(page_words.provenance(section, item))
-            for mark in item.marks:
-                words = next((text for name, text in origin.items() if name.startswith(page_words.SYMBOLS[mark])), "")
-                assert words.strip("; "), f"{section.paper}, {item.name}: where is what was {mark} from?"
-            text = page_html.numbers(item)
-            values = [value for row in item.rows for value in (row.published, row.measured, row.predicted) if value is not None]
-            assert sum(text.count(f">{symbol}<") for symbol in page_words.SYMBOLS.values()) == len(values)
+            for kind in item.kinds:
+                words = next((text for name, text in origin.items() if name.startswith(page_words.SYMBOLS[kind])), "")
+                assert words.strip("; `"), f"{section.paper}, {item.name}: where is what was {kind} from?"
+            count = sum(len(row.values) for row in item.rows)
+            text = page_html.numbers(section, item)
+            symbols = [symbol for symbol, _ in page_words.LEGEND.values()]
+            assert sum(text.count(f">{symbol}<") for symbol in symbols) == count
             lines = [line for line in page_markdown.of_item(section, item) if line.startswith("| ")]
-            assert sum("".join(lines).count(symbol) for symbol in page_words.SYMBOLS.values()) == len(values)
+            assert sum("".join(lines).count(symbol) for symbol in symbols) == count
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name == "eserol2019" else ()) for name in PAPERS]
 )
-def test_every_item_has_a_published_value_or_a_reason(name):
+def test_every_item_has_a_number_of_the_paper_or_a_reason(name):
     paper, items = PAPERS[name]
-    for tables in (paper.tables(), json.loads((Path("results") / name / "tables.json").read_text())):
+    for tables in (paper.tables(), paper.tables(json.loads((Path("results") / name / "tables.json").read_text()))):
         found = items.items(tables)
         assert len({item.name for item in found}) == len(found) > 5
         for item in found:
-            assert item.reason or all(row.published is not None for row in item.rows) and item.rows, item.name
+            assert item.reason or all(row.cited is not None for row in item.rows) and item.rows, item.name
             assert item.source and item.title, item.name
-            assert not item.reproduced or item.why and item.command or item.model, item.name
+            assert item.status == MISSING or item.why and item.command or item.model, item.name
             labels = [row.label for row in item.rows]
             assert len(set(labels)) == len(labels), f"{item.name}: two rows have one label"
+        claims = items.claims(tables)
+        assert claims and all(claim.verdict in VERDICTS for claim in claims)
 
 
 class NoData:
@@ -275,7 +350,7 @@ def test_a_paper_without_data_does_not_stop_the_others(tmp_path, monkeypatch):
 
     def write(papers, found, out, form):
         seen.append(found)
-        section = page.Section("first", "t", "d", (), failures=tuple(found["first"].failures))
+        section = page.Section("first", "t", "a", "d", (), (), failures=tuple(found["first"].failures))
         return page.Page((section,), form, "today")
 
     monkeypatch.setattr(reproduce.page, "write", write)

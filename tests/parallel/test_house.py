@@ -51,6 +51,10 @@ MAY_IMPORT_PROGRAMS = {  # module: (programs that it may import, ..)
     # these evaluate what another program measures or predicts
     "experiments.plots.predictions": ("studies.predictions",),
     "experiments.studies.thresholds": ("studies.laugier2018_predicted",),
+    # this counts the words of the programs that the study compares
+    "experiments.papers.grabaskas2018_usability": ("studies.usability.__main__",),
+    # this times the two kinds of steps of another program
+    "experiments.papers.marques2016_epoch_job": ("studies.autoencoder.two_steps",),
 }
 
 

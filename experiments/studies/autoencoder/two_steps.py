@@ -48,9 +48,9 @@ def train(inputs, width, widths, classes, **settings):
         report.digest(net.global_parameters())
 
 
-def made_up(inputs, classes, settings):
+def made_up(inputs, classes, settings, steps=STEPS):
     """As many images and labels as these steps need."""
-    samples = STEPS * settings.batch_size
+    samples = steps * settings.batch_size
     images = np.random.default_rng(0).integers(0, 256, (samples, inputs), np.uint8)
     return Part(images, np.arange(samples) % classes, np.zeros(()), np.full((), 255.0), dtype=settings.dtype)
 

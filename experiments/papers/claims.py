@@ -1,0 +1,91 @@
+"""What a paper claims, and whether it holds here.
+
+The claims are in `published/PAPER.toml`; what is found of each, from what was measured, counted or predicted here, is in
+`PAPER_claims.py`. No claim is without a verdict.
+"""
+
+from dataclasses import dataclass, replace
+
+from gridgrad.experiments.papers.items import KEPT, MEASURED
+
+HOLDS, DIFFERS, OPEN = "holds here", "does not hold here", "can not be decided here"
+VERDICTS = DIFFERS, HOLDS, OPEN  # contrary results first
+FOLLOWS = "follows"  # from what the paper prints, or from counting, without any measurement
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is found of a claim.
+
+    verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can not be decided. kind: MEASURED by
+    the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or FOLLOWS.
+    """
+
+    verdict: str
+    numbers: str
+    reason: str = ""
+    kind: str = MEASURED
+
+    def __post_init__(self):
+        if self.verdict not in VERDICTS or not (self.numbers if self.verdict != OPEN else self.reason):
+            raise ValueError(f"{self.verdict}: a finding needs a verdict and its numbers, or the reason why there are none")
+
+
+def found(holds, numbers, reason="", kind=MEASURED):
+    """The Finding of a claim that holds, or does not."""
+    return Finding(HOLDS if holds else DIFFERS, numbers, reason, kind)
+
+
+def undecided(reason, numbers="", kind=FOLLOWS):
+    """The Finding of a claim that can not be decided, and why."""
+    return Finding(OPEN, numbers, reason, kind)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper with what is found of it.
+
+    finding: from the results that are kept. now: from what the run that writes the page measured, None where that measured
+    nothing of it.
+    """
+
+    name: str
+    says: str
+    place: str
+    main: bool
+    finding: Finding
+    now: Finding | None = None
+
+    @property
+    def verdict(self):
+        """That of both findings; where one contradicts the other it can not be decided."""
+        decided = {one.verdict for one in (self.finding, self.now) if one is not None and one.verdict != OPEN}
+        return decided.pop() if len(decided) == 1 else OPEN
+
+    @property
+    def findings(self):
+        """[(its mark, Finding)] of both, without one that has no numbers where the other has."""
+        both = [(KEPT if self.finding.kind == MEASURED else self.finding.kind, self.finding)]
+        both += [(MEASURED, self.now)] if self.now is not None else []
+        return [pair for pair in both if pair[1].numbers] or both[:1]
+
+
+def judged(known, findings):
+    """The Claims of a paper, contrary results first. known: its Published. findings: {name of a claim: Finding}.
+
+    ValueError for a claim without a finding, or a finding without a claim.
+    """
+    if set(findings) != set(known.claims):
+        raise ValueError(f"claims without a verdict, or verdicts without a claim: {sorted(set(findings) ^ set(known.claims))}")
+    return in_order(Claim(name, one.says, one.place, one.main, findings[name]) for name, one in known.claims.items())
+
+
+def in_order(claims):
+    """Contrary results first; otherwise as in the paper."""
+    return sorted(claims, key=lambda claim: VERDICTS.index(claim.verdict))
+
+
+def with_now(before, now):
+    """The Claims of `before`, with what was measured now beside. now: the same Claims from another measurement, or none."""
+    fresh = {claim.name: claim.finding for claim in now if claim.finding.kind == MEASURED and claim.finding.numbers}
+    return in_order(replace(claim, now=fresh.get(claim.name)) for claim in before)

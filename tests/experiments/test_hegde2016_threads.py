@@ -1,0 +1,112 @@
+"""`study threads`: what made-up times say of a second core's cache, the caches of a machine, and a small measurement."""
+
+import json
+
+import pytest
+
+from gridgrad.experiments.papers import hegde2016_threads
+from gridgrad.experiments.papers.hegde2016_threads import CACHE, LIBRARY, NONE, OTHER, cause, decision, half_fits, summary
+from gridgrad.experiments.papers.items import ALONE
+from gridgrad.experiments.studies import threads
+from gridgrad.parallel.job.launch import cores
+from tests.experiments.programs import program
+
+L2 = 2 * 1024**2  # half of a matrix of 768 x 768 fits, the whole does not
+ROUNDS = 8
+
+
+def result(cases, spread=0.0):
+    """A made-up result: {(way, samples, n): (speed-up of two threads, the whole over a half, speed-up of two processes)}."""
+    rows = []
+    for (way, samples, n), (speedup, halves, processes) in cases.items():
+        one = [1.0 + spread * (number % 2) for number in range(ROUNDS)]
+        rows.append(
+            {"way": way, "samples": samples, "n": n, "one": one}
+            | {side: [1.0 / by] * ROUNDS for side, by in (("two", speedup), ("half", halves), ("pair", processes))}
+        )
+    caches = [
+        {"level": 1, "type": "Data", "bytes": 32768, "cores": 1}, {"level": 1, "type": "Instruction", "bytes": L2, "cores": 1},
+        {"level": 2, "type": "Unified", "bytes": L2, "cores": 1}, {"level": 3, "type": "Unified", "bytes": 2**25, "cores": 2},
+    ]  # fmt: skip
+    return {"versions": {"processor": "a processor", "blas": "a library"}, "caches": caches, "rows": rows}
+
+
+def both(n, *ratios):
+    """A layer and the product alone with the same ratios."""
+    return {(way, 1, n): ratios for way in ("layer", "product")}
+
+
+def causes(cases, **options):
+    rows = summary(result(cases, **options))
+    return [cause(row, rows) for row in rows], decision(rows)
+
+
+def test_half_fits():
+    assert [half_fits(n, L2) for n in (512, 720, 768, 1024, 1026)] == [False, False, True, True, False]
+
+
+def test_the_cache_of_a_second_core_is_told_from_other_causes():
+    found, words = causes(both(512, 1.9, 2.0, 1.9) | both(768, 2.6, 2.7, 2.5) | both(2048, 1.9, 2.0, 1.9))
+    assert found == [NONE, NONE, CACHE, CACHE, NONE, NONE]
+    assert "at n = 768 half of the matrix fits" in words and "open" not in words
+    found, words = causes(both(512, 2.6, 2.7, 2.5))
+    assert found == [OTHER, OTHER] and "at n = 512 it is not a core's own cache" in words
+    for ratios in ((2.6, 2.0, 2.5), (2.6, 2.7, 1.9)):  # one core, or two processes, do not show it
+        assert causes(both(768, *ratios))[0] == [OTHER, OTHER]
+    found, words = causes({("layer", 1, 768): (2.6, 2.0, 2.5), ("product", 1, 768): (1.9, 2.0, 1.9)})
+    assert found == [LIBRARY, NONE] and "NumPy's product alone does not show it" in words
+
+
+def test_a_wide_spread_is_no_speedup():
+    found, words = causes(both(768, 1.5, 2.7, 2.5), spread=1.0)  # ratios are 1.5 and 3
+    assert found == [NONE, NONE] and "nowhere more than twice, beyond the spread" in words
+
+
+def test_the_item(tmp_path, monkeypatch):
+    monkeypatch.setattr(hegde2016_threads, "FOLDER", tmp_path)
+    assert hegde2016_threads.items() == []
+    path = tmp_path / hegde2016_threads.FILE
+    path.parent.mkdir()
+    path.write_text(json.dumps(result(both(768, 2.6, 2.7, 2.5))))
+    (item,) = hegde2016_threads.items()
+    assert (
+        item.status == ALONE and item.elsewhere and item.processor.startswith("a processor, a library, L1 32 KiB, L2 2048 KiB")
+    )
+    assert [row.measured for row in item.rows] == [pytest.approx(2.6)] and "a half fits" in item.rows[0].remark
+    path.write_text("{")
+    assert hegde2016_threads.items() == []
+
+
+def test_caches_as_the_system_describes_them(tmp_path):
+    for number, content in enumerate(
+        (("1", "Data", "48K", "0"), ("2", "Unified", "2M", "0"), ("3", "Unified", "107520K", "0-3,8"))
+    ):
+        folder = tmp_path / "cpu0/cache" / f"index{number}"
+        folder.mkdir(parents=True)
+        for name, text in zip(("level", "type", "size", "shared_cpu_list"), content, strict=True):
+            (folder / name).write_text(f"{text}\n")
+    found = threads.caches(0, f"{tmp_path}/cpu{{}}/cache")
+    assert [(one["level"], one["bytes"], one["cores"]) for one in found] == [(1, 49152, 1), (2, L2, 1), (3, 107520 * 1024, 5)]
+    assert threads.caches(0, f"{tmp_path}/none{{}}") == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+def test_a_small_measurement(tmp_path):
+    out = tmp_path / "threads.json"
+    finished = program(
+        "study", "threads", "--sizes", "32,64", "--samples", "1,2", "--rounds", 2, "--milliseconds", 1, "--out", out
+    )
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(out.read_text())
+    assert [(row["n"], row["way"], row["samples"]) for row in found["rows"]] == [
+        (n, way, samples) for n in (32, 64) for way in ("layer", "product") for samples in (1, 2)
+    ]
+    assert all(len(row[side]) == 2 and min(row[side]) > 0 for row in found["rows"] for side in ("one", "half", "pair", "two"))
+    assert found["versions"]["processor"] and found["versions"]["threads"] == 1 and len(found["cores"]) == 2
+    assert "results written to" in finished.stdout
+
+
+def test_wrong_options_are_refused(tmp_path):
+    finished = program("study", "threads", "--sizes", "33", "--out", tmp_path / "threads.json")
+    assert finished.returncode == 2 and "an odd number of columns has no half" in finished.stderr
