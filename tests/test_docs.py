@@ -79,6 +79,7 @@ PART = Small("--nets mlp:8,relu --ranks 1 --schemes batch --steps 6 --repeats 2"
 QUEUED = Small(why="there is no batch system here: a shell reads the script")
 AUTOENCODER = Small("--pretrain-epochs 1 --epochs 1")
 HOSTS = "without root there are no emulated hosts: the options of `launch` are parsed, and the job runs without them"
+AUTOMATION = Small("--nets airfoil --batch-sizes 8 --rounds 2", why=HOSTS)
 SMALL = {
     # ----- make
     "make speedup": TARGET,
@@ -264,6 +265,7 @@ SMALL = {
     "gridgrad plot predictions predictions.json --out predictions.md": Small(),
     "gridgrad study thresholds --ranks 32 --machine cori-haswell": Small("--widths 32,64 --batch-sizes 8,16"),
     "gridgrad study laugier2018-predicted": Small(),
+    "gridgrad study laugier2018-search": Small(),
     "gridgrad summary --net vgg16 --batch-size 8": Small(),
     "gridgrad summary --net resnet20 --batch-size 32 --measure": Small("--batch-size 2 --steps 3"),
     # ----- measuring
@@ -282,6 +284,8 @@ SMALL = {
     "gridgrad study roofline --out results/roofline.png --json results/roofline.json": Small("--only 1024-1024 --rounds 1"),
     "gridgrad reproduce marques2016": Small("--tables-only", why="the jobs take hours"),
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
+    "gridgrad study threads": Small("--sizes 32,64 --samples 1 --rounds 2 --milliseconds 1"),
+    "mpiexec -n 2 gridgrad study automation": AUTOMATION,
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
@@ -293,6 +297,14 @@ SMALL = {
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     # ----- emulated hosts
+    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study automation": AUTOMATION,
+    "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 2 study eserol2019-hosts": Small(
+        "--net vgg-style:4,4,8 --shape 8,8,3 --batch-sizes 4 --rounds 1 --seconds 0.01", why=HOSTS
+    ),
+    "sudo .venv/bin/gridgrad study laptops": Small(how="parse", why="it needs root, and takes minutes"),
+    "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 study laugier2018-hosts --machine machine.json": Small(
+        "--model-sizes 8 --hidden 1 --rounds 1", ranks=4, why=HOSTS
+    ),
     "sudo .venv/bin/gridgrad launch --hosts 2 --rate 1000 --delay 50 2 "
     "study overlap --net cifar-cnn --batch-size 64 --out results/overlap.json": Small("--rounds 1 --batch-size 4", why=HOSTS),
     "sudo .venv/bin/gridgrad launch --hosts 4 --rate 1000 --delay 50 4 "

@@ -62,10 +62,12 @@ class Formula:
     place: str = ""
 
     def __call__(self, *inputs):
-        """What follows, a Cited; None if any input is. inputs: Cited, or settings of ours."""
+        """What follows, a Cited; None if any input is. inputs: Cited, at least one of them, or settings of ours."""
         if any(one is None for one in inputs):
             return None
         places = [one.place for one in inputs if isinstance(one, Cited)]
+        if not places:
+            raise ValueError(f"{self.words}: without a number of the paper nothing is derived from it, but predicted")
         place = self.place or "; ".join(dict.fromkeys(places))
         return Cited(self.value(*inputs), DERIVED, place, formula=self, inputs=inputs)
 

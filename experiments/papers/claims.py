@@ -1,7 +1,8 @@
 """What a paper claims, and whether it holds here.
 
 The claims are in `published/PAPER.toml`; what is found of each, from what was measured, counted or predicted here, is in
-`PAPER_claims.py`. No claim is without a verdict.
+`PAPER_claims.py`. No claim is without a verdict. Where two passages of a paper contradict each other, that is a verdict of its
+own: it says nothing about what is true here.
 """
 
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ from dataclasses import dataclass, replace
 from gridgrad.experiments.papers.items import KEPT, MEASURED
 
 HOLDS, DIFFERS, OPEN = "holds here", "does not hold here", "can not be decided here"
-VERDICTS = DIFFERS, HOLDS, OPEN  # contrary results first
+CONTRADICTORY = "the paper contradicts itself"
+VERDICTS = DIFFERS, HOLDS, OPEN, CONTRADICTORY  # contrary results first
 FOLLOWS = "follows"  # from what the paper prints, or from counting, without any measurement
 
 
@@ -17,8 +19,8 @@ FOLLOWS = "follows"  # from what the paper prints, or from counting, without any
 class Finding:
     """What is found of a claim.
 
-    verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can not be decided. kind: MEASURED by
-    the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or FOLLOWS.
+    verdict: one of VERDICTS. numbers: those that decide it. reason: why it is so, or why it can not be decided. kind: MEASURED
+    by the paper's own parts, KEPT by another program whose file the numbers name, PREDICTED, or FOLLOWS.
     """
 
     verdict: str
@@ -39,6 +41,11 @@ def found(holds, numbers, reason="", kind=MEASURED):
 def undecided(reason, numbers="", kind=FOLLOWS):
     """The Finding of a claim that can not be decided, and why."""
     return Finding(OPEN, numbers, reason, kind)
+
+
+def contradictory(numbers, reason=""):
+    """The Finding of two passages of a paper that contradict each other."""
+    return Finding(CONTRADICTORY, numbers, reason, FOLLOWS)
 
 
 @dataclass(frozen=True)

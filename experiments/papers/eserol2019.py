@@ -228,7 +228,7 @@ def draw(tables, out):
 
 
 def processors(tables):
-    """Where partitions were searched for, in words; empty if nowhere."""
+    """On which processors partitions were searched for, in words, which only the seconds of a search depend on."""
     return " and ".join(dict.fromkeys(one["searched_on"] for one in tables.get("partitions", [])))
 
 
@@ -237,8 +237,8 @@ def as_markdown(tables):
     text = "Nothing searched for yet, so there is no partition of ours: run `reproduce eserol2019`."
     if "partitions" in tables:
         text = (
-            f"Partitions found on one core of {processors(tables)}; they do not depend on it, the seconds of a search do. "
-            "Coarse ones among 4 ranks: [partition.png](partition.png)."
+            f"Partitions found on one core of {processors(tables)}. What they cost is counted, on any processor; seconds of a "
+            "search stand in rows of one processor each. Coarse ones among 4 ranks: [partition.png](partition.png)."
             + ("" if tables["fine"] else " Fine ones need Mt-KaHyPar, which is not installed: pip install mtkahypar.")
         )
     notes = "\n".join(f"- {note}" for note in published(PAPER).notes)

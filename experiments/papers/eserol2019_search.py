@@ -20,6 +20,7 @@ EPSILON = 0.1
 OTHERS = 0.03, 0.15, 0.2  # imbalances of appendix A
 PROVED = 2, 4  # ranks
 DENSE_GROUPS = 8  # of neurons, where the fully connected layers are divided
+EVEN = 1.1005  # max/avg: what a partition with an imbalance of 0.1 may have, rounded as it is printed
 LOOSE = vgg16.WORKS[vgg16.LAYERS.index("FC1")] / (sum(vgg16.WORKS) / 128)  # max/avg of 128 ranks, one of which has FC1
 
 

@@ -10,7 +10,7 @@ from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.of_network import of_network
 
 PAPER = "eserol2019"
-MIB, KIB = 2**20, 2**10
+KIB = 2**10
 LIMITS = 1.1, 1.03, 1.15, 1.2  # max/avg of the searches that a row of their seconds has for itself
 WORKS, VOLUMES = ("max", "min", "mean", "max/avg"), ("volume", "max", "mean")
 SENT = Formula("2 (N - 1) times the MB of the parameters, for the epoch's images over the batch, in GB",

@@ -1,6 +1,7 @@
 """What this project asks of its own partitions of VGG16, which is nothing that Eserol 2019 says."""
 
 from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019_search import EVEN
 
 MOST = {  # volumes that partitions should not exceed, by ranks
     "coarse": dict(zip(vgg16.RANKS, (15.4, 46, 243, 490, 970, 2000, 4350))),
@@ -8,7 +9,6 @@ MOST = {  # volumes that partitions should not exceed, by ranks
 }
 SECONDS = {"coarse": 60, "fine": 30}  # of a search
 REDUCTION = 80  # % over data parallelism in bytes, on average
-EVEN = 1.1005  # max/avg
 TITLE = "What this project asks of its own partitions: no number of the thesis"
 
 

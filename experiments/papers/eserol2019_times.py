@@ -106,7 +106,7 @@ def without_overlap(ranks, method, batch):
     uneven = RATIO.value(work.cited("max", ranks), work.cited("mean", ranks))
     volume, values = volumes.cited("volume", ranks).value, known.values
     count = values["images"].value * values["epochs"].value
-    sent = 2 * volume * vgg16.MILLION * vgg16.ITEM_BYTES / values["volume_batch"].value * count
+    sent = 2 * volume * vgg16.MEBI * vgg16.ITEM_BYTES / values["volume_batch"].value * count
     links = ranks / 2 * values["ethernet_Gb"].value * 1e9 / 8
     return printed(1, SINGLE, batch).value * uneven / ranks + sent / links
 
@@ -127,7 +127,7 @@ def calibrated(batch):
     for _ in range(ROUNDS):
         flops = found.core["flops"] * of_single(batch, found).seconds / target
         found = replace(found, core=found.core | {"flops": flops})
-    link = found.links["network"] | {"beta": 1 / (rate(batch).value * vgg16.MILLION)}
+    link = found.links["network"] | {"beta": 1 / (rate(batch).value * vgg16.MEBI)}
     return replace(found, name="calibrated by the thesis", links=found.links | {"network": link})
 
 

@@ -15,7 +15,7 @@ from gridgrad.parallel.partitioning.of_network import of_network
 from gridgrad.parallel.placement.owners import Owners
 
 BATCH = 32
-MILLION = 2**20
+MEBI = 2**20  # elements in the "MB" of the thesis
 ITEM_BYTES = 4
 RANKS = 2, 4, 8, 16, 32, 64, 128
 CONVS = [f"conv{block}_{layer}" for block, layers in enumerate((2, 2, 3, 3, 3), 1) for layer in range(1, layers + 1)]
@@ -32,7 +32,7 @@ PARAMETERS = 138_357_544
 
 def melements(elements):
     """Elements of an image in the unit of the thesis."""
-    return np.asarray(elements) * BATCH / MILLION
+    return np.asarray(elements) * BATCH / MEBI
 
 
 def chain(groups=1):

@@ -12,13 +12,13 @@ What is run is in `grabaskas2018_runs.py`, what the thesis prints in `published/
   layer takes over with a reduce-scatter alone.
 """
 
-import json
 from pathlib import Path
 
 from gridgrad.experiments.common import markdown
 from gridgrad.experiments.papers import grabaskas2018_runs
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018_runs import PAPER, lines, to_measure
+from gridgrad.experiments.papers.other_results import kept
 from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
@@ -100,7 +100,7 @@ def tables(measured=None):
     """{name: rows} of all tables, "runs" and "machine" of the measurement, where there is one."""
     runs = (measured or {}).get("runs", {})
     grabaskas2018_runs.processor_of(runs)
-    usability = json.loads(USABILITY.read_text())["programs"] if USABILITY.exists() else {}
+    usability = kept(USABILITY, programs_of)[0] or {}
     found = {
         table: used(table, columns, usability)
         for table, columns in (("4.13", {"effort": "effort", "seconds": "time"}), ("4.20", {"lines": "lines"}))
@@ -111,6 +111,11 @@ def tables(measured=None):
     for line_row, pre in zip(found["Appendix C"], (reading(lines()[ref], runs) for ref in TABLES["Appendix C"])):
         line_row.update({key: pre[key] for key in ("pre-processing, published", "pre-processing, measured")})
     return {name: found[name] for name in TITLES} | {key: measured[key] for key in ("machine", "runs") if runs}
+
+
+def programs_of(content):
+    """{our program: its "effort", "time" and "lines"} of the content of USABILITY; TypeError if one is no number."""
+    return {name: {key: one[key] + 0 for key in ("effort", "time", "lines")} for name, one in content["programs"].items()}
 
 
 def used(table, columns, usability):
@@ -158,7 +163,7 @@ def training(line, runs):
         "efficiency, published": value(line, "efficiency"),
         "efficiency, measured": efficiency(line, runs),
         "efficiency, predicted": share,
-        "how": how(timed, runs),
+        "how": how(timed, runs) + ("" if timed.test or not _of(runs, whole, "accuracy") else ", the accuracy of a whole run"),
     }
 
 
@@ -254,7 +259,8 @@ def as_markdown(tables):
         if name in READING:
             parts.append(f"{READ}\n")
         if name in ("4.13", "4.20"):
-            missing = "" if USABILITY.exists() else f" Not counted yet: the program `usability` writes `{USABILITY}`."
+            _, why = kept(USABILITY, programs_of)
+            missing = f" Not counted: {why}, which the program `usability` writes." if why else ""
             parts.append(f"{USED}{missing}\n")
         parts.append(markdown.lines(rows, _cell))
     return "\n".join(parts) + "\n"

@@ -3,8 +3,8 @@
 from math import log2
 from statistics import mean
 
-from gridgrad.experiments.papers.cited import RATIO, Formula
-from gridgrad.experiments.papers.grabaskas2018_runs import lines
+from gridgrad.experiments.papers.cited import RATIO, Formula, published
+from gridgrad.experiments.papers.grabaskas2018_runs import PAPER, lines
 
 SPEEDUP = Formula("T_1 / T_P", lambda one, several: one / several, "Equation 3.2, section 3.3.2")
 EFFICIENCY = Formula(
@@ -28,6 +28,11 @@ OVERHEAD = Formula(
     "(T_P - T_1 / P) over the synchronisations of a node",
     lambda several, one, nodes, times: (several - one / nodes) / times,
 )
+
+
+def value(name):
+    """A number of the text of the thesis, by its name in `published/grabaskas2018.toml`."""
+    return published(PAPER).values[name].value
 
 
 def synchronisations(line):

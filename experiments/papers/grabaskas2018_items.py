@@ -48,6 +48,8 @@ GPUS = (
 MIXED = f"{BOARDS}. Of the lines with GPU: the {GPUS}."
 COLUMNS = {"s": "seconds", "efficiency": "efficiency, %", "accuracy": "accuracy, %"}  # of the tables, and their names here
 PRINTED = {"s": "seconds", "speedup": "speedup of pre-processing"}  # columns of the appendices that are called otherwise
+# Items of which neither seconds nor efficiencies compare: those of GPUs, of other work, or of both devices.
+NOT_COMPARED = "4.15", "4.16", "4.17", "4.18", "4.19", "4.22", "4.23", "Appendix C", "Appendix D"
 SOURCES = {
     "4.14": "Table 4.14, page 50", "4.15": "Table 4.15, page 51", "4.16": "Table 4.16, page 53",
     "4.17": "Table 4.17, page 54", "4.18": "Table 4.18, page 56", "4.19": "Table 4.19, page 56",
@@ -55,7 +57,7 @@ SOURCES = {
     "Figure 4.1": "Figure 4.1, page 54", "Figure 4.2": "Figure 4.2, page 64",
 }  # fmt: skip
 WHYS = {
-    "4.14": f"{BOARDS}.",
+    "4.14": f"{BOARDS}. Automated and manual lines share a run here.",
     "4.15": f"The {GPUS}. On the thesis' GPU a step was shorter, so that messages were more of it.",
     "4.16": f"The {GPUS}. The more samples between two averages, the less they cost.",
     "4.17": "The accuracies of a part of the data on one node are the thesis' point. Here the weights are averaged; there "
@@ -126,9 +128,18 @@ def of_table(tables, name):
     place = SOURCES.get(name, "")
     return Item(
         f"Table {name}" if name[0] == "4" else name, title, place or f"{name}, page {92 if name[-1] == 'C' else 94}",
-        rows_of(tables[name], label, quantities(columns, place), how), WHYS[name], RESULTS, MODEL, COMMAND,
+        rows_of(tables[name], label, quantities(columns, place), how),
+        WHYS[name] + (accuracies(tables[name]) if name in NOT_COMPARED and place else ""), RESULTS, MODEL, COMMAND,
         reason="Lines on more nodes than cores are not measured, and runs of a part of a line have no accuracy.",
+        compares=name not in NOT_COMPARED,
     )  # fmt: skip
+
+
+def accuracies(rows):
+    """The accuracies of a table that were measured, beside the printed ones, in a sentence; empty if none were."""
+    numbers = [(row["ref"], row.get("accuracy, measured"), row.get("accuracy, published")) for row in rows]
+    words = [f"{ref} {ours:.1f} ({theirs:.1f})" for ref, ours, theirs in numbers if None not in (ours, theirs)]
+    return f" Accuracies do compare, in % (printed): {', '.join(words)}." if words else ""
 
 
 def label(row):
@@ -151,7 +162,7 @@ def of_lines(tables, name, title, columns, refs, why, plot):
     found = rows_of([known[ref] for ref in refs], label, quantities({column: COLUMNS[column] for column in columns}), how)
     return Item(
         name, title, SOURCES[name], found, why, RESULTS, MODEL, COMMAND, plot=plot,
-        reason="Four nodes need four cores: without them they are not measured, but predicted.",
+        reason="Four nodes need four cores: without them they are not measured, but predicted.", compares=False,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from gridgrad.experiments.papers import hegde2016_claims as claims
 from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.cited import PRINTED, published
-from gridgrad.experiments.papers.hegde2016_times import KERNEL, KERNELS, SIZE, STRIDE, flops_of_image
+from gridgrad.experiments.papers.hegde2016_times import KERNEL, KERNELS, REPEATS, SIZE, STRIDE, flops_of_image
 from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.nn import device
@@ -38,7 +38,8 @@ BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256
 SAMPLES = 1, 64
 SIZES = 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096
 LARGE = 1024  # from here on a matrix, of 4 MiB, is larger than the second cache of most processors
-ROUNDS, SHORT_ROUNDS = 5, 2  # processes of each device, with two timings of each layer: ten, as in the paper
+TIMINGS = published("hegde2016").values["timings"].value  # of each layer, in the paper and here
+ROUNDS, SHORT_ROUNDS = TIMINGS // REPEATS, 2  # processes of each device
 TIMEOUT = 600  # seconds of a process
 BUSY = "busy cores"  # a part
 PROCESS_SECONDS, JOB_SECONDS = 12, 6  # about how long a process, and a job, take
@@ -229,7 +230,9 @@ def draw(tables, out):
 
 def as_markdown(tables):
     """All tables as Markdown."""
-    text = f"# Hegde and Usmani 2016\n\n{measured_on(tables)}\n{markdown.table('What the paper claims', claim_rows(tables))}"
+    notes = "\n".join(f"- {note}" for note in published("hegde2016").notes)
+    text = f"# Hegde and Usmani 2016\n\n{measured_on(tables)}\n\n{notes}\n"
+    text += markdown.table("What the paper claims", claim_rows(tables))
     return text + "".join(markdown.table(title, tables.get(name, [])) for name, title in TITLES.items())
 
 

@@ -1,9 +1,9 @@
 """Section 5 of Hegde and Usmani 2016: what ParallelSGD, ShuffleSGD, ADMM SGD and Downpour SGD cost.
 
-The paper has orders of magnitude. Beside them stands what they are for one epoch of a network on k workers: its terms without
-their constants, derived by the formulas here; what the protocols here send and compute, *predicted* by
-`parallel/performance/protocol_cost.py`; and what jobs of `hegde2016_count_job.py` counted. The paper's log(1/eps) iterations of
-a worker are the steps of the epoch, its theta are those of all workers.
+The paper has orders of magnitude, and no numbers. Beside them stands what they are for one epoch of a network on k workers: its
+terms without their constants, with the sizes of our network and of MNIST for its letters, and what the protocols here send and
+compute, by `parallel/performance/protocol_cost.py`, both *predicted*; and what jobs of `hegde2016_count_job.py` counted. The
+paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 """
 
 import json
@@ -12,7 +12,7 @@ from math import ceil, log2, prod
 
 from gridgrad.experiments.common.jobs import check_ended
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.papers.cited import Formula, published
+from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.eserol2019_times import nodes
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
@@ -27,6 +27,7 @@ from gridgrad.parallel.protocols.workers import NUMBERS
 
 WORKERS = 2, 4, 8
 SAMPLES, CLASSES, IMAGE = 60_000, 10, (28, 28, 1)  # those of MNIST
+SAMPLE = prod(IMAGE) + 1  # bytes, with the label
 BATCH = 64  # samples in a minibatch of a worker
 NET = "mnist-cnn"
 LIMITS = (NET, IMAGE), ("cifar-cnn", (32, 32, 3))
@@ -36,7 +37,7 @@ MIB, MILLION = 2**20, 10**6
 TIMEOUT = 600  # seconds of a job
 SHUFFLE, EXCHANGE, PARALLEL, ADMM, DOWNPOUR = "ShuffleSGD", "exchange of halves", "ParallelSGD", "ADMM SGD", "Downpour SGD"
 PAPER = {line["algorithm"]: line for line in published("hegde2016").tables["costs"].lines()}
-TERMS = {  # of what is sent: functions of what `setting` returns
+TERMS = {  # of what is sent: words, and functions of what `setting` returns
     SHUFFLE: (
         "D + 2 d k log2 k in MiB: the samples, and d drawn ones to the first worker and back",
         lambda s: (s["D"] + 2 * s["d"] * s["k"] * log2(s["k"])) / MIB,
@@ -63,10 +64,10 @@ WORK = {  # of what is computed
 }  # fmt: skip
 TITLE = (
     f"Section 5: what is sent in an epoch of {SAMPLES:,} images of MNIST, sorted by label, on k workers with {NET} and "
-    f"minibatches of {BATCH} each. The paper's terms for communication without constants and latencies; beside them what all "
-    "workers send, and the most that one does. ParallelSGD has one average at the end, ADMM SGD one after every step, and the "
-    "single server of Downpour SGD gets gradients and sends parameters in every step. In an exchange of halves pairs of "
-    "workers exchange half of their samples, once. A collective counts as the messages that follow one another in it. Not "
+    f"minibatches of {BATCH} each. The paper's terms for communication, with these sizes and without constants and latencies, "
+    "beside what all workers send, and the most that one does. ParallelSGD has one average at the end, ADMM SGD one after each "
+    "step, and the single server of Downpour SGD gets gradients and sends parameters in every step. In an exchange of halves "
+    "pairs of workers exchange half of their samples, once. A collective counts as the messages that follow one another. Not "
     f"predicted, but counted: the {8 * NUMBERS} bytes in front of each message of Downpour SGD; that at its end each worker "
     "tells all others that it is done, and gets the parameters once more; and at the end of the last three algorithms one sum "
     "of the workers' numbers of samples, of 8 bytes, with which running statistics would be weighted. In ShuffleSGD all "
@@ -116,7 +117,7 @@ def rows(counted):
     for algorithm, k, (total, most, messages, _), here in predicted_and_counted(counted):
         found.append({
             "algorithm": algorithm, "k": k, "communication, paper": PAPER[algorithm]["communication"],
-            "its terms, derived MiB": terms(algorithm, k).value,
+            "its terms, *predicted* MiB": terms(algorithm, k),
             "all workers, *predicted* MiB": total / MIB, "counted MiB": here and here["bytes"] / MIB,
             "counted/*predicted*": here and here["bytes"] / total,
             "busiest, *predicted* MiB": most / MIB, "busiest, counted MiB": here and here["most_bytes"] / MIB,
@@ -135,7 +136,7 @@ def computations(counted):
         done = here and here.get("most_operations")
         found.append({
             "algorithm": algorithm, "k": k, "computation, paper": PAPER[algorithm]["computation"],
-            "its terms, derived millions": work(algorithm, k).value,
+            "its terms, *predicted* millions": work(algorithm, k),
             "operations, *predicted* millions": operations / MILLION, "counted millions": done and done / MILLION,
             "counted/*predicted*": done and done / operations,
         })  # fmt: skip
@@ -152,19 +153,19 @@ def setting(k):
     """What the paper's letters stand for here, on k workers: D, d and p are in bytes; also the elements of p, and steps."""
     elements = network_names.build(NET, IMAGE, CLASSES).size
     return {
-        "k": k, "D": SAMPLES * (prod(IMAGE) + 1), "d": DRAWS * DRAWN.itemsize, "p": 4 * elements, "elements": elements,
+        "k": k, "D": SAMPLES * SAMPLE, "d": DRAWS * DRAWN.itemsize, "p": 4 * elements, "elements": elements,
         "steps": ceil(SAMPLES / (BATCH * k)),
     }  # fmt: skip
 
 
 def terms(algorithm, k):
-    """What the paper's terms for the communication of an algorithm are on k workers, in MiB: a derived Cited."""
-    return Formula(*TERMS[algorithm], PAPER[algorithm]["place"])(setting(k))
+    """What the paper's terms for the communication of an algorithm are for the network here on k workers, in MiB: predicted."""
+    return TERMS[algorithm][1](setting(k))
 
 
 def work(algorithm, k):
-    """What its terms for the computation are, in millions of operations: a derived Cited; None where it has none."""
-    return Formula(*WORK[algorithm], PAPER[algorithm]["place"])(setting(k)) if algorithm in WORK else None
+    """What its terms for the computation are, in millions of operations; None where it has none."""
+    return WORK[algorithm][1](setting(k)) if algorithm in WORK else None
 
 
 def predicted(algorithm, k):
@@ -179,9 +180,8 @@ def predicted(algorithm, k):
 
 def shuffle(k):
     """The same of ShuffleSGD, all samples of which move but one in k. Its messages are those of eight collectives."""
-    sample = prod(IMAGE) + 1
     shared = 8 * (k - 1) * (1 + CLASSES + 1 + k)  # a rank's part in sizes, counts of the strata, and numbers of messages
-    moved = SAMPLES / k * (k - 1) / k * (sample + 8)
+    moved = SAMPLES / k * (k - 1) / k * (SAMPLE + 8)
     cuts = 8 * (k - 1) * (STRATA - 1)
     drawn = DRAWN.itemsize * DRAWS
     messages = 8 * rounded_up_log2(k)
@@ -190,14 +190,14 @@ def shuffle(k):
 
 def distribution(k):
     """The bytes of all workers in ShuffleSGD that are not samples: what is sent to find the distribution of the labels."""
-    return shuffle(k)[0] - SAMPLES * (k - 1) / k * (prod(IMAGE) + 1 + 8)
+    return shuffle(k)[0] - SAMPLES * (k - 1) / k * (SAMPLE + 8)
 
 
 def exchange(k):
     """The same of one round in which pairs of workers exchange half of their samples, with their indices."""
     sizes = Partition.even(SAMPLES, k).sizes
     moved = {pair: min(sizes[worker] for worker in pair) // 2 for pair in pairs(k, seed=0, round=1)}
-    sample = prod(IMAGE) + 1 + 8
+    sample = SAMPLE + 8
     shared, sent = 8 * (k - 1), [count * sample for count in moved.values()]  # all learn how many samples each has
     return k * shared + 2 * sum(sent), shared + max(sent), rounded_up_log2(k) + ARRAYS, 0
 

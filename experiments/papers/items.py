@@ -55,6 +55,7 @@ class Item:
     predicts. command: the words behind `gridgrad` that measure it. figures: names of PNG files, beside `results`; plot: of one
     that is drawn of the rows. reason: why numbers of the paper or measured ones are missing, empty if none is; an item with
     nothing but a reason is not reproducible. processor: that of `results`, where these are not of the paper's own measurement.
+    compares: whether ratios of our numbers to those of the paper say anything; they do not where devices differ.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Item:
     plot: str = ""
     reason: str = ""
     processor: str = ""
+    compares: bool = True
 
     @property
     def elsewhere(self):
@@ -134,10 +136,12 @@ def _paired(now, before):
 
 
 def deviation(item):
-    """The ratios of measured and of predicted numbers to those of the paper, in one line; empty if none compare.
+    """The ratios of measured and of predicted numbers to those of the paper, in one line; empty where they do not compare.
 
     What was measured now and what is kept are never in one ratio.
     """
+    if not item.compares:
+        return ""
     found = []
     words = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}
     for quantity in dict.fromkeys(row.quantity for row in item.rows):

@@ -12,6 +12,8 @@ RANKS = [2, 4, 8, 16, 32]
 SCHEMES = ("batch", "model", "2d")
 ITEMSIZE = 4  # float32, as it is measured here
 SIZE = KNOWN.values["batch_model_size"]  # of which volumes are shown
+DEPTHS = steps.HIDDEN, published("laugier2018_logs").values["hidden_layers"].value  # ours, and that of the code's logs
+NEAR = 1.25  # the largest factor between two numbers that count as near
 
 
 def printed_batch(ranks, size, inputs, outputs, hidden, itemsize):
@@ -120,6 +122,21 @@ def sizes_of(grid):
     """(ranks along the batch, ranks along the model) of a grid as text."""
     sizes = parse_grid(grid)
     return sizes.get("batch", 1), sizes.get("model", 1)
+
+
+def size_of(net):
+    """The model size of a network as text, such as "mlp:32,32,32,relu"."""
+    return int(net.removeprefix("mlp:").split(",")[0])
+
+
+def hidden_of(net):
+    """The number of its hidden layers."""
+    return net.count(",")
+
+
+def near(number, other):
+    """Whether two numbers differ by a factor of at most NEAR."""
+    return 1 / NEAR <= number / other <= NEAR
 
 
 def published_speedups():

@@ -23,7 +23,7 @@ SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; three hidden layers, of which t
 PLAN = "laugier"
 ITEMSIZE = {"float64": 8, "float32": 4}
 COPIES = 2e9  # bytes a second of pickling, and of unpickling
-# Of all multiples of 5 ns and of 50 us these two fit best to the logs of the paper's code on 1 and 4 processes:
+# `gridgrad study laugier2018-search` fits these two to the logs of the paper's code on 1 and 4 processes:
 OF_LIST = 55e-9  # seconds a number that becomes a float of a Python list, or is read from one
 OF_LAYER = 2.5e-4  # seconds a layer, forward or backward, that the interpreter takes
 
@@ -65,6 +65,9 @@ ASSUMPTIONS = (
 BASE = {one.name: one.options[0] for one in ASSUMPTIONS}
 AS_LOGGED = BASE | {  # what the paper's code and its logs show
     LAYERS: 1, NODE: 1, MESSAGES: LISTS, PYTHON: OF_LAYER, MINIBATCH: FROM_FIRST, PROGRAM: INTEGRATED, ALGORITHM: PRINTED,
+}  # fmt: skip
+CHOICES = {  # what is predicted wherever the paper leaves out what decides
+    "all ranks on one node": BASE, "one rank a node": BASE | {NODE: 1}, "as the paper's code and logs show": AS_LOGGED,
 }  # fmt: skip
 
 
@@ -181,7 +184,7 @@ def scattering(cases, numbers, node, how, minibatch, program):
 
 def seconds(cases, choice):
     """Seconds of a step, an array with a number for each case: (width, batch, model). choice: {assumption: option}."""
-    hidden, numbers, node, threads, share, sums, how, python, minibatch, program, algorithm, network = (
+    hidden, numbers, node, threads, share, sums, how, _, minibatch, program, algorithm, network = (
         choice[one.name] for one in ASSUMPTIONS
     )
     return (
@@ -189,8 +192,13 @@ def seconds(cases, choice):
         + sending(cases, hidden, numbers, node, sums, how, algorithm, network)
         + packing(cases, hidden, numbers, how, program, algorithm, network)
         + scattering(cases, numbers, node, how, minibatch, program)
-        + 2 * (hidden + 1) * python
+        + interpreting(choice)
     )
+
+
+def interpreting(choice):
+    """Seconds of a step that the interpreter takes for the layers, forward and backward."""
+    return 2 * (choice[LAYERS] + 1) * choice[PYTHON]
 
 
 def combinations():
@@ -201,4 +209,4 @@ def combinations():
 
 def words(choice):
     """What is assumed in words. choice: {assumption: option}."""
-    return "; ".join(f"{name}: {option}" for name, option in choice.items()) or "nothing"
+    return "; ".join(f"{name} = {option}" for name, option in choice.items()) or "nothing"

@@ -66,7 +66,8 @@ TITLES = {
     "a layer once, and for each slave, as Algorithm 4.1 sends it. All predicted: `experiments/papers/marques2016_scaling.py` "
     "says how they follow",
     "scaling": "Figures 5.11 and 5.12: a step on many nodes, with the constants above. Further nodes have the mean of the "
-    "slowest and the fastest speed (assumed; the paper says between them). All predicted, [scaling.png](scaling.png)",
+    "slowest and the fastest speed (assumed; the paper says between them). The constants are made of the speedups of the "
+    "largest network on 2 to 4 CPUs, and of its limit. All predicted, [scaling.png](scaling.png)",
     "equal nodes": "The same for equal nodes like the one that was measured: its seconds on one rank, in float32, both passes; "
     "at 5 MiB/s and at the rate at which two ranks communicate in its memory. All predicted",
     "rates": "Figures 5.13 to 5.15: speedups of 500:1500 at batch 1024 at other rates, over the master alone. Assumed, where "

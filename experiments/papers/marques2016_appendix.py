@@ -17,9 +17,10 @@ from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.items import Item, Row
 from gridgrad.experiments.papers.marques2016_runs import TIMEOUT
 from gridgrad.experiments.papers.marques2016_scaling import KNOWN, said
+from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.experiments.papers.parts import Part
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.nn.json_text import contents_of_lines
+from gridgrad.nn.json_text import UNFIT, contents_of_lines
 from gridgrad.parallel.job.launch import mpiexec
 
 WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer
@@ -61,24 +62,41 @@ def epoch_row(result):
     return about | phases | {"epoch, s": sum(phases.values()), "machine": measured_on(result["versions"])}
 
 
-def kept(path=FILE):
-    """The rows of what FILE holds, none if there is no such file. ValueError for lines of several machines."""
-    rows = [epoch_row(result) for _, result in contents_of_lines(path)] if path.exists() else []
+def kept_epochs(path=FILE):
+    """(the rows of what FILE holds, ""), or (none, why), where it is damaged or holds lines of several machines."""
+    try:
+        rows = [epoch_row(result) for _, result in contents_of_lines(path)] if path.exists() else []
+    except (*UNFIT, OSError) as error:
+        return [], f"{path} does not hold the seconds of epochs ({type(error).__name__})."
     if len({row["machine"] for row in rows}) > 1:
-        raise ValueError(f"{path} has epochs of several machines: remove it")
-    return rows
+        return [], f"{path} has epochs of several machines."
+    return rows, ""
+
+
+def autoencoder():
+    """(what the study `autoencoder` has found, see `of_autoencoder`, ""), or (None, why there is nothing)."""
+    return kept(AUTOENCODER, of_autoencoder)
+
+
+def of_autoencoder(report):
+    """What this project uses of a report of the study `autoencoder`: the error in percent, after how many epochs, and where."""
+    settings, versions = report["settings"], report["versions"]
+    epochs = settings["pretrain_epochs"], settings["epochs"]
+    return {
+        "error": float(report["test_error"]), "epochs": sum(epochs), "processor": versions["processor"],
+        "how": f"{epochs[0]} epochs of pre-training, {epochs[1]} of fine-tuning", "where": where(AUTOENCODER, versions),
+    }  # fmt: skip
 
 
 def appendix(tables):
     """Appendix A: a stacked autoencoder."""
-    report = json.loads(AUTOENCODER.read_text()) if AUTOENCODER.exists() else None
-    error, processor = (report["test_error"], report["versions"]["processor"]) if report else (None, "")
+    found, why = autoencoder()
+    error, how, processor = (found["error"], found["how"], found["processor"]) if found else (None, "", "")
     yield Item(
         "Appendix A: error", "classification error of 784-500-250-10 on MNIST, %", "Appendix A, section IV",
-        (Row("test error", KNOWN.values["classification error"], error,
-             remark="15 epochs of pre-training, 30 of fine-tuning" if error is not None else ""),),
-        "The paper trains for 1,500 epochs and names no corruption of the inputs; here it is 45 epochs.",
-        str(AUTOENCODER), processor=processor,
+        (Row("test error", KNOWN.values["classification error"], error, remark=how),),
+        "The paper trains for 1,500 epochs and names no corruption of the inputs; here training is much shorter.",
+        str(AUTOENCODER), processor=processor, reason=why and f"Nothing is kept: {why}.",
         command="study autoencoder --validation 0.16667 --corruption 0.25 --pretrain-epochs 15 --epochs 30 --energy "
         f"--report {AUTOENCODER}",
     )  # fmt: skip
@@ -88,7 +106,7 @@ def appendix(tables):
 def times(tables):
     """Tables II and III of Appendix A: how long an epoch takes."""
     apart = "epochs" not in tables  # what is kept of the other tables has none
-    lines = kept() if apart else tables["epochs"]
+    lines, unfit = kept_epochs() if apart else (tables["epochs"], "")
     by_width = {line["width"]: line for line in lines}
     machine = next((line["machine"] for line in lines), "") if apart else ""
     results = str(FILE) if apart else RESULTS
@@ -112,8 +130,9 @@ def times(tables):
     yield Item(
         "Appendix A: Table II", "time and energy of an epoch of 784-500-250-10", "Appendix A, Table II",
         (timed(500, SECONDS(said("II", "time", "refGPU"))), *phones, *energy), why, results, command=COMMAND,
-        reason="Energy needs phones and a power meter, or counters (RAPL), which virtual machines do not show.",
-        processor=machine,
+        reason="Energy needs phones and a power meter, or counters (RAPL), which virtual machines do not show."
+        + (unfit and f" {unfit}"),
+        processor=machine, compares=False,
     )  # fmt: skip
     rows = []
     for line in KNOWN.tables["III"].lines():
@@ -128,8 +147,8 @@ def times(tables):
         f"{why} The numbers of weights follow from the widths; the largest width for a given memory is in "
         "results/autoencoder.md.",
         results, "784 w + 250 w + 2500 weights and w + 260 biases", COMMAND,
-        reason="The largest width is that of a phone's memory, and there is no phone here.",
-        processor=machine,
+        reason="The largest width is that of a phone's memory, and there is no phone here." + (unfit and f" {unfit}"),
+        processor=machine, compares=False,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from gridgrad.experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
 from gridgrad.experiments.common.kept_results import fitting
 from gridgrad.experiments.papers.marques2016_runs import BY_SAMPLES, PARTS, WITH_MASTER, parts, ratios
 from gridgrad.experiments.papers.marques2016_scaling import MIB, said, seconds_on_one
+from gridgrad.experiments.papers.other_results import kept as kept_in
+from gridgrad.experiments.papers.other_results import where
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
 from gridgrad.nn.json_text import content_of_file
 
@@ -49,19 +51,31 @@ def has_proportion(network):
     return seconds_on_one(network) is not None and said("speedups of CPUs", "speedup", network, BATCH, 2) is not None
 
 
-def read(path=FILE):
+def read(path):
     """What the study has written, None if there is no file.
 
     ValueError if the file holds anything else, or runs of several machines.
     """
-    if not path.exists():
-        return None
-    found = content_of_file(path)
+    return checked(content_of_file(path), path) if path.exists() else None
+
+
+def checked(found, path=FILE):
+    """What a file of the study holds. ValueError as of `read`."""
     with fitting(f"{path} holds no results of gridgrad study laptops: give another name"):
         check(found, FORM)
     if len(machines := {measured_on(run["versions"]) for run in found["runs"]}) > 1:
         raise ValueError(f"{path} has runs of {' and of '.join(sorted(machines))}: give another name")
     return found
+
+
+def kept():
+    """(what the study has written into FILE, ""), or (None, why there is nothing)."""
+    return kept_in(FILE, checked)
+
+
+def source(found):
+    """The file and the processor, in words; empty if nothing was measured."""
+    return next((where(FILE, run["versions"]) for run in found["runs"]), "") if found else ""
 
 
 def machine_of(found):
@@ -70,7 +84,7 @@ def machine_of(found):
 
 
 def rows(found):
-    """A row for each network and setting: rounds, seconds, speedup (median, least, most), bytes. found: of `read`."""
+    """A row for each network and setting: rounds, seconds, speedup (median, least, most), bytes. found: of `read` or `kept`."""
     by_case = {}
     for run in found["runs"] if found else ():
         by_case.setdefault((run["network"], run["setting"]), []).append(run)
@@ -84,11 +98,13 @@ def rows(found):
         if by_rounds:
             seconds = parts(several)
             step, communication = seconds["step"][0], seconds["communication"][0]
+            shares = [100 * one["communication"][0] / one["step"][0] for one in (parts([run]) for run in several)]
             lines.append({
                 "network": network, "setting": setting.words, "form": setting.form, "rounds": len(by_rounds),
                 "alone, s": parts(alone)["step"][0], "step, s": step, "convolution, s": seconds["convolution"][0],
                 "speedup": median(by_rounds), "least": min(by_rounds), "most": max(by_rounds),
-                "communication, %": 100 * communication / step, "MiB": several[0]["bytes"] / MIB,
+                "communication, %": 100 * communication / step, "communication, least": min(shares),
+                "communication, most": max(shares), "MiB": several[0]["bytes"] / MIB,
                 "speed of the second": median(run["speeds"][1] for run in several),
             })  # fmt: skip
     return lines

@@ -5,7 +5,7 @@ from html import escape
 
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.papers import page_words as words
-from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.items import MISSING, deviation
 
 LONG = 14  # rows; of longer tables those without a number of the paper are closed at first
@@ -43,7 +43,7 @@ code { background: var(--box); padding: 0 .2em; border-radius: 3px; font-size: .
 """
 
 
-CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open"}  # of verdicts
+CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open", CONTRADICTORY: "open"}  # of verdicts
 
 
 def render(page):
@@ -87,7 +87,7 @@ def summary(page):
     for section in page.sections:
         lines = "".join(
             f'<li><span class="{CLASSES[claim.verdict]}" title="{claim.verdict}">{words.MARKS[claim.verdict]}</span> '
-            f"{inline(claim.says)}: {claim.verdict}. {inline(words.evidence(claim))}</li>"
+            f"{inline(words.in_short(claim))}</li>"
             for claim in section.claims
             if claim.main
         )
@@ -145,7 +145,8 @@ def claims(section):
     ]
     heads = ["verdict", "the paper says", "here"]
     title = f"<h3>Claims: <span>{words.verdicts(section)}</span></h3>"
-    return f'<article id="{anchor(section)}-claims">{title}{table(heads, rows)}</article>'
+    where = f'<p class="soft">{inline(words.measured_where(section))}</p>'
+    return f'<article id="{anchor(section)}-claims">{title}{table(heads, rows)}{where}</article>'
 
 
 def of_item(section, item):

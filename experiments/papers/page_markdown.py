@@ -1,5 +1,7 @@
 """The page of all papers as Markdown."""
 
+import re
+
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.papers import page_words as words
 from gridgrad.experiments.papers.items import MISSING, deviation
@@ -16,12 +18,8 @@ def render(page):
     ]
     for section in page.sections:
         parts += [f"\n**{words.short(section)}.** {section.about} {words.verdicts(section)}\n"]
-        parts += [
-            f"- {words.MARKS[claim.verdict]} {claim.says}: {claim.verdict}. {words.evidence(claim)}"
-            for claim in section.claims
-            if claim.main
-        ]
-    parts.append(f"\n## {words.COUNTS}")
+        parts += [f"- {words.MARKS[claim.verdict]} {words.in_short(claim)}" for claim in section.claims if claim.main]
+    parts += [f"\n## {words.CONTENTS}\n", *contents(page), f"\n## {words.COUNTS}"]
     for what, heads, rows in words.counts(page):
         parts += ["", *table([what, *heads], [[name, *map(str, numbers)] for name, numbers in rows.items()])]
     for section in page.sections:
@@ -33,7 +31,7 @@ def render(page):
             *(f"\n**Failed:** {safe(line)}" for line in section.failures),
         ]
         parts += [f"\n{words.left_out(section)}"] * bool(section.left_out)
-        parts += ["", f"### Claims: {words.verdicts(section)}", "", *claims(section)]
+        parts += ["", f"### Claims: {words.verdicts(section)}", "", *claims(section), "", words.measured_where(section)]
         for item in section.items:
             if item.status != MISSING:
                 parts += ["", *of_item(section, item)]
@@ -44,6 +42,13 @@ def render(page):
     ]
     parts += table(["paper", "table or figure", "what it shows", "why"], rows)
     return "\n".join(parts) + "\n"
+
+
+def contents(page):
+    """Links to all headings of papers, by the rule that makes their anchors: small letters, hyphens for spaces, no marks."""
+    for heading in (words.COUNTS, *(section.title for section in page.sections), words.NOT_HERE):
+        anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        yield f"- [{heading}](#{anchor})"
 
 
 def table(heads, rows):

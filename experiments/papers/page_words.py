@@ -6,7 +6,7 @@ from collections import Counter
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
-from gridgrad.experiments.papers.claims import DIFFERS, FOLLOWS, HOLDS, OPEN, VERDICTS
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, VERDICTS
 from gridgrad.experiments.papers.items import KEPT, KINDS, MEASURED, PREDICTED, STATUSES
 
 HEADING = "Five papers: what they say, and what is found here"
@@ -17,14 +17,23 @@ NOT_HERE = "What could not be reproduced"
 LEGEND = {
     PRINTED: ("●", "printed in the paper, at the place that is named"),
     READ: ("◐", "read off a figure of the paper, with an uncertainty"),
-    DERIVED: ("◒", "derived, by a formula that is named, from numbers that the paper prints or the logs of its code hold"),
+    DERIVED: (
+        "◒",
+        "derived, by a formula that is named, from numbers that the paper prints or the logs of its code hold; of a "
+        "claim: computed from what the paper prints, or counted without a run",
+    ),
     MEASURED: ("■", "measured now: timed, or counted in full, in the run that wrote this page"),
     KEPT: ("□", "measured earlier: the same, from results that are kept; each says on which processor"),
     PREDICTED: ("◇", "predicted: by a formula or the cost model, without a run"),
 }
+WORDS = {READ: "read off", MEASURED: "measured now", KEPT: "measured earlier"}  # of kinds, where they are no words
 SYMBOLS = {kind: symbol for kind, (symbol, _) in LEGEND.items()} | {FOLLOWS: "◒"}
-MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?"}  # of verdicts
-PLURAL = {DIFFERS: "do not hold here", HOLDS: "hold here", OPEN: "can not be decided here"}
+FEW = 90  # letters: numbers of this length stand in the summary
+MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?", CONTRADICTORY: "≠"}  # of verdicts
+PLURAL = {
+    DIFFERS: "do not hold here", HOLDS: "hold here", OPEN: "can not be decided here",
+    CONTRADICTORY: "are of passages that contradict each other",
+}  # fmt: skip
 FORMS = {
     "short": "`make reproduce`, a short measurement of less than 15 minutes: what it leaves out is from results that are kept",
     "long": "`make reproduce REPRODUCE=--long`, a measurement of all experiments that takes hours",
@@ -50,12 +59,20 @@ def counts(page):
     sections = {short(section): section for section in page.sections}
     tables = (
         ("tables and figures", STATUSES, lambda one: Counter(item.status for item in one.items)),
-        ("numbers", KINDS, lambda one: Counter(kind for item in one.items for row in item.rows for kind in row.values)),
+        (
+            "numbers, each as often as it stands in a table",
+            KINDS,
+            lambda one: Counter(kind for item in one.items for row in item.rows for kind in row.values),
+        ),
         ("claims", VERDICTS, lambda one: Counter(claim.verdict for claim in one.claims)),
     )
     for what, heads, count in tables:
         rows = {name: [count(section)[head] for head in heads] for name, section in sections.items()}
-        yield what, heads, rows | {"all": [sum(column) for column in zip(*rows.values(), strict=True)]}
+        yield (
+            what,
+            [WORDS.get(head, head) for head in heads],
+            rows | {"all": [sum(column) for column in zip(*rows.values(), strict=True)]},
+        )
 
 
 def verdicts(section):
@@ -65,6 +82,12 @@ def verdicts(section):
     return f"Of {counted(len(section.claims), 'claim')} {', '.join(words)}."
 
 
+def measured_where(section):
+    """On which processors the numbers that decide claims were measured, where these do not name another; empty if nowhere."""
+    kept = f"{SYMBOLS[KEPT]}, where it names no file: {section.kept}" if section.kept else ""
+    return "; ".join(filter(None, (kept, section.here and f"{SYMBOLS[MEASURED]}: {section.here}")))
+
+
 def evidence(claim):
     """What decides a claim: the numbers with their marks, and the reason."""
     numbers = "; ".join(f"{SYMBOLS[kind]} {one.numbers}" for kind, one in claim.findings if one.numbers)
@@ -72,6 +95,17 @@ def evidence(claim):
     if claim.now is not None and claim.verdict == OPEN and claim.finding.verdict != OPEN:
         reasons.append("what was measured now contradicts what was measured earlier")
     return "; ".join(filter(None, (numbers, *reasons))) + "."
+
+
+def in_short(claim):
+    """A claim and its verdict, with what kind of numbers decide it, and these and the reason where they are short."""
+    parts = [claim.verdict]
+    for kind, one in claim.findings:
+        if one.numbers:
+            name = WORDS.get(kind, kind if kind == PREDICTED else "")
+            parts.append(f"{SYMBOLS[kind]} {one.numbers if len(one.numbers) <= FEW else name or 'see below'}")
+        parts += [one.reason] * (0 < len(one.reason) <= FEW)
+    return f"{claim.says.removesuffix('.')}: {'; '.join(dict.fromkeys(parts))}."
 
 
 def columns(section, item, rows):
@@ -124,7 +158,7 @@ def provenance(section, item):
     if KEPT in item.kinds:
         yield (
             f"{SYMBOLS[KEPT]} measured earlier",
-            "; ".join(filter(None, (f"`{item.results}`", item.processor or section.kept))),
+            "; ".join(filter(None, (item.results and f"`{item.results}`", item.processor or section.kept))),
         )
     if PREDICTED in item.kinds:
         yield f"{SYMBOLS[PREDICTED]} predicted", item.model

@@ -35,8 +35,8 @@ DTYPES = ("float64", "float32")  # theirs, NumPy's default; ours
 CASES = (("batch", "fewest-bytes"), ("model", "laugier"), ("model", "fewest-bytes"), ("2d", "laugier"), ("2d", "fewest-bytes"))
 BATCH, MODEL, BOTH, OVER_BATCH = "batch", "model", "2-D", "2-D over batch"  # speedups over one rank, and a ratio
 KINDS = (BATCH, MODEL, BOTH, OVER_BATCH)
-ONE_NODE, APART, LOGGED = "all ranks on one node", "one rank a node", "as the paper's code and logs show"
-CHOICES = {ONE_NODE: steps.BASE, APART: steps.BASE | {steps.NODE: 1}, LOGGED: steps.AS_LOGGED}
+CHOICES = steps.CHOICES
+ONE_NODE, APART, LOGGED = CHOICES
 TARGET = 20.0  # times as fast as one rank
 LARGEST_BATCH = 65536
 

@@ -1,6 +1,7 @@
 """What a partition of a network's hypergraph costs: work, volume, messages, and the most that one rank sends or receives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -10,21 +11,27 @@ class Measures:
     """Volumes are elements of one sample in a forward pass; backward as many travel back. Messages are those of a minibatch.
 
     work: of each rank, float (ranks,), in shares of the mean (or of the rank's share by speed): the largest one is max/avg.
-    volume: the elements that travel to all ranks together. star: those if every array that is divided were first gathered, as
-    its layer makes it, at the rank for which that is best, and then sent whole, after pooling, to each rank that needs any of
-    it; None for a fine grain. largest_array: the most of one array. messages: the pairs of ranks with something to send, summed
-    over the arrays. most_sent, most_received, most_moved: the largest of a rank, and the largest sum of both, which is what a
-    rank sends in a training step, forward and backward together.
+    volume: the elements that travel to all ranks together. largest_array: the most of one array. messages: the pairs of ranks
+    with something to send, summed over the arrays. most_sent, most_received, most_moved: the largest of a rank, and the largest
+    sum of both, which is what a rank sends in a training step, forward and backward together. partition: the NetworkHypergraph,
+    the part of each vertex, and the number of ranks.
     """
 
     work: np.ndarray
     volume: int
-    star: int | None
     largest_array: int
     messages: int
     most_sent: int
     most_received: int
     most_moved: int
+    partition: tuple = field(repr=False)
+
+    @cached_property
+    def star(self):
+        """The elements that travel if every array that is divided is first gathered, as its layer makes it, at the rank for
+        which that is best, and then sent whole, after pooling, to each rank that needs any of it; None for a fine grain."""
+        model, parts, ranks = self.partition
+        return None if model.pairs else star(model, parts, ranks)
 
 
 OBJECTIVES = {"volume": "volume", "messages": "messages", "largest": "most_moved"}  # what to minimise: the measure that says it
@@ -38,13 +45,13 @@ def measure(model, parts, ranks, speeds=None):
     work = graph.part_weights(parts, ranks) / (max(1, graph.weights.sum()) * speeds / speeds.sum())
     sent, received = traffic.sum(axis=(0, 2)), traffic.sum(axis=(0, 1))
     return Measures(
-        work, int(traffic.sum()), None if model.pairs else star(model, parts, ranks), int(traffic.sum(axis=(1, 2)).max()),
-        int(np.count_nonzero(traffic)), int(sent.max()), int(received.max()), int((sent + received).max()),
+        work, int(traffic.sum()), int(traffic.sum(axis=(1, 2)).max()), int(np.count_nonzero(traffic)), int(sent.max()),
+        int(received.max()), int((sent + received).max()), (model, parts, ranks),
     )  # fmt: skip
 
 
 def star(model, parts, ranks):
-    """The elements of a sample that travel forward by way of a root for each array, see `Measures`, in a coarse grain."""
+    """The elements of a sample that travel forward by way of a root for each array, see `Measures.star`, in a coarse grain."""
     graph, total = model.hypergraph, 0
     needed = graph.pins != graph.roots[graph.net_of_pin]
     for group in range(len(graph.group_names)):

@@ -7,7 +7,18 @@ import pytest
 
 from gridgrad.experiments.papers.all_papers import PAPERS
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, RATIO, READ, Cited, Formula, of_text, published
-from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN, Finding, found, judged, undecided, with_now
+from gridgrad.experiments.papers.claims import (
+    CONTRADICTORY,
+    DIFFERS,
+    HOLDS,
+    OPEN,
+    Finding,
+    contradictory,
+    found,
+    judged,
+    undecided,
+    with_now,
+)
 from gridgrad.experiments.papers.items import KEPT, MEASURED
 
 TEXT = """
@@ -58,8 +69,10 @@ def test_what_is_derived_is_computed_by_its_formula():
     both = RATIO(known.values["best"], known.tables["text"].cited("value", "CPU"))
     assert both.place == "abstract; section 2"
     assert RATIO(known.values["best"], known.tables["5.1"].cited("max", 4)) is None
-    own = Formula("2 P", lambda ranks: 2 * ranks, "equation 3")
-    assert own(4) == Cited(8, DERIVED, "equation 3", formula=own, inputs=(4,))
+    own, best = Formula("the best times P", lambda speedup, ranks: speedup * ranks, "equation 3"), known.values["best"]
+    assert own(best, 4) == Cited(5.8 * 4, DERIVED, "equation 3", formula=own, inputs=(best, 4))
+    with pytest.raises(ValueError, match="without a number of the paper nothing is derived"):
+        own(5.8, 4)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +111,7 @@ def test_no_claim_is_without_a_verdict():
     for wrong in ({"grows": found(True, "1.5")}, findings | {"other": found(True, "2")}):
         with pytest.raises(ValueError, match="without a verdict"):
             judged(known, wrong)
+    assert contradictory("5.8 at 1,024 and at 512").verdict == CONTRADICTORY
     for wrong in (("true", "1", ""), (HOLDS, "", "why"), (OPEN, "1", "")):
         with pytest.raises(ValueError, match="needs a verdict"):
             Finding(*wrong)
@@ -133,6 +147,7 @@ def test_every_number_of_a_paper_names_its_place(name):
         if one.kind == DERIVED:
             assert one.formula.words and one.formula.value(*one.inputs) == one.value
     assert {claim.name for claim in claims} == set(known.claims)
+    assert not [claim.name for claim in claims if claim.main and claim.verdict == CONTRADICTORY]
 
 
 def processors(value):

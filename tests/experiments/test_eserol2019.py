@@ -16,7 +16,7 @@ from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
 from gridgrad.experiments.papers.eserol2019_costs import costs_of, horizontal, star
 from gridgrad.experiments.papers.eserol2019_search import Case
-from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING
+from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING, PREDICTED
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn import network_names
@@ -117,8 +117,9 @@ def test_printed_numbers_that_are_met(tables):
     claims = {claim.name: claim for claim in eserol2019_items.claims(tables)}
     for name in ("layer_volumes", "horizontal", "incremental_less", "parameters", "data_grows", "horizontal_same"):
         assert claims[name].verdict == "holds here", name
-    for name in ("image_memory", "less_than_data", "columns", "layers_costly"):
+    for name in ("image_memory", "less_than_data", "layers_costly"):
         assert claims[name].verdict == "does not hold here", name
+    assert claims["columns"].verdict == "the paper contradicts itself"
     assert "fitted" in claims["layer_work"].finding.reason and claims["layer_work"].verdict == "can not be decided here"
     assert "N = 4, 8, 16" not in claims["coarse_volumes"].finding.numbers
     assert claims["coarse_volumes"].verdict == "can not be decided here"  # as not all was searched for
@@ -156,6 +157,12 @@ def test_items_say_what_they_are(tables):
     assert set(kinds.values()) == {DERIVED}
     volume = next(row for row in found["Table 5.10"].rows if row.label == "N = 2: volume, star")
     assert (volume.cited.value, volume.measured) == (27, pytest.approx(15.3125))
+    assert PREDICTED not in found["Table 5.14"].kinds  # the formulas of the thesis are filled with what it prints
+    derived = {row.label: row.cited.kind for row in (*found["Table 5.14"].rows, *found["Table 5.15, seconds"].rows)}
+    assert derived["N = 2, batch 16: data parallel, GB"] == PRINTED and derived["mean: reduction by these GB, %"] == DERIVED
+    assert derived["N = 2, batch 16: data parallel by its formula, GB"] == DERIVED
+    assert derived["N = 2, Async. DP (1PS), batch 16: s of a step beyond computing"] == DERIVED
+    assert eserol2019_items.measured_on(tables) == "counted, on any processor" and eserol2019_items.measured_on({}) == ""
 
 
 def test_the_printed_run_times_are_those_of_the_thesis():
@@ -267,6 +274,17 @@ def test_a_fine_partition_is_kept_in_blocks():
     assert costs.star >= costs.volume - 1e-9
     assert rows.search_row(case, costs)["MiB of float32"] == pytest.approx(4 * costs.volume)
     assert rows.seconds_rows({case: kept})[0]["N = 2"] == kept["seconds"]
+
+
+def test_seconds_of_two_processors_stand_apart():
+    kept = {Case("coarse", n): {"searched_on": place, "seconds": 1.0 * n} for n, place in ((2, "one"), (4, "other"))}
+    one, other = rows.seconds_rows(kept)
+    assert (one["on"], one["N = 2"], one["N = 4"]) == ("one", 2.0, None)
+    assert (other["on"], other["N = 2"], other["N = 4"]) == ("other", None, 4.0)
+    tables = json.loads(Path(eserol2019_items.RESULTS).read_text())
+    places = {one["searched_on"] for one in tables["partitions"]}
+    assert {row["on"] for row in tables["searches"]} == places
+    assert all(any(row["what"].endswith(place) for place in places) for row in tables["targets"] if "seconds" in row["what"])
 
 
 def test_all_searches():

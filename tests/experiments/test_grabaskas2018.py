@@ -1,27 +1,31 @@
-"""`reproduce grabaskas2018`: what the thesis prints, which runs belong to it, the job that runs them, small, and its claims."""
+"""`reproduce grabaskas2018`: what the thesis prints, which runs belong to it, and the job that runs them, small."""
 
 import json
 import math
-from functools import lru_cache
-from pathlib import Path
 
 import pytest
 
 from gridgrad import datasets
 from gridgrad.experiments.papers import grabaskas2018 as paper
-from gridgrad.experiments.papers import grabaskas2018_automated as automated
 from gridgrad.experiments.papers import grabaskas2018_items as of_items
 from gridgrad.experiments.papers import grabaskas2018_usability as usability
-from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
-from gridgrad.experiments.papers.claims import DIFFERS, HOLDS, OPEN
+from gridgrad.experiments.papers.cited import DERIVED, published
 from gridgrad.experiments.papers.grabaskas2018_derived import overhead, twins
-from gridgrad.experiments.papers.grabaskas2018_runs import CNNS, PAPER, Line, Run, gathered, lines, runs, runs_of, to_measure
-from gridgrad.experiments.papers.items import ALONE, BESIDE
+from gridgrad.experiments.papers.grabaskas2018_runs import (
+    CNNS,
+    PAPER,
+    Line,
+    Run,
+    gathered,
+    lines,
+    runs,
+    runs_of,
+    to_measure,
+)
 from gridgrad.nn import network_names
 from gridgrad.parallel.performance.machine import read
+from tests.experiments.made_up_runs import measured
 from tests.experiments.programs import job, program
-
-KEPT = Path("results/grabaskas2018/tables.json")
 
 
 def test_the_numbers_of_the_thesis_are_all_there():
@@ -47,7 +51,7 @@ def test_what_is_derived_is_computed_by_its_formula():
     assert usability.our_complexity("data") == 2 * 1 * 7
     assert overhead(lines()["C.37"]).value == pytest.approx((215.147 - 168.685 / 2) / 300)
     assert len(twins()) == 26 and all(auto.version == "auto" and manual.version == "manual" for auto, manual in twins())
-    for item in of_items.items(not_measured()):
+    for item in of_items.items(paper.tables({})):
         for row in item.rows:
             if row.cited and row.cited.kind == DERIVED:
                 assert row.cited.formula.value(*row.cited.inputs) == row.cited.value, (item.name, row.label)
@@ -94,15 +98,6 @@ def test_a_short_measurement_is_of_few_runs(monkeypatch):
     assert sum(part.seconds for part in few) < 100
 
 
-def measured(seconds=lambda run: 2.0 / run.nodes, accuracy=lambda run: 50.0, wanted=None):
-    """Made-up results of runs: those of a full measurement on 1 and 2 nodes, by default."""
-    found = {}
-    for run in wanted if wanted is not None else runs([1, 2], full=True):
-        found[run.key] = {"seconds": seconds(run), "oversubscribed": run.nodes > 2, "processor": "a processor"}
-        found[run.key] |= {"accuracy": accuracy(run)} if run.test else {}
-    return found
-
-
 def test_tables_from_a_measurement(tmp_path, monkeypatch):
     found = measured(wanted=runs([1, 2, 4]))
     monkeypatch.setattr(paper, "predicted_step_seconds", lambda *_, single_seconds, **__: single_seconds / 2)
@@ -140,6 +135,7 @@ def test_an_efficiency_is_of_two_runs_of_a_kind():
     assert (both["s, measured"], both["accuracy, measured"], both["how"]) == (16.0, 77.5, "whole")
     untimed = of((whole, {"accuracy": 77.5, "oversubscribed": False}), (short, result(1.0)), (alone_short, result(1.5)))
     assert untimed["accuracy, measured"] == 77.5 and untimed["efficiency, measured"] == pytest.approx(75)
+    assert untimed["how"] == "scaled from 237 steps, the accuracy of a whole run"
 
 
 def test_runs_of_several_processors_are_refused():
@@ -201,101 +197,3 @@ def test_what_does_not_fit_is_refused():
     ):
         finished = job(1, "gridgrad.experiments.papers.grabaskas2018_job", *options)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr
-
-
-# ----- items and claims
-
-
-def verdicts(found=None):
-    """{name of a claim: its verdict} for made-up runs."""
-    tables = paper.tables({"runs": found, "machine": "a machine"}) if found else not_measured()
-    return {claim.name: claim.verdict for claim in of_items.claims(tables)}
-
-
-@lru_cache
-def not_measured():
-    return paper.tables({})
-
-
-def test_every_item_and_claim_is_there_without_and_with_kept_results():
-    for tables in (not_measured(), paper.tables(json.loads(KEPT.read_text()))):
-        found = of_items.claims(tables)
-        assert len(found) == len(published(PAPER).claims) and 0 < sum(claim.main for claim in found) <= 8
-        items = of_items.items(tables)
-        assert len({item.name for item in items}) == len(items) and all(item.rows for item in items)
-        for item in items:
-            assert len({row.label for row in item.rows}) == len(item.rows), item.name
-            assert {row.cited.kind for row in item.rows if row.cited} <= {PRINTED, DERIVED}
-    statuses = {item.name: item.status for item in items}
-    assert {statuses[f"Table {name}"] for name in paper.TABLES if name[0] == "4"} == {BESIDE} and ALONE not in statuses.values()
-
-
-def test_what_is_measured_decides_both_ways():
-    no = verdicts()
-    assert {no[name] for name in ("mnist_efficiency", "mnist_loss", "part_of_data", "gpu_nodes", "growing")} == {OPEN}
-    as_printed = verdicts(measured(seconds=like_the_thesis, accuracy=accuracies))
-    other = verdicts(measured(seconds=lambda run: 1.0 / run.nodes**0.5, accuracy=lambda run: 50.0 + 20 * (run.nodes == 2)))
-    decided = ("mnist_efficiency", "mnist_loss", "cifar_loss", "part_of_data", "batch_time", "gpu_nodes", "growing", "cnn",
-               "preprocessing", "preprocessing_mnist", "preprocessing_times")  # fmt: skip
-    assert {name: as_printed[name] for name in decided} == dict.fromkeys(decided, HOLDS)
-    assert {name: other[name] for name in ("mnist_efficiency", "mnist_loss", "gpu_nodes", "cnn")} == dict.fromkeys(
-        ("mnist_efficiency", "mnist_loss", "gpu_nodes", "cnn"), DIFFERS
-    )
-    assert (other["shorter"], as_printed["shorter"]) == (HOLDS, DIFFERS)
-    assert as_printed["cifar_efficiency"] == other["cifar_efficiency"] == OPEN  # there is no such GPU
-    tables = paper.tables({"runs": measured(accuracy=lambda run: 70.0 + run.nodes), "machine": "a machine"})
-    numbers = next(claim.finding.numbers for claim in of_items.claims(tables) if claim.name == "model_accuracy")
-    assert numbers.endswith("here 1.00 points at most in 16 lines")
-
-
-def like_the_thesis(run):
-    """Seconds of a run as the thesis prints them; the CNN is the faster network on 2 nodes too."""
-    if run.read:
-        return {("mnist", 1): 1.0, ("mnist", 2): 1.25, ("cifar10", 1): 37.0, ("cifar10", 2): 25.0}[run.dataset, run.nodes]
-    if run.nodes == 2 and run.net == "mnist-cnn" and run.grid == "model=2":
-        return 7.0
-    printed = [line.seconds for line in lines().values() if line.run(whole=True) == run]
-    return next((seconds for seconds in printed if isinstance(seconds, float)), 100.0)  # two have words instead
-
-
-def accuracies(run):
-    """Accuracies in percent that the thesis would call as its own."""
-    if run.dataset == "cifar10":
-        return {32_000: 47.71 - 5.34 * (run.nodes == 2), 16_000: 42.0, 8_000: 34.0}[run.samples]
-    return 98.0 - 0.93 * (run.nodes == 2) - 10 * (run.net != "mnist-cnn")
-
-
-def test_printed_numbers_that_contradict_each_other_are_named():
-    found = verdicts()
-    assert {found[name] for name in ("effort_sgd", "mean_efficiency", "loss_sign", "synchronised", "cifar_backward",
-                                     "one_iteration", "same_overhead", "constant_overhead")} == {DIFFERS}  # fmt: skip
-    assert {found[name] for name in ("speedups", "half_convolution", "easier_than_gpu")} == {HOLDS}
-
-
-def study(same, chosen=0.9, net="mlp3", grid="model=2", processor="a processor"):
-    """A made-up report of the study with one case."""
-    ratio = lambda middle: {"median": middle, "lower": 0.98 * middle, "upper": 1.02 * middle}  # noqa: E731
-    row = {"net": net, "grid": grid, "batch_size": 64, "ratio": {"the same": ratio(same), "chosen": ratio(chosen)}}
-    return {"ranks": 2, "hosts": 1, "cores": 2, "oversubscribed": False, "link": "one machine", "rows": [row],
-            "versions": {"processor": processor}}  # fmt: skip
-
-
-def test_the_hypothesis_is_decided_by_the_slowest_case_of_the_thesis_networks(tmp_path, monkeypatch):
-    kept = tmp_path / "automation.json"
-    monkeypatch.setattr(automated, "RESULTS", kept)
-    assert {verdicts()[name] for name in ("no_loss", "model_as_manual")} == {OPEN}
-    for reports, expected in (
-        ([study(1.01), study(1.5, net="airfoil")], (HOLDS, HOLDS)),
-        ([study(1.01), study(1.2, net="cifar-cnn", grid="batch=2")], (DIFFERS, HOLDS)),
-        ([study(1.3)], (DIFFERS, DIFFERS)),
-        ([study(1.0, net="airfoil")], (OPEN, OPEN)),
-    ):
-        kept.write_text(json.dumps(reports))
-        found = verdicts()
-        assert (found["no_loss"], found["model_as_manual"]) == expected
-    item = automated.item()
-    assert item.status == ALONE or item.status == BESIDE
-    assert [row.measured for row in item.rows if row.measured] == [1.0, 0.9] and item.processor == "a processor"
-    kept.write_text(json.dumps([study(1.0), study(1.0, processor="another")]))
-    with pytest.raises(ValueError, match="of several processors"):
-        automated.item()

@@ -4,8 +4,19 @@ import json
 
 import pytest
 
-from gridgrad.experiments.papers import hegde2016_threads
-from gridgrad.experiments.papers.hegde2016_threads import CACHE, LIBRARY, NONE, OTHER, cause, decision, half_fits, summary
+from gridgrad.experiments.papers import hegde2016_kept, hegde2016_threads
+from gridgrad.experiments.papers.hegde2016_threads import (
+    CACHE,
+    LIBRARY,
+    NONE,
+    OTHER,
+    TWO,
+    cause,
+    decision,
+    half_fits,
+    of_figure_4,
+    summary,
+)
 from gridgrad.experiments.papers.items import ALONE
 from gridgrad.experiments.studies import threads
 from gridgrad.parallel.job.launch import cores
@@ -59,22 +70,38 @@ def test_the_cache_of_a_second_core_is_told_from_other_causes():
 
 def test_a_wide_spread_is_no_speedup():
     found, words = causes(both(768, 1.5, 2.7, 2.5), spread=1.0)  # ratios are 1.5 and 3
-    assert found == [NONE, NONE] and "nowhere more than twice, beyond the spread" in words
+    assert found == [NONE, NONE] and "nowhere more than twice as fast as one, beyond the spread" in words
 
 
 def test_the_item(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_threads, "FOLDER", tmp_path)
-    assert hegde2016_threads.items() == []
-    path = tmp_path / hegde2016_threads.FILE
+    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    assert hegde2016_threads.items({}) == []
+    path = hegde2016_kept.file(hegde2016_threads.NAME)
     path.parent.mkdir()
     path.write_text(json.dumps(result(both(768, 2.6, 2.7, 2.5))))
-    (item,) = hegde2016_threads.items()
+    (item,) = hegde2016_threads.items({})
     assert (
         item.status == ALONE and item.elsewhere and item.processor.startswith("a processor, a library, L1 32 KiB, L2 2048 KiB")
     )
     assert [row.measured for row in item.rows] == [pytest.approx(2.6)] and "a half fits" in item.rows[0].remark
-    path.write_text("{")
-    assert hegde2016_threads.items() == []
+    for wrong in ("{", "[]", json.dumps(result({}) | {"caches": 1, "rows": [{}]})):
+        path.write_text(wrong)
+        assert hegde2016_threads.items({}) == []
+
+
+def test_a_ratio_of_figure_4_is_of_its_own_processor():
+    rows = summary(result(both(512, 1.8, 1.9, 1.9) | both(768, 1.5, 1.9, 1.9)))
+    words = decision(rows)
+    assert "nowhere more than twice" in words and "the largest median is 1.8 (n = 512, 1 sample)" in words
+    assert "(n = 768), the largest is 1.5 (n = 768, 1 sample)" in words  # where half of the matrix fits a core's own cache
+    figure = [{"device": TWO, "batch": 1, "n": 768, "speedup": 2.6, "min": 1.3, "max": 4.6}]
+    tables = {"dense_speedups": figure, "versions": {TWO: {"processor": "another"}}}
+    words = of_figure_4(tables, rows, "a processor")
+    assert "2.6 times as fast at n = 768, 1 sample, where a matrix has 2.4 MB" in words and "from 1.30 to 4.60" in words
+    assert "here they are 1.50 (quartiles 1.50 to 1.50)" in words and "on another processor (another)" in words
+    assert "another" not in of_figure_4(tables, rows, "another")
+    for none in ({}, {"dense_speedups": [figure[0] | {"speedup": 1.9}]}):
+        assert of_figure_4(none, rows, "another") == ""
 
 
 def test_caches_as_the_system_describes_them(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from gridgrad.experiments.papers import marques2016, marques2016_items, marques2016_scaling
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED
 from gridgrad.experiments.papers.items import BESIDE
-from gridgrad.experiments.papers.marques2016_appendix import SECONDS, WIDTHS, epoch_row, kept, seconds_of
+from gridgrad.experiments.papers.marques2016_appendix import SECONDS, WIDTHS, epoch_row, kept_epochs, seconds_of
 from gridgrad.experiments.papers.marques2016_runs import (
     BATCH_SIZES,
     MASTERLESS,
@@ -45,12 +45,15 @@ def printed(seconds, sent=0, batch_size=64, number=0):
     return {name: [value] for name, value in zip(PARTS, seconds, strict=True)} | about
 
 
-def measured(networks=NETWORKS, sizes=BATCH_SIZES, faster=1.0):
-    """A measurement in which a rank more halves the convolutions. faster: how many times as long one rank takes for all."""
+def measured(networks=NETWORKS, sizes=BATCH_SIZES, faster=1.0, rounds=2, of_large=1):
+    """A measurement in which a rank more halves the convolutions. faster: how many times as long one rank takes for all.
+
+    rounds: of batch size 64; of_large: of the others.
+    """
     found = {}
     for network in networks:
         for size in sizes:
-            for number in range(2 if size == 64 else 1):
+            for number in range(rounds if size == 64 else of_large):
                 for run, seconds in (
                     (Run(network, size), (0.0, 8.0 * faster, 2.0 * faster)),
                     (Run(network, size, 2, WITH_MASTER), (1.0, 4.0, 2.0)),
@@ -144,6 +147,11 @@ def test_items_hold_what_is_printed():
     assert third.kind == DERIVED and third.value == pytest.approx(2.96 * 2.00 / 2.74)
     assert rows["150:800, 3 CPUs, master/slave: speedup"].cited.place == "section 5.1.2, page 35"
     assert rows["50:500, batch 1024, 3 GPUs: communication, %"].cited.value == 52
+    for row in found["Figure 5.11"].rows:  # what the constants are made of is not predicted
+        assert (row.predicted is None) == ("made of" in row.remark)
+    made_of = [row.cited.value for row in found["Figure 5.11"].rows if row.predicted is None]
+    assert made_of == [1.98, 2.74, 3.28, 6.70]
+    assert all(row.label.count(": ") <= 1 for item in found.values() for row in item.rows)
     assert rows["784-3150-250-10: weights"].cited.value == rows["784-3150-250-10: weights"].predicted == 3263010
     phone = rows["784-7250-250-10, mGPU4: seconds of an epoch"].cited
     assert (phone.value, phone.kind) == (3 * 3600 + 58 * 60 + 13, DERIVED) and phone.formula is SECONDS
@@ -163,13 +171,15 @@ def test_an_epoch_stands_beside_that_of_the_desktop_gpu(tmp_path):
         assert [row.measured for row in rows] == [5.0] * count and items[name].status == BESIDE
     assert rows[0].cited.value == seconds_of("5m43s") == 343 and rows[0].remark == "scaled from 5 steps"
     assert seconds_of("54s") == 54 and seconds_of("1h51m24s") == 6684
+    assert not items[name].compares  # one core against the desktop GPU
     file = tmp_path / "epochs.jsonl"
-    assert kept(file) == []
+    assert kept_epochs(file) == ([], "")
     file.write_text("".join(json.dumps(one) + "\n" for one in results))
-    assert kept(file) == list(map(epoch_row, results))
-    file.write_text(file.read_text() + json.dumps(results[0] | {"versions": versions | {"processor": "another"}}) + "\n")
-    with pytest.raises(ValueError, match="several machines"):
-        kept(file)
+    assert kept_epochs(file) == (list(map(epoch_row, results)), "")
+    for more, words in (({"versions": versions | {"processor": "another"}}, "several machines"), ({"seconds": []}, "not hold")):
+        file.write_text("".join(json.dumps(one) + "\n" for one in (*results, results[0] | more)))
+        rows, why = kept_epochs(file)
+        assert not rows and words in why
 
 
 def test_a_round_that_failed_shifts_no_ratio():
