@@ -267,7 +267,7 @@ def of_data(tables):
     ours = {grain: mean[f"our {grain} one: reduction, %"] for grain in ("coarse", "fine")}
     words = " and ".join(f"{value:.1f} % ({grain})" for grain, value in ours.items() if value is not None)
     result = elsewhere.hosts().get(2)
-    if result:
+    if result and len(result.batches) > 1:
         sent = of_times.bytes_an_image(result)
         more = max(sent) / min(sent) - 1
         same = found(
@@ -275,7 +275,7 @@ def of_data(tables):
             f"up to {100 * EXACT:g} % counts as the same; a small network, {elsewhere.measured_by()}", KEPT,
         )  # fmt: skip
     else:
-        same = undecided(elsewhere.no_hosts())
+        same = undecided(f"{elsewhere.HOSTS} has only one batch size" if result else elsewhere.no_hosts())
     return {
         "less_than_data": found(
             abs(in_bytes - said) < 1, f"{in_bytes:.1f} % in bytes" + f"; with our partitions {words}" * bool(words),

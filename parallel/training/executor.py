@@ -152,6 +152,7 @@ class Executor:
         if chunk == self.last:
             labels, host = to_device(micro_batch.y), self.host
             self.losses[number] = observed(host.observer, host.loss, "forward", y, labels, context, context=context)
+            host.loss_known(number)
         else:
             self._made("forward", chunk, number, y)
 

@@ -56,6 +56,9 @@ class Host:
     def resume(self, context):
         """Called before a backward pass in a context."""
 
+    def loss_known(self, number):
+        """Called when this rank's part of the loss of a micro-batch is known."""
+
     def begins(self, instruction):
         """Called before the gradients of the parameters of a chunk are computed."""
 

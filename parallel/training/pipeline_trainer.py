@@ -222,8 +222,8 @@ class AsynchronousTrainer(PipelineTrainer):
         while self._next.micro_batch <= self.submitted:
             instructions.append(self._next)
             self._next = next(self._own)
+        self._sum_losses(self.submitted + 1)  # of a rank without a part of the loss, before it waits for others
         self.run(instructions)
-        self._sum_losses(self.submitted + 1)
 
     def drain(self):
         instructions, open_ones = [], set(self.executor.micro_batches)
@@ -234,10 +234,13 @@ class AsynchronousTrainer(PipelineTrainer):
                     open_ones.discard(self._next.micro_batch)
             self._next = next(self._own)
         self.run(instructions)
-        self._sum_losses(self.submitted)
 
     def run(self, instructions):
         super().run([one for instruction in instructions for one in around(self.net.route, self.net.place, instruction)])
+
+    def loss_known(self, number):
+        """Another rank may wait for the loss before it goes on with what this one waits for next."""
+        self._sum_losses(self.submitted + 1)
 
     def _sum_losses(self, end):
         """Begin the sums of the losses of steps before `end` that are known on this rank, in the order of the steps."""

@@ -118,9 +118,12 @@ def test_damaged_and_foreign_files_decide_nothing(content, files, tables):
     assert items_times.small(2).status == items_times.convergence().status == MISSING
 
 
-def test_a_result_without_a_method_is_none(files):
+def test_a_result_without_a_method_is_none_and_one_batch_size_says_nothing_of_larger_ones(files):
     result = hosts(2, {})
     assert set(elsewhere.of_hosts([result])) == {2} and elsewhere.of_hosts([result | {"link": "2 cores"}]) == {}
+    one = result | {"rows": [row for row in result["rows"] if row["batch"] == 16]}
+    files("HOSTS", [one])
+    assert "too few batch sizes" in of_times.larger_batches().reason
     result["rows"].pop()
     with pytest.raises(ValueError, match="methods are missing"):
         elsewhere.of_hosts([result])
@@ -139,6 +142,11 @@ def test_without_measurements_two_predictions_have_to_agree(files, tables):
         made_up = tables | {"5.15, seconds": times.in_seconds(seconds)}
         found = of_times.findings(made_up)["hypergraph_filters"]
         assert found.verdict == verdict and (found.kind == PREDICTED or verdict == OPEN)
+    files("HOSTS", [hosts(2, {times.HYPERGRAPH: 2.0})])
+    found = of_times.findings(made_up)["hypergraph_filters"]
+    assert found.verdict == OPEN and "VGG16 is predicted to differ: so in 12 of 12 cases" in found.reason
+    files("HOSTS", [hosts(2, {times.HYPERGRAPH: 0.5})])
+    assert of_times.findings(made_up)["hypergraph_filters"].verdict == HOLDS
 
 
 def test_counts_in_the_claims_are_those_of_the_table(tables):

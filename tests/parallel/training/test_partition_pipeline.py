@@ -70,6 +70,23 @@ def test_it_trains_the_serial_network(comm):
                     assert_same(found, expected, 1e-10, f"{name} {micro_batches} {grid}")
 
 
+@mpi(2, 3, 4)
+def test_layers_that_go_back_and_forth_between_ranks_do_not_let_them_wait_for_each_other(comm):
+    """A rank that waits for the loss of an earlier step may be the one for which the rank that knows it waits in a later one."""
+    data = [(x[:, 0, :2].reshape(len(x), -1), y) for x, y in batches(14, samples=4)]
+    for seed in range(8):
+        for name in ("async:2", "async:4", f"async:{2 * comm.size}"):
+            random = np.random.default_rng(seed)
+            layers = [layer for _ in range(8) for layer in (Linear(6, 6), Tanh())]
+            deep = Sequential([*layers, Linear(6, 5)], 3, np.float64, (6,))
+            weighted = [layer for layer in deep.leaves() if layer.kind]
+            whole = {layer.name: np.full(layer.outputs, random.integers(comm.size)) for layer in weighted}
+            with ProcessGrid(comm, model=comm.size) as grid:
+                owned = Owners(comm.size, whole, {}, 0)
+                found = train(parallelize(deep, grid, "hypergraph", pipeline=name, owners=owned), data, 1, sgd)
+            assert np.isfinite(found[0]).all() and len(found[0]) == len(data), f"{name}, seed {seed}"
+
+
 @mpi(3)
 def test_a_rank_without_work_takes_part(comm):
     """As where there are more ranks than neurons: it has nothing to compute, to send or to receive, only losses to sum."""
