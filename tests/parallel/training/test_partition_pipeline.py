@@ -71,8 +71,8 @@ def test_it_trains_the_serial_network(comm):
 
 
 @mpi(2, 3, 4)
-def test_layers_that_go_back_and_forth_between_ranks_do_not_let_them_wait_for_each_other(comm):
-    """A rank that waits for the loss of an earlier step may be the one for which the rank that knows it waits in a later one."""
+def test_ranks_do_not_wait_for_each_other_where_layers_go_back_and_forth(comm):
+    """A rank that waits for the loss of an earlier step may be that for which the rank that knows it waits in a later one."""
     data = [(x[:, 0, :2].reshape(len(x), -1), y) for x, y in batches(14, samples=4)]
     for seed in range(8):
         for name in ("async:2", "async:4", f"async:{2 * comm.size}"):
