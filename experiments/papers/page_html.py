@@ -30,8 +30,7 @@ td.words { min-width: 10rem; } td.number { white-space: nowrap; }
 .printed, .read, .derived { color: var(--printed); } .measured { color: var(--measured); } .kept { color: var(--kept); }
 .predicted { color: var(--predicted); } .bad { color: var(--bad); }
 .good { color: var(--good); } .open { color: var(--soft); }
-ul.claims { list-style: none; padding: 0; } ul.claims li { margin: .25rem 0; } td.verdict { white-space: nowrap; min-width: 0; }
-td.verdict:first-child { min-width: 0; }
+ul.claims { list-style: none; padding: 0; } ul.claims li { margin: .25rem 0; }
 figure { margin: .8rem 0; } img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
 figcaption { color: var(--soft); font-size: .85rem; } summary { cursor: pointer; color: var(--soft); }
 ul.legend { list-style: none; padding: 0; } nav ul { columns: 14rem; padding-left: 1.1rem; font-size: .9rem; }
@@ -134,19 +133,15 @@ def of_section(section):
 
 
 def claims(section):
-    """What a paper claims, contrary results first."""
-    rows = [
-        [
-            (f' class="verdict {CLASSES[claim.verdict]}"', f"{words.MARKS[claim.verdict]} {claim.verdict}"),
-            (' class="words"', f'{inline(claim.says)} <span class="soft">({escape(claim.place)})</span>'),
-            (' class="words"', inline(words.evidence(claim))),
-        ]
+    """What a paper claims, contrary results first: a list, which a phone shows as well."""
+    lines = "".join(
+        f'<li><span class="{CLASSES[claim.verdict]}">{words.MARKS[claim.verdict]} {claim.verdict}:</span> {inline(claim.says)} '
+        f'<span class="soft">({escape(claim.place)})</span><br>{inline(words.evidence(claim))}</li>\n'
         for claim in section.claims
-    ]
-    heads = ["verdict", "the paper says", "here"]
+    )
     title = f"<h3>Claims: <span>{words.verdicts(section)}</span></h3>"
     where = f'<p class="soft">{inline(words.measured_where(section))}</p>'
-    return f'<article id="{anchor(section)}-claims">{title}{table(heads, rows)}{where}</article>'
+    return f'<article id="{anchor(section)}-claims">{title}{where}<ul class="claims">\n{lines}</ul></article>'
 
 
 def of_item(section, item):
