@@ -12,6 +12,7 @@ from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, READ, Cit
 
 MEASURED, KEPT, PREDICTED = "measured", "kept", "predicted"
 KINDS = PRINTED, READ, DERIVED, MEASURED, KEPT, PREDICTED
+OURS = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}  # kinds of our own numbers, in words
 BESIDE, ALONE = "measured beside a number of the paper", "measured, nothing printed to compare with"
 FORESEEN, MISSING = "predicted only", "not reproducible"
 STATUSES = BESIDE, ALONE, FORESEEN, MISSING
@@ -143,10 +144,9 @@ def deviation(item):
     if not item.compares:
         return ""
     found = []
-    words = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}
     for quantity in dict.fromkeys(row.quantity for row in item.rows):
         parts = []
-        for kind, name in words.items():
+        for kind, name in OURS.items():
             pairs = [(row.values.get(kind), row.cited and row.cited.value) for row in item.rows if row.quantity == quantity]
             ratios = [ours / theirs for ours, theirs in pairs if is_number(ours) and is_number(theirs) and theirs]
             if ratios:

@@ -7,7 +7,7 @@ from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, VERDICTS
-from gridgrad.experiments.papers.items import KEPT, KINDS, MEASURED, PREDICTED, STATUSES
+from gridgrad.experiments.papers.items import KEPT, KINDS, MEASURED, OURS, PREDICTED, STATUSES
 
 HEADING = "Five papers: what they say, and what is found here"
 SUMMARY = "In two minutes"
@@ -26,7 +26,7 @@ LEGEND = {
     KEPT: ("□", "measured earlier: the same, from results that are kept; each says on which processor"),
     PREDICTED: ("◇", "predicted: by a formula or the cost model, without a run"),
 }
-WORDS = {READ: "read off", MEASURED: "measured now", KEPT: "measured earlier"}  # of kinds, where they are no words
+WORDS = OURS | {READ: "read off"}  # of kinds, where these are not words themselves
 SYMBOLS = {kind: symbol for kind, (symbol, _) in LEGEND.items()} | {FOLLOWS: "◒"}
 FEW = 90  # letters: numbers of this length stand in the summary
 MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?", CONTRADICTORY: "≠"}  # of verdicts
@@ -102,8 +102,7 @@ def in_short(claim):
     parts = [claim.verdict]
     for kind, one in claim.findings:
         if one.numbers:
-            name = WORDS.get(kind, kind if kind == PREDICTED else "")
-            parts.append(f"{SYMBOLS[kind]} {one.numbers if len(one.numbers) <= FEW else name or 'see below'}")
+            parts.append(f"{SYMBOLS[kind]} {one.numbers if len(one.numbers) <= FEW else OURS.get(kind, 'see below')}")
         parts += [one.reason] * (0 < len(one.reason) <= FEW)
     return f"{claim.says.removesuffix('.')}: {'; '.join(dict.fromkeys(parts))}."
 
@@ -111,9 +110,8 @@ def in_short(claim):
 def columns(section, item, rows):
     """[(heading, function of a row that gives (kind, value) or None)] of those columns of an item that are not empty."""
     where = {MEASURED: section.here, KEPT: item.processor or section.kept}
-    heads = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}
     found = [("paper", lambda row: row.cited and (row.cited.kind, row.cited.value))]
-    for kind, head in heads.items():
+    for kind, head in OURS.items():
         on = without_details(where.get(kind, ""))
         name = f"{head} ({on})" if on else head
         found.append((name, lambda row, kind=kind: (kind, row.values[kind]) if kind in row.values else None))
@@ -141,7 +139,7 @@ def left_out(section):
 
 def of_figure(kind):
     """What a figure was drawn from, in brackets."""
-    return {MEASURED: " (measured now)", KEPT: " (measured earlier)"}.get(kind, "")
+    return f" ({OURS[kind]})" if kind in OURS else ""
 
 
 def provenance(section, item):
@@ -154,10 +152,10 @@ def provenance(section, item):
     if not cited:
         yield "in the paper", item.source
     if MEASURED in item.kinds:
-        yield f"{SYMBOLS[MEASURED]} measured now", f"`items.json` beside this page; {section.here}"
+        yield f"{SYMBOLS[MEASURED]} {OURS[MEASURED]}", f"`items.json` beside this page; {section.here}"
     if KEPT in item.kinds:
         yield (
-            f"{SYMBOLS[KEPT]} measured earlier",
+            f"{SYMBOLS[KEPT]} {OURS[KEPT]}",
             "; ".join(filter(None, (item.results and f"`{item.results}`", item.processor or section.kept))),
         )
     if PREDICTED in item.kinds:

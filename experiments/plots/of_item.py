@@ -3,12 +3,12 @@
 from textwrap import fill
 
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
-from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED, is_number
+from gridgrad.experiments.papers.items import KEPT, MEASURED, OURS, PREDICTED, is_number
 from gridgrad.experiments.plots.figures import plt, save
 
 COLOURS = {PRINTED: "#777777", READ: "#999999", DERIVED: "#bbbbbb", MEASURED: "#1f77b4", KEPT: "#8fbbdb", PREDICTED: "#e39a3b"}
 WORDS = {PRINTED: "printed in the paper", READ: "read off the paper", DERIVED: "derived from the paper",
-         MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}  # fmt: skip
+         **OURS}  # fmt: skip
 
 
 def draw_item(item, path):
