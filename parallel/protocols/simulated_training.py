@@ -69,7 +69,7 @@ def train(
         protocol = make_protocol(net, workers, make_optimizer)
         trainer = net.trainer(loss, AfterComputing(protocol, seconds))
         if protocol.shuffles or protocol.exchanges:
-            protocol.hold(held(protocol, x, y, seed))
+            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, seed))
         for turn in protocol.turns(protocol.shares(len(x), batch_size, seed), steps):
             (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
             note(turn, workers, value)
@@ -82,10 +82,12 @@ def train(
     return Training(history, list(protocols), list(states), simulation.time)
 
 
-def held(protocol, x, y, seed):
-    """What `ParallelSGD.hold` takes, where samples move between workers. They do so although all workers have x and y."""
-    workers, group = protocol.workers, SimulatedGroup(protocol.workers)
-    stripe = np.arange(len(x))[Partition.even(len(x), workers.size).part(workers.rank)]
+def held(protocol, group, x, y, seed):
+    """What `ParallelSGD.hold` takes, where samples move between workers. They do so although all workers have x and y.
+
+    group: of the workers. Collective over it.
+    """
+    stripe = np.arange(len(x))[Partition.even(len(x), group.size).part(group.rank)]
     samples = x[stripe], y[stripe], stripe
     if protocol.shuffles:
         samples = shuffle(group, *samples, seed)

@@ -28,9 +28,9 @@ class Case:
 
     grid: {axis: ranks}. plan: a text as --plan takes it, or a tuple of choices that the layers with weights take by turns, as
     far as they can. shares: {axis: a number for each rank}. owners: whether the outputs of the layers belong to random ranks of
-    the axis model: "coarse" or "fine" for the plan "hypergraph", "some" for some layers of others, or "".
-    pipeline: the name of a schedule or None. cuts: where its chunks begin, as far as there are layers. micro_batches: of a
-    minibatch. reduction, update: how gradients are summed. ranks_per_node: of the nodes that are pretended.
+    the axis model: "coarse", "fine" or, each layer to one of them, "layers" for the plan "hypergraph"; "some" for some layers
+    of others, or "". pipeline: the name of a schedule or None. cuts: where its chunks begin, as far as there are layers.
+    micro_batches: of a minibatch. reduction, update: how gradients are summed. ranks_per_node: of the nodes that are pretended.
     optimizer, lr: a name and the options of an optimizer, and the text of a schedule. loss: its name. batch_sizes: of the
     minibatches. samples: "normal" or "integers". start: whether the weights are "fresh", those of a serial network that was
     "used" before it is placed, or "loaded" by the first rank into the placed one. seed: of weights, samples and owners.
@@ -135,6 +135,9 @@ class Case:
         if self.plan_text() != "hypergraph":
             found = {layer.name: Partition.owned(rng.integers(0, ranks, width(layer)), ranks) for layer in layers}
             return {name: partition for name, partition in found.items() if rng.random() < 0.7}
+        if self.owners == "layers":
+            outputs = {layer.name: np.full(layer.outputs, rng.integers(ranks)) for layer in layers}
+            return Owners(ranks, outputs, loss=int(rng.integers(ranks)))
         outputs = {layer.name: rng.integers(0, ranks, layer.outputs) for layer in layers}
         fine = [layer for layer in layers if self.owners == "fine" and type(layer).__name__ != "SparseLinear"]
         pairs = {layer.name: rng.integers(0, ranks, (layer.inputs, layer.outputs)) for layer in fine if rng.random() < 0.7}
@@ -264,7 +267,7 @@ def marques(rng, case, ranks):
 def hypergraph(rng, case, ranks):
     grid = random_grid(rng, ranks, ("batch", "model", "model"))
     shares = random_shares(rng, {"batch": grid["batch"]})
-    return replace(case, grid=grid, plan="hypergraph", owners=rng.choice(("coarse", "fine")), shares=shares)
+    return replace(case, grid=grid, plan="hypergraph", owners=rng.choice(("coarse", "fine", "layers")), shares=shares)
 
 
 def hypergraph_pipeline(rng, case, ranks):

@@ -12,6 +12,7 @@ from tests.random_networks.protocols import keeps_its_promise
 from tests.random_networks.relocating import moves_after_every_step
 from tests.random_networks.resuming import resumes_elsewhere
 from tests.random_networks.serial import gradients_equal_differences, halves_are_the_whole, memory_may_be_used_again
+from tests.random_networks.staleness import gradients_are_of_the_weights_used, stale_case
 from tests.random_networks.tables import table_of
 from tests.random_networks.wider import wider_case
 
@@ -40,9 +41,10 @@ CHECKS = {
     "resuming": resumes_elsewhere,
     "relocating": moves_after_every_step,
     "protocols": keeps_its_promise,
+    "stale": gradients_are_of_the_weights_used,
 }
 ON_ONE_RANK = "serial", "pytorch"
-DRAWN = {"pytorch": wider_case}  # a function of the seed and the number of ranks, where it is not `random_case`
+DRAWN = {"pytorch": wider_case, "stale": stale_case}  # functions of the seed and the number of ranks, but for `random_case`
 NO_PYTORCH = "PyTorch is not installed here: run `make peers`, which installs it"
 MISSING = {} if find_spec("torch") else {"pytorch": NO_PYTORCH}  # what can not be checked here, and why
 

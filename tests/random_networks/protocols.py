@@ -21,7 +21,8 @@ SAME = {  # protocols that are another one with these numbers
 }  # fmt: skip
 ANY = (
     "diloco:2", "diloco:3:fragments=2", "easgd:2:0.1", "sgp", "parallel-sgd", "parallel-sgd:epoch", "parallel-sgd:shuffle",
-    "server:asp", "server:ssp:1", "downpour:2:3", "admm:2:rho=0.1", "slowmo:2:0.5",
+    "parallel-sgd:exchange", "parallel-sgd:shuffle:exchange", "server:asp", "server:ssp:1", "downpour:2:3", "admm:2:rho=0.1",
+    "slowmo:2:0.5",
 )  # fmt: skip
 
 

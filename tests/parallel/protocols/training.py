@@ -10,7 +10,9 @@ from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.protocols import names
 from gridgrad.parallel.protocols.division import divide
-from gridgrad.parallel.protocols.simulated_workers import Simulation
+from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
+from gridgrad.parallel.protocols.simulated_training import held
+from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
 from tests.parallel.equality import micro_batches_of
 
 LR, BATCH = 0.1, 8
@@ -40,6 +42,9 @@ def train(net, workers, text, data, steps, lr=LR, momentum=0.0, batch_size=BATCH
     protocol = names.parse(text)(net, workers, lambda updated: SGD(updated, lr, momentum))
     trainer, history = net.trainer(LOSSES["cross-entropy"](), protocol), {}
     x, y = data
+    if protocol.shuffles or protocol.exchanges:
+        group = SimulatedGroup(workers) if isinstance(workers, SimulatedWorkers) else workers.group
+        protocol.hold(held(protocol, group, x, y, seed=0))
     for turn in protocol.turns(protocol.shares(len(x), batch_size, 0), steps):
         if seconds:
             workers.compute(seconds)

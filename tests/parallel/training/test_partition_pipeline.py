@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from gridgrad.nn import (
     LOSSES,
@@ -19,14 +20,13 @@ from gridgrad.nn import (
     SoftmaxCrossEntropy,
     Tanh,
 )
-from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.window import put
 from gridgrad.parallel import ProcessGrid, Trace, parallelize
 from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, on_first, parallel, serial
 from tests.parallel.pipelines import train
+from tests.parallel.stale_gradients import largest_difference, train_noting
 
 SCHEDULES = "gpipe", "1f1b", "async:1", "async:3:bound=0"
 
@@ -99,67 +99,16 @@ def test_a_rank_without_work_takes_part(comm):
             assert_same(found, expected, 1e-10, name)
 
 
-def gradients_of(weights, x, y, step):
-    """{(layer, name): gradient} of the serial network with these weights."""
-    one = net()
-    for layer, p in one.parameters:
-        p.load(weights[layer.name, p.name])
-    one.step, context, loss = step, Context(), SoftmaxCrossEntropy()
-    loss.forward(one.forward(to_device(x), context), to_device(y), context)
-    one.backward(loss.backward(context), context)
-    return {(layer.name, p.name): to_host(p.grad) for layer, p in one.parameters}
-
-
 @mpi(2, 3, 4)
 def test_each_gradient_is_of_the_weights_that_its_forward_used(comm):
     """Of every minibatch, chunk and rank the weights are noted at forward; the serial network is given all of them together."""
     data = batches(7)
     with ProcessGrid(comm, model=comm.size) as grid:
         one = parallelize(net(), grid, "hypergraph", pipeline="async:3", owners=owners(comm.size, 1))
-        trainer, used, found = one.trainer(SoftmaxCrossEntropy(), sgd(one)), {}, {}
-        note(one, used, found)
-        for x, y in data:
-            trainer.step([one.blocks(x, y)], len(x))
-        trainer.flush()
-        everyone = comm.allgather((used, found, trainer.staleness))
-    assert max(max(staleness) for *_, staleness in everyone) > 0, "nothing was stale: the test shows nothing"
-    for number, (x, y) in enumerate(data):
-        whole = {(layer.name, p.name): np.zeros(p.shape) for layer, p in net().parameters}
-        for weights, *_ in everyone:
-            for name, index, value in weights[number]:
-                put(whole[name], index, value)
-        expected = gradients_of(whole, x, y, number)
-        for _, gradients, _ in everyone:
-            for name, index, value in gradients[number]:
-                whole = np.zeros_like(expected[name])
-                put(whole, index, value)
-                mine = np.zeros_like(whole)
-                put(mine, index, np.ones_like(value))
-                assert np.abs(whole - mine * expected[name]).max(initial=0) < 1e-10, f"minibatch {number}, {name}"
-
-
-def note(one, used, found):
-    """Have the weights noted at each forward, and the gradients before each update."""
-    executor, synchronise = one.executor, one.synchronise
-
-    def blocks(chunk, values):
-        pairs = [(layer, p) for layer in chunk.layers for p in layer.parameters]
-        return [((layer.name, p.name), p.index, to_host(values(p)).copy()) for layer, p in pairs]
-
-    def noting(chunk, forward):
-        def noting_forward(x, context):
-            used.setdefault(context.step, []).extend(blocks(chunk, lambda p: p.value))
-            return forward(x, context)
-
-        return noting_forward
-
-    def noting_synchronise():
-        found[one.step] = [block for chunk in executor.chunks.values() for block in blocks(chunk, lambda p: p.grad)]
-        synchronise()
-
-    for chunk in executor.chunks.values():
-        chunk.forward = noting(chunk, chunk.forward)
-    one.synchronise = noting_synchronise
+        trainer = one.trainer(SoftmaxCrossEntropy(), sgd(one))
+        noted = comm.allgather(train_noting(one, trainer, data))
+        assert comm.allreduce(max(trainer.staleness), MPI.MAX) > 0, "nothing was stale: the test shows nothing"
+    assert largest_difference(net, SoftmaxCrossEntropy(), data, noted) < 1e-10
 
 
 @mpi(2)
