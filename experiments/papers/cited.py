@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-PRINTED, READ, DERIVED = "printed", "read", "derived"
+PRINTED, READ, DERIVED = "printed", "read off", "derived"
 NEVER = "-"  # stands where a paper prints nothing
 FOLDER = Path(__file__).parent / "published"
 

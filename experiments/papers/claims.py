@@ -1,18 +1,19 @@
 """What a paper claims, and whether it holds here.
 
 The claims are in `published/PAPER.toml`; what is found of each, from what was measured, counted or predicted here, is in
-`PAPER_claims.py`. No claim is without a verdict. Where two passages of a paper contradict each other, that is a verdict of its
+`PAPER/claims.py`. No claim is without a verdict. Where two passages of a paper contradict each other, that is a verdict of its
 own: it says nothing about what is true here.
 """
 
 from dataclasses import dataclass, replace
 
+from gridgrad.experiments.papers.cited import DERIVED
 from gridgrad.experiments.papers.items import KEPT, MEASURED
 
 HOLDS, DIFFERS, OPEN = "holds here", "does not hold here", "can not be decided here"
 CONTRADICTORY = "the paper contradicts itself"
 VERDICTS = DIFFERS, HOLDS, OPEN, CONTRADICTORY  # contrary results first
-FOLLOWS = "follows"  # from what the paper prints, or from counting, without any measurement
+FOLLOWS = DERIVED  # from what the paper prints, or by counting, without any measurement
 
 
 @dataclass(frozen=True)

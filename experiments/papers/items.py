@@ -1,6 +1,6 @@
 """What the page of all papers shows: an item for each table or figure, with cited, measured and predicted numbers.
 
-The modules `PAPER_items.py` make the items of one paper from its tables. They are made twice, from what was measured now and
+The modules `PAPER/items.py` make the items of one paper from its tables. They are made twice, from what was measured now and
 from the results that are kept in `results`. Neither takes the place of the other: `paired` puts both side by side, since they
 may be of different processors, and of different numbers of rounds.
 """
@@ -10,9 +10,9 @@ from statistics import median
 
 from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, READ, Cited
 
-MEASURED, KEPT, PREDICTED = "measured", "kept", "predicted"
+MEASURED, KEPT, PREDICTED = "measured", "measured earlier", "predicted"
 KINDS = PRINTED, READ, DERIVED, MEASURED, KEPT, PREDICTED
-OURS = {MEASURED: "measured now", KEPT: "measured earlier", PREDICTED: "predicted"}  # kinds of our own numbers, in words
+OURS = {MEASURED: "measured now", KEPT: KEPT, PREDICTED: PREDICTED}  # kinds of our own numbers, in words
 BESIDE, ALONE = "measured beside a number of the paper", "measured, nothing printed to compare with"
 FORESEEN, MISSING = "predicted only", "not reproducible"
 STATUSES = BESIDE, ALONE, FORESEEN, MISSING

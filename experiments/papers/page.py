@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 from gridgrad.experiments.common.report import write_json, write_text
-from gridgrad.experiments.papers import page_html, page_markdown
+from gridgrad.experiments.papers import page_html, page_json, page_markdown
 from gridgrad.experiments.papers.all_papers import PAPERS
-from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.claims import with_now
 from gridgrad.experiments.papers.items import KEPT, MEASURED, paired
 from gridgrad.experiments.papers.parts import Found
@@ -122,16 +121,7 @@ def write(papers, found, out, form):
     """
     sections = tuple(section_of(name, found.get(name, Found()), out, form == "long") for name in papers)
     page = Page(sections, form, date.today().isoformat())
-    write_json(out / "items.json", plain(page))
+    write_json(out / "items.json", page_json.content(page))
     write_text(out / "reproduce.md", page_markdown.render(page))
     write_text(out / "index.html", page_html.render(page))  # the last one: what it links to is there
     return page
-
-
-def plain(value):
-    """A value as what JSON knows; of a formula its words."""
-    if isinstance(value, Formula):
-        return value.words
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value

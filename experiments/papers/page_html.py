@@ -27,7 +27,8 @@ table { border-collapse: collapse; width: 100%; font-size: .9rem; font-variant-n
 th, td { padding: .25rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 tr:last-child td { border-bottom: 0; } td:first-child { min-width: 9rem; } td.remark { color: var(--soft); min-width: 8rem; }
 td.words { min-width: 10rem; } td.number { white-space: nowrap; }
-.printed, .read, .derived { color: var(--printed); } .measured { color: var(--measured); } .kept { color: var(--kept); }
+.printed, .read-off, .derived { color: var(--printed); }
+.measured { color: var(--measured); } .measured-earlier { color: var(--kept); }
 .predicted { color: var(--predicted); } .bad { color: var(--bad); }
 .good { color: var(--good); } .open { color: var(--soft); }
 ul.claims { list-style: none; padding: 0; } ul.claims li { margin: .25rem 0; }
@@ -47,7 +48,9 @@ CLASSES = {DIFFERS: "bad", HOLDS: "good", OPEN: "open", CONTRADICTORY: "open"}  
 
 def render(page):
     """The text of the page. page: a `page.Page`."""
-    legend = "".join(f'<li class="{kind}">{symbol} {inline(text)}</li>' for kind, (symbol, text) in words.LEGEND.items())
+    legend = "".join(
+        f'<li class="{class_of(kind)}">{symbol} {inline(text)}</li>' for kind, (symbol, text) in words.LEGEND.items()
+    )
     body = [
         f"<h1>{escape(words.HEADING)}</h1>", f"<p>{inline(words.about(page))}</p>", f'<ul class="legend">{legend}</ul>',
         summary(page), contents(page), overview(page), *(of_section(section) for section in page.sections), missing(page),
@@ -193,7 +196,7 @@ def marked(one):
         return "-"
     kind, value = one
     shape = "words" if isinstance(value, str) and len(value) > 12 else "number"
-    return f' class="{shape} {kind}"', f'<span title="{kind}">{words.SYMBOLS[kind]}</span> {inline(cell(value))}'
+    return f' class="{shape} {class_of(kind)}"', f'<span title="{kind}">{words.SYMBOLS[kind]}</span> {inline(cell(value))}'
 
 
 def missing(page):
@@ -207,3 +210,8 @@ def missing(page):
     ]  # fmt: skip
     heads = ["paper", "table or figure", "what it shows", "why"]
     return f'<section id="missing"><h2>{escape(words.NOT_HERE)}</h2>{table(heads, rows)}</section>'
+
+
+def class_of(kind):
+    """The CSS class of a kind of number."""
+    return kind.replace(" ", "-")

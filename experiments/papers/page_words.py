@@ -6,7 +6,7 @@ from collections import Counter
 from gridgrad.experiments.common.markdown import cell
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, VERDICTS
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN, VERDICTS
 from gridgrad.experiments.papers.items import KEPT, KINDS, MEASURED, OURS, PREDICTED, STATUSES
 
 HEADING = "Five papers: what they say, and what is found here"
@@ -26,8 +26,7 @@ LEGEND = {
     KEPT: ("□", "measured earlier: the same, from results that are kept; each says on which processor"),
     PREDICTED: ("◇", "predicted: by a formula or the cost model, without a run"),
 }
-WORDS = OURS | {READ: "read off"}  # of kinds, where these are not words themselves
-SYMBOLS = {kind: symbol for kind, (symbol, _) in LEGEND.items()} | {FOLLOWS: "◒"}
+SYMBOLS = {kind: symbol for kind, (symbol, _) in LEGEND.items()}
 FEW = 90  # letters: numbers of this length stand in the summary
 MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?", CONTRADICTORY: "≠"}  # of verdicts
 PLURAL = {
@@ -70,7 +69,7 @@ def counts(page):
         rows = {name: [count(section)[head] for head in heads] for name, section in sections.items()}
         yield (
             what,
-            [WORDS.get(head, head) for head in heads],
+            [OURS.get(head, head) for head in heads],
             rows | {"all": [sum(column) for column in zip(*rows.values(), strict=True)]},
         )
 
@@ -145,10 +144,10 @@ def of_figure(kind):
 def provenance(section, item):
     """(what, where from) for each kind of number that an item has, and how to measure it."""
     cited = [row.cited for row in item.rows if row.cited]
-    for kind, words in ((PRINTED, "printed"), (READ, "read off"), (DERIVED, "derived")):
+    for kind in (PRINTED, READ, DERIVED):
         places = [place_of(one) for one in cited if one.kind == kind]
         if places:
-            yield f"{SYMBOLS[kind]} {words}", "; ".join(dict.fromkeys(places))
+            yield f"{SYMBOLS[kind]} {kind}", "; ".join(dict.fromkeys(places))
     if not cited:
         yield "in the paper", item.source
     if MEASURED in item.kinds:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.experiments.plots.figures import plt, save
 from gridgrad.parallel.partitioning.counts import Chain
 

@@ -25,7 +25,7 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, number, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.papers.eserol2019_times import DATA, FILTERS, HYPERGRAPH, LAYERS, SINGLE
+from gridgrad.experiments.papers.eserol2019.times import DATA, FILTERS, HYPERGRAPH, LAYERS, SINGLE
 from gridgrad.experiments.studies.pipelined.layer_seconds import layer_seconds
 from gridgrad.experiments.studies.servers import steps as server_steps
 from gridgrad.nn import SGD, SoftmaxCrossEntropy

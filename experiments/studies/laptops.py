@@ -27,9 +27,9 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.emulation import hosts
-from gridgrad.experiments.papers import marques2016_scaling as scaling
-from gridgrad.experiments.papers.marques2016_runs import NETWORKS, Run, parts
-from gridgrad.experiments.papers.marques2016_unequal import (
+from gridgrad.experiments.papers.marques2016 import scaling
+from gridgrad.experiments.papers.marques2016.runs import NETWORKS, Run, parts
+from gridgrad.experiments.papers.marques2016.unequal import (
     ALONE,
     BATCH,
     FILE,

@@ -21,7 +21,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, user_inp
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.timed_plans import Problem, Side
-from gridgrad.experiments.papers import laugier2018_steps as steps
+from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
 from gridgrad.parallel.job.launch import LINK
 from gridgrad.parallel.job.run import on_root, run

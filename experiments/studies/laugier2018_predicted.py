@@ -19,9 +19,9 @@ from gridgrad.experiments.common.markdown import table
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.papers import laugier2018_steps as steps
 from gridgrad.experiments.papers.cited import published
-from gridgrad.experiments.papers.laugier2018_steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
+from gridgrad.experiments.papers.laugier2018 import steps
+from gridgrad.experiments.papers.laugier2018.steps import BATCH_SIZE, HIDDEN, MACHINE, OUTPUTS, RANKS, SHAPE, network
 from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.performance import machine as machines

@@ -3,7 +3,7 @@
     gridgrad study laugier2018-search --out results/laugier2018/search.json
 
 The cost model reverses the order that the paper prints. Here assumptions that the paper leaves open are combined, all with all
-(`experiments/papers/laugier2018_steps.py` has them with their sources), and for each combination the steps of one process, of
+(`experiments/papers/laugier2018/steps.py` has them with their sources), and for each combination the steps of one process, of
 batch, of model and of integrated parallelism are predicted. Nothing is measured, and nothing drawn by chance. Writes the
 numbers, and a document beside them, as .md.
 """
@@ -16,9 +16,9 @@ from gridgrad.experiments.common.markdown import lines as markdown
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.report import write_json, write_text
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.experiments.papers import laugier2018_steps as steps
 from gridgrad.experiments.papers.cited import published
-from gridgrad.experiments.papers.laugier2018_formulas import NEAR, RANKS
+from gridgrad.experiments.papers.laugier2018 import steps
+from gridgrad.experiments.papers.laugier2018.formulas import NEAR, RANKS
 from gridgrad.parallel.job.run import run_launcher
 
 KNOWN = published("laugier2018").values

@@ -21,7 +21,7 @@ from gridgrad.experiments.common.options import Parser, check_writable, number, 
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.papers.hegde2016_threads import WAYS, decision, summary
+from gridgrad.experiments.papers.hegde2016.threads import WAYS, decision, summary
 from gridgrad.parallel.job.launch import cores, end_with_parent
 from gridgrad.parallel.job.run import UserError, run_launcher
 
@@ -33,7 +33,7 @@ CACHES = "/sys/devices/system/cpu/cpu{}/cache"
 
 
 class Side:
-    """A process that times products when it is told to, see `hegde2016_threads_job.py`.
+    """A process that times products when it is told to, see `papers/hegde2016/threads_job.py`.
 
     threads: of its BLAS library. where: the cores that it may use. UserError if it does not start, or has other threads.
     """
@@ -44,7 +44,7 @@ class Side:
             os.sched_setaffinity(0, where)
 
         self.process = subprocess.Popen(
-            [sys.executable, *as_module("papers.hegde2016_threads_job")],
+            [sys.executable, *as_module("papers.hegde2016.threads_job")],
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=prepare,
         )  # fmt: skip
@@ -63,7 +63,7 @@ class Side:
         """What it answers. UserError if it has ended."""
         line = self.process.stdout.readline()
         if not line:
-            raise UserError("hegde2016_threads_job has ended, see above")
+            raise UserError("papers.hegde2016.threads_job has ended, see above")
         return json.loads(line)
 
     def end(self):

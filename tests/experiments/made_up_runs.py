@@ -1,6 +1,6 @@
 """Made-up measurements of `reproduce grabaskas2018`."""
 
-from gridgrad.experiments.papers.grabaskas2018_runs import runs
+from gridgrad.experiments.papers.grabaskas2018.runs import runs
 
 
 def measured(seconds=lambda run: 2.0 / run.nodes, accuracy=lambda run: 50.0, wanted=None):

@@ -6,16 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers import eserol2019, eserol2019_items
-from gridgrad.experiments.papers import eserol2019_search as searches
-from gridgrad.experiments.papers import eserol2019_servers as servers
-from gridgrad.experiments.papers import eserol2019_tables as rows
-from gridgrad.experiments.papers import eserol2019_targets as targets
-from gridgrad.experiments.papers import eserol2019_times as times
-from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
-from gridgrad.experiments.papers.eserol2019_costs import costs_of, horizontal, star
-from gridgrad.experiments.papers.eserol2019_search import Case
+from gridgrad.experiments.papers.eserol2019 import experiments as eserol2019
+from gridgrad.experiments.papers.eserol2019 import items as eserol2019_items
+from gridgrad.experiments.papers.eserol2019 import search as searches
+from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
+from gridgrad.experiments.papers.eserol2019 import tables as rows
+from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal, star
+from gridgrad.experiments.papers.eserol2019.search import Case
 from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING, PREDICTED
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.plots import eserol2019 as figures

@@ -5,14 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.papers import eserol2019_claims as claims
-from gridgrad.experiments.papers import eserol2019_claims_times as of_times
-from gridgrad.experiments.papers import eserol2019_elsewhere as elsewhere
-from gridgrad.experiments.papers import eserol2019_items_times as items_times
-from gridgrad.experiments.papers import eserol2019_servers as servers
-from gridgrad.experiments.papers import eserol2019_times as times
 from gridgrad.experiments.papers.cited import DERIVED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN
+from gridgrad.experiments.papers.eserol2019 import claims, elsewhere, items_times, servers, times
+from gridgrad.experiments.papers.eserol2019 import claims_times as of_times
 from gridgrad.experiments.papers.items import BESIDE, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.page_words import FEW
 

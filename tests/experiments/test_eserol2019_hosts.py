@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.common import vgg_style
-from gridgrad.experiments.papers.eserol2019_elsewhere import TABLE
+from gridgrad.experiments.papers.eserol2019.elsewhere import TABLE
 from gridgrad.experiments.studies import eserol2019_hosts as study
 from tests.experiments.programs import program
 

@@ -6,12 +6,12 @@ import math
 import pytest
 
 from gridgrad import datasets
-from gridgrad.experiments.papers import grabaskas2018 as paper
-from gridgrad.experiments.papers import grabaskas2018_items as of_items
-from gridgrad.experiments.papers import grabaskas2018_usability as usability
 from gridgrad.experiments.papers.cited import DERIVED, published
-from gridgrad.experiments.papers.grabaskas2018_derived import overhead, twins
-from gridgrad.experiments.papers.grabaskas2018_runs import (
+from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
+from gridgrad.experiments.papers.grabaskas2018 import items as of_items
+from gridgrad.experiments.papers.grabaskas2018 import usability
+from gridgrad.experiments.papers.grabaskas2018.derived import overhead, twins
+from gridgrad.experiments.papers.grabaskas2018.runs import (
     CNNS,
     PAPER,
     Line,
@@ -195,5 +195,5 @@ def test_what_does_not_fit_is_refused():
         ["--dataset", "mnist", "--net", "mlp3", "--period", "3", "--batch-size", "2"],
         ["--dataset", "airfoil", "--net", "mlp2"],
     ):
-        finished = job(1, "gridgrad.experiments.papers.grabaskas2018_job", *options)
+        finished = job(1, "gridgrad.experiments.papers.grabaskas2018.job", *options)
         assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

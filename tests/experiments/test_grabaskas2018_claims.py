@@ -4,12 +4,12 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from gridgrad.experiments.papers import grabaskas2018 as paper
-from gridgrad.experiments.papers import grabaskas2018_automated as automated
-from gridgrad.experiments.papers import grabaskas2018_items as of_items
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
-from gridgrad.experiments.papers.grabaskas2018_runs import PAPER, lines, parameters
+from gridgrad.experiments.papers.grabaskas2018 import automated
+from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
+from gridgrad.experiments.papers.grabaskas2018 import items as of_items
+from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines, parameters
 from gridgrad.experiments.papers.items import ALONE, BESIDE, deviation
 from gridgrad.experiments.papers.page_words import FEW
 from tests.experiments.made_up_runs import measured

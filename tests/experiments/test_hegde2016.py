@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common import fits, timing
-from gridgrad.experiments.papers import hegde2016
-from gridgrad.experiments.papers import hegde2016_costs as costs
-from gridgrad.experiments.papers import hegde2016_items as items
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
+from gridgrad.experiments.papers.hegde2016 import costs, items
+from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
 from gridgrad.experiments.papers.items import ALONE, deviation
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.parallel.job.run import UserError

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.papers import hegde2016, hegde2016_claims_5, hegde2016_kept
-from gridgrad.experiments.papers import hegde2016_costs as costs
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN
-from gridgrad.experiments.papers.hegde2016_claims import claims, cores
+from gridgrad.experiments.papers.hegde2016 import claims_5, costs, kept
+from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
+from gridgrad.experiments.papers.hegde2016.claims import claims, cores
 from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.page_words import FEW
 from tests.experiments.test_hegde2016 import FACTORS, made_up
@@ -64,7 +64,7 @@ def test_threads_do_not_stand_for_a_gpu_that_is_not_there():
 
 
 def test_cores_share_images_or_layers(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     tables = hegde2016.tables(made_up(THREADS))
     threads = tables["convolution_speedups"] + tables["dense_speedups"]  # two are twice as fast
     slow = [row | {"speedup": 1.3} for row in threads]
@@ -100,7 +100,7 @@ def counted(change=lambda name, k, bytes: bytes, operations=lambda name, k, numb
 
 def findings_5(rows):
     """The findings of section 5 on what was counted."""
-    return hegde2016_claims_5.findings({"costs": costs.rows(rows), "computations": costs.computations(rows)})
+    return claims_5.findings({"costs": costs.rows(rows), "computations": costs.computations(rows)})
 
 
 def test_orders_of_magnitude():
@@ -131,8 +131,8 @@ def test_what_the_text_decides():
     found = findings_5([])
     assert {found[name].verdict for name in ("merge_work", "aggregate", "sgd_iterations")} == {DIFFERS}
     assert found["depth_of_sums"].verdict == HOLDS
-    assert hegde2016_claims_5.both_lines(8) == (12, 7) and "12 d/B, that on the right 7" in found["aggregate"].numbers
-    assert hegde2016_claims_5.both_lines(2) == (1, 1)
+    assert claims_5.both_lines(8) == (12, 7) and "12 d/B, that on the right 7" in found["aggregate"].numbers
+    assert claims_5.both_lines(2) == (1, 1)
     assert found["distribution_is_cheap"].verdict == HOLDS and found["distribution_is_cheap"].kind == PREDICTED
     assert found["merge_work"].kind == FOLLOWS
     verdict = verdicts({})
@@ -147,8 +147,8 @@ def test_the_numbers_and_reasons_of_main_claims_are_short():
 
 
 def test_comparisons_of_a_merge():
-    assert hegde2016_claims_5.comparisons(1, 9) == 0
-    assert hegde2016_claims_5.comparisons(2, 9) <= 17 < hegde2016_claims_5.comparisons(4, 9)
+    assert claims_5.comparisons(1, 9) == 0
+    assert claims_5.comparisons(2, 9) <= 17 < claims_5.comparisons(4, 9)
 
 
 def run(protocol, seconds, score=90.0, straggler=1.0, bytes=1.0):
@@ -233,57 +233,57 @@ SIMULATED = "practical", "shuffle_bottleneck"  # their seconds are
 
 @pytest.mark.parametrize("name", BOTH)
 def test_results_of_other_programs_decide(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     program, holds, differs = BOTH[name]
-    assert hegde2016_kept.findings()[name].verdict == OPEN  # there is no file
+    assert kept.findings()[name].verdict == OPEN  # there is no file
     for content, verdict in ((holds, HOLDS), (differs, DIFFERS), ([], OPEN), ({"rows": [1]}, OPEN)):
         (tmp_path / f"{program}.json").write_text(json.dumps(content))
-        finding = hegde2016_kept.findings()[name]
+        finding = kept.findings()[name]
         assert finding.verdict == verdict, finding
         if verdict != OPEN:
             assert finding.kind == (PREDICTED if name in SIMULATED else KEPT)
             assert f"{tmp_path / program}.json, a processor" in finding.numbers
     (tmp_path / f"{program}.json").write_text("{")
-    assert hegde2016_kept.findings()[name].verdict == OPEN
+    assert kept.findings()[name].verdict == OPEN
 
 
 def test_every_claim_that_is_kept_is_tried():
-    assert set(BOTH) == set(hegde2016_kept.findings())
+    assert set(BOTH) == set(kept.findings())
 
 
 def test_what_is_no_simulation_alone_decides(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     (tmp_path / "protocols.json").write_text(json.dumps(of_protocols(moved=90.0)))
-    finding = hegde2016_kept.findings()["practical"]
+    finding = kept.findings()["practical"]
     assert (finding.verdict, finding.kind) == (DIFFERS, KEPT)  # by the accuracy alone
     few = of_protocols(moved=95.5)
     for one in few:
         one["epochs"] = 2
     (tmp_path / "protocols.json").write_text(json.dumps(few))
-    assert "about 10 epochs" in hegde2016_kept.findings()["practical"].reason
+    assert "about 10 epochs" in kept.findings()["practical"].reason
 
 
 def test_workers_of_a_server_inside_the_spread(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     content = of_servers(70, 110, 165, 180, 175)
     content[0]["rows"][2]["most"] = 180  # three workers were once as fast as four
     (tmp_path / "servers.json").write_text(json.dumps(content))
-    finding = hegde2016_kept.findings()["server_workers"]
+    finding = kept.findings()["server_workers"]
     assert finding.verdict == DIFFERS and "it takes 1 worker more" in finding.reason
     content[0]["rows"][1]["most"] = 180
     (tmp_path / "servers.json").write_text(json.dumps(content))
-    assert hegde2016_kept.findings()["server_workers"].verdict == HOLDS
+    assert kept.findings()["server_workers"].verdict == HOLDS
 
 
 def test_what_was_not_trained_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     (tmp_path / "protocols.json").write_text(json.dumps([training(runs=[run("sync", 5.0)])]))
-    assert "no training on sorted samples of MNIST with all of parallel-sgd" in hegde2016_kept.findings()["rounds"].reason
+    assert "no training on sorted samples of MNIST with all of parallel-sgd" in kept.findings()["rounds"].reason
 
 
 def test_training_to_an_accuracy_stands_beside_the_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     (tmp_path / "bench.json").write_text(json.dumps(of_bench(1.02)))
-    assert "65 %" not in hegde2016_kept.findings()["data_parallelism"].reason
+    assert "65 %" not in kept.findings()["data_parallelism"].reason
     (tmp_path / "convergence.json").write_text(json.dumps(of_convergence()))
-    assert "two ranks took 50.0 s and one 80.0 s" in hegde2016_kept.findings()["data_parallelism"].reason
+    assert "two ranks took 50.0 s and one 80.0 s" in kept.findings()["data_parallelism"].reason

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from gridgrad.experiments.papers import hegde2016_kept, hegde2016_threads
-from gridgrad.experiments.papers.hegde2016_threads import (
+from gridgrad.experiments.papers.hegde2016 import kept
+from gridgrad.experiments.papers.hegde2016 import threads as hegde2016_threads
+from gridgrad.experiments.papers.hegde2016.threads import (
     CACHE,
     LIBRARY,
     NONE,
@@ -74,9 +75,9 @@ def test_a_wide_spread_is_no_speedup():
 
 
 def test_the_item(tmp_path, monkeypatch):
-    monkeypatch.setattr(hegde2016_kept, "FOLDER", tmp_path)
+    monkeypatch.setattr(kept, "FOLDER", tmp_path)
     assert hegde2016_threads.items({}) == []
-    path = hegde2016_kept.file(hegde2016_threads.NAME)
+    path = kept.file(hegde2016_threads.NAME)
     path.parent.mkdir()
     path.write_text(json.dumps(result(both(768, 2.6, 2.7, 2.5))))
     (item,) = hegde2016_threads.items({})

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.common import predicted_reports
-from gridgrad.experiments.papers import laugier2018, laugier2018_follows, laugier2018_foreseen, laugier2018_kept, page_words
-from gridgrad.experiments.papers import laugier2018_formulas as formulas
-from gridgrad.experiments.papers import laugier2018_items as items
-from gridgrad.experiments.papers import laugier2018_speedups as of_speedups
-from gridgrad.experiments.papers import laugier2018_steps as steps
+from gridgrad.experiments.papers import page_words
 from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, undecided
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
+from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
+from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follows
+from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
+from gridgrad.experiments.papers.laugier2018 import kept as laugier2018_kept
+from gridgrad.experiments.papers.laugier2018 import speedups as of_speedups
 from gridgrad.experiments.plots import laugier2018 as figure
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.experiments.studies import laugier2018_search as search
@@ -108,7 +109,7 @@ def test_two_numbers_are_those_of_the_fit_to_the_logs():
     assert fitted["seconds a number in a list"] == pytest.approx(steps.OF_LIST)
     assert fitted["seconds a layer"] == pytest.approx(steps.OF_LAYER) and fitted == search.fit()
     rows = search.logs()
-    off = [np.log(row["predicted ms"] / row["logged ms"]) for row in rows]  # with the constants of `laugier2018_steps.py`
+    off = [np.log(row["predicted ms"] / row["logged ms"]) for row in rows]  # with the constants of `steps`
     assert fitted["largest factor"] == pytest.approx(np.exp(np.abs(off).max())) and fitted["largest factor"] < 1.15
     assert fitted["typical factor"] == pytest.approx(np.exp(np.sqrt(np.mean(np.square(off)))))
     logged = [row[3] for row in published("laugier2018_logs").tables["seconds"].rows]
@@ -258,13 +259,13 @@ def test_speedups_turn_the_verdicts(monkeypatch, tmp_path):
     names = ("batch_peak", "model_peak", "integrated_peak", "batch_over_model", "model_gains_with_size", "constant_increase",
              "model_not_significant", "batch_for_small", "batch_gains_with_ranks")  # fmt: skip
     for speedups_of, verdict in ((as_printed, HOLDS), (other, DIFFERS)):
-        monkeypatch.setattr("gridgrad.experiments.papers.laugier2018_claims.sources",
+        monkeypatch.setattr("gridgrad.experiments.papers.laugier2018.claims.sources",
                             lambda _, of=speedups_of: [source(3, of), source(1, of)])  # fmt: skip
         found = verdicts({})
         assert {name: found[name] for name in names} == dict.fromkeys(names, verdict)
         assert found["model_for_large"] == found["integrated_many"] == HOLDS
         assert found["integrated_few"] == (HOLDS if verdict == HOLDS else OPEN)  # of which the other has nothing
-        monkeypatch.setattr("gridgrad.experiments.papers.laugier2018_claims.sources",
+        monkeypatch.setattr("gridgrad.experiments.papers.laugier2018.claims.sources",
                             lambda _, of=speedups_of: [source(3, of), source(1, of, own=False)])  # fmt: skip
         assert verdicts({})["model_gains_with_size"] == OPEN  # ranks that share cores decide nothing of speedups over one
 
@@ -299,14 +300,14 @@ def test_main_claims_have_short_numbers():
 
 def test_what_is_predicted_decides_where_all_assumptions_agree(monkeypatch):
     rising, falling = {"a": 1, "b": 2}, {"a": 1, "b": -2}
-    agreed = lambda values: laugier2018_foreseen.agreed(values, lambda one: one > 0, str, "more than 0")  # noqa: E731
+    agreed = lambda values: foreseen.agreed(values, lambda one: one > 0, str, "more than 0")  # noqa: E731
     assert agreed(rising).verdict == HOLDS and agreed(falling).verdict == OPEN and agreed({"a": -1}).verdict == DIFFERS
-    assert laugier2018_foreseen.agreed(rising, lambda _: None, str, "").verdict == OPEN
+    assert foreseen.agreed(rising, lambda _: None, str, "").verdict == OPEN
     assert agreed(falling).numbers == "a: 1; b: -2" and agreed(falling).kind == PREDICTED
-    assert agreed(falling).reason.startswith(laugier2018_foreseen.OPEN_ENDS)
-    for name, one in laugier2018_foreseen.findings().items():
+    assert agreed(falling).reason.startswith(foreseen.OPEN_ENDS)
+    for name, one in foreseen.findings().items():
         assert one.kind == PREDICTED and ("hidden layer" if name == "small_blocks" else list(steps.CHOICES)[-1]) in one.numbers
-    computing, sending = laugier2018_foreseen.parts(4, 2, steps.AS_LOGGED)
+    computing, sending = foreseen.parts(4, 2, steps.AS_LOGGED)
     assert computing + sending == pytest.approx(float(steps.seconds(((1024, 4, 2),), steps.AS_LOGGED)[0]))
 
 
@@ -343,8 +344,8 @@ def test_times_bytes_and_sizes_turn_the_verdicts():
 
 @pytest.mark.parametrize("foretold", [HOLDS, DIFFERS])
 def test_two_ranks_alone_do_not_decide_what_32_compute(foretold, monkeypatch):
-    one = laugier2018_foreseen.agreed({"a": 1}, lambda _: foretold == HOLDS, str, "")
-    monkeypatch.setattr(laugier2018_foreseen, "compute_below_messages", lambda: one)
+    one = foreseen.agreed({"a": 1}, lambda _: foretold == HOLDS, str, "")
+    monkeypatch.setattr(foreseen, "compute_below_messages", lambda: one)
     assert finding({}, "compute_below_messages") == one
     row = {"data": "ethylene", "net": "mlp:1024,1024,1024,relu", "grid": "batch=2,model=1", "messages ms": 9.0, "wait ms": 0.0}
     for computing in (1.0, 100.0):

@@ -4,11 +4,13 @@ import json
 
 import pytest
 
-from gridgrad.experiments.papers import marques2016, marques2016_items, marques2016_scaling
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED
 from gridgrad.experiments.papers.items import BESIDE
-from gridgrad.experiments.papers.marques2016_appendix import SECONDS, WIDTHS, epoch_row, kept_epochs, seconds_of
-from gridgrad.experiments.papers.marques2016_runs import (
+from gridgrad.experiments.papers.marques2016 import experiments as marques2016
+from gridgrad.experiments.papers.marques2016 import items as marques2016_items
+from gridgrad.experiments.papers.marques2016 import scaling as marques2016_scaling
+from gridgrad.experiments.papers.marques2016.appendix import SECONDS, WIDTHS, epoch_row, kept_epochs, seconds_of
+from gridgrad.experiments.papers.marques2016.runs import (
     BATCH_SIZES,
     MASTERLESS,
     NETWORKS,
@@ -20,7 +22,7 @@ from gridgrad.experiments.papers.marques2016_runs import (
     ratios,
     runs,
 )
-from gridgrad.experiments.papers.marques2016_scaling import (
+from gridgrad.experiments.papers.marques2016.scaling import (
     EQUATIONS,
     RATE,
     SUMMED,
@@ -30,7 +32,7 @@ from gridgrad.experiments.papers.marques2016_scaling import (
     seconds_on_one,
     sent,
 )
-from gridgrad.experiments.papers.marques2016_scaling import PRINTED as AS_PRINTED
+from gridgrad.experiments.papers.marques2016.scaling import PRINTED as AS_PRINTED
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import job, program
@@ -216,7 +218,7 @@ def test_tables_without_a_measurement(tmp_path):
 
 @pytest.mark.long
 def test_a_small_measurement_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("gridgrad.experiments.papers.marques2016_runs.slots", lambda: 2)
+    monkeypatch.setattr("gridgrad.experiments.papers.marques2016.runs.slots", lambda: 2)
     file = tmp_path / "runs.jsonl"
     found = measure(file, [1, 2, 4], 1, ("50:500",), (4,), seconds=0.0)
     assert list(found["runs"]) == [run.key for run in runs("50:500", 4, [1, 2])]
@@ -242,19 +244,19 @@ def test_unequal_ranks_share_by_speed():
     """The job slows a rank down, measures the speeds, and shares kernels, or samples, by them."""
     words = ["--net", "marques-50-500", "--batch-size", 4, "--seconds", 0, "--handicap", "0=3", "--by-speed", "--first"]
     for grid in (["--grid", "model=2", "--plan", "marques"], ["--grid", "batch=2"]):
-        finished = job(2, "gridgrad.experiments.papers.marques2016_job", *words, *grid)
+        finished = job(2, "gridgrad.experiments.papers.marques2016.job", *words, *grid)
         found = json.loads(finished.stdout.splitlines()[-1])
         assert found["speeds"][0] == 1 and found["speeds"][1] > 0 and found["bytes"] > 0
         assert all(len(found[name]) == 1 for name in PARTS)
 
 
 def test_an_epoch_is_timed():
-    finished = job(1, "gridgrad.experiments.papers.marques2016_epoch_job", "--width", 20, "--steps", 2)
+    finished = job(1, "gridgrad.experiments.papers.marques2016.epoch_job", "--width", 20, "--steps", 2)
     row = epoch_row(json.loads(finished.stdout.splitlines()[-1]))
     assert row["network"] == "784-20-250-10" and row["epoch, s"] > 0
     assert {"pre-training 1, s", "pre-training 2, s", "fine-tuning, s"} <= row.keys()
 
 
 def test_what_does_not_fit_is_refused():
-    finished = job(1, "gridgrad.experiments.papers.marques2016_job", "--net", "marques-1-2")
+    finished = job(1, "gridgrad.experiments.papers.marques2016.job", "--net", "marques-1-2")
     assert finished.status == 2 and finished.stderr.count("\n") == 1, finished.stderr

@@ -5,20 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from gridgrad.experiments.papers import (
-    marques2016,
-    marques2016_appendix,
-    marques2016_claims,
-    marques2016_claims_text,
-    marques2016_items,
-    marques2016_unequal,
-)
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.items import ALONE, BESIDE, KEPT, MEASURED
-from gridgrad.experiments.papers.marques2016_runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, launched_by
-from gridgrad.experiments.papers.marques2016_unequal import ALONE as FIRST
-from gridgrad.experiments.papers.marques2016_unequal import SETTINGS, SLOWER, has_proportion, read, rows
+from gridgrad.experiments.papers.marques2016 import appendix, claims_text
+from gridgrad.experiments.papers.marques2016 import claims as marques2016_claims
+from gridgrad.experiments.papers.marques2016 import experiments as marques2016
+from gridgrad.experiments.papers.marques2016 import items as marques2016_items
+from gridgrad.experiments.papers.marques2016 import unequal as marques2016_unequal
+from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, launched_by
+from gridgrad.experiments.papers.marques2016.unequal import ALONE as FIRST
+from gridgrad.experiments.papers.marques2016.unequal import SETTINGS, SLOWER, has_proportion, read, rows
 from gridgrad.experiments.studies import laptops
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.test_marques2016 import measured, printed
@@ -147,11 +144,11 @@ def test_damaged_results_decide_nothing(nothing_kept, monkeypatch):
     """Of other programs; the claims and items say why."""
     file = nothing_kept / "damaged.json"
     for module, name in (
-        (marques2016_claims, "UNEQUAL"), (marques2016_claims_text, "ROOFLINE"), (marques2016_appendix, "AUTOENCODER"),
+        (marques2016_claims, "UNEQUAL"), (claims_text, "ROOFLINE"), (appendix, "AUTOENCODER"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, file)
     monkeypatch.setattr(marques2016_claims, "TRAINED", (file, file))
-    monkeypatch.setattr(marques2016_appendix, "FILE", file)
+    monkeypatch.setattr(appendix, "FILE", file)
     for text in ("{", "[]", "[1]", '{"points": [{}]}', '[{"net": "marques-50-500", "rounds": []}]'):
         file.write_text(text)
         claims = {claim.name: claim for claim in marques2016_claims.claims(marques2016.tables())}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.papers.hegde2016_counts import CountedReduction, counted
+from gridgrad.experiments.papers.hegde2016.counts import CountedReduction, counted
 from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements

@@ -11,24 +11,27 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments import reproduce
-from gridgrad.experiments.papers import laugier2018, page, page_html, page_markdown, page_words
+from gridgrad.experiments.papers import page, page_html, page_markdown, page_words
 from gridgrad.experiments.papers.all_papers import PAPERS
-from gridgrad.experiments.papers.cited import PRINTED, Cited
+from gridgrad.experiments.papers.cited import DERIVED, PRINTED, READ, Cited
 from gridgrad.experiments.papers.claims import VERDICTS
 from gridgrad.experiments.papers.items import (
     ALONE,
     BESIDE,
     FORESEEN,
     KEPT,
+    KINDS,
     MEASURED,
     MISSING,
     PREDICTED,
+    STATUSES,
     Item,
     Row,
     deviation,
     paired,
     rows_of,
 )
+from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
 from gridgrad.experiments.papers.parts import SHORT, Clock, Found, Part, in_turns, run_resumable
 from gridgrad.parallel.job.run import UserError
 from tests.experiments.figures import is_figure
@@ -369,4 +372,10 @@ def test_what_is_on_the_page_of_the_repository_is_there():
     out = Path("results/reproduce")
     links = Page((out / "index.html").read_text()).links
     assert links and all(link.startswith("#") or (out / link).is_file() for link in links)
-    assert [section["paper"] for section in json.loads((out / "items.json").read_text())["sections"]] == list(PAPERS)
+    sections = json.loads((out / "items.json").read_text())["sections"]
+    assert [section["paper"] for section in sections] == list(PAPERS)
+    for section in sections:
+        assert {claim["verdict"] for claim in section["claims"]} <= {"holds", "does not hold", "can not be decided"}
+        assert {item["status"] for item in section["items"]} <= set(STATUSES)
+        for value in (value for item in section["items"] for value in item["values"]):
+            assert value["kind"] in KINDS and (value["kind"] not in (PRINTED, READ, DERIVED) or value["place"])

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.experiments.papers import eserol2019_vgg16 as vgg16
+from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.parallel.partitioning import count_exact, count_search
 from gridgrad.parallel.partitioning.count_search import search
 from gridgrad.parallel.partitioning.counts import Chain, capacities, owners

@@ -1,0 +1,1 @@
+"""Eserol 2019: its experiments, its tables and figures as items, and its claims."""
