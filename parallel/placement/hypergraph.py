@@ -13,9 +13,11 @@ the same way and are added.
 | behind it                                      | the same                | `Shard(C, owned)`: the sums are added |
 
 `needed` and `made` overlap: several ranks need the same channel, or make partial sums of the same feature map. All sends are
-exchanges of the table of moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. Where
-several branches take one array, a rank receives what any of them needs once. All outputs go to one rank, which computes the
-loss. (Eserol 2019, chapter 3; the thesis did not execute the fine grain.)
+exchanges of the table of moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. All
+ranks have the input of the network; of a normalisation that comes first each has an even part of the channels. So a parameter
+is at one rank, and no gradient has to be summed over the axis: asynchronous pipelines need that. Where several branches take
+one array, a rank receives what any of them needs once. All outputs go to one rank, which computes the loss. (Eserol 2019,
+chapter 3; the thesis did not execute the fine grain.)
 """
 
 import numpy as np

@@ -262,6 +262,8 @@ class Placer:
         for axis, placement in self.at.items():
             if placement == Invariant():  # the gradients of a replicated parameter must be partial sums
                 self.move(axis, Replicate(), layer.name)
+            elif placement == Replicate() and axis in self.by_pieces:  # here each parameter has one owner
+                self.move(axis, self.shard(axis, C), layer.name)
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
         layout = Layout((layer.channels,), self.grid.sizes, channels | held_by_masters(self, layer.gamma))

@@ -4,13 +4,14 @@ import numpy as np
 
 from gridgrad.nn import Context
 from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.sequence import leaves
 from gridgrad.nn.window import put
 
 
 def train_noting(net, trainer, batches):
     """Train this rank's part of a network with a pipeline, and return what it noted of each minibatch.
 
-    That is (weights at forward, gradients before their update), both {step: [((layer, parameter), index, values), ..]}.
+    That is (weights at forward, gradients when they are summed), both {step: [((layer, parameter), index, values), ..]}.
     """
     used, found = {}, {}
     note(net, used, found)
@@ -21,11 +22,11 @@ def train_noting(net, trainer, batches):
 
 
 def note(net, used, found):
-    """Have the weights noted at each forward, and the gradients before each update."""
+    """Have the weights noted at each forward, and the gradients when they have been summed over ranks."""
     chunks, synchronise = net.executor.chunks.values(), net.synchronise
 
     def blocks(chunk, values):
-        pairs = [(layer, p) for layer in chunk.layers for p in layer.parameters]
+        pairs = [(layer, p) for layer in leaves(chunk.layers) for p in layer.parameters]
         return [((layer.name, p.name), p.index, to_host(values(p)).copy()) for layer, p in pairs]
 
     def noting(chunk, forward):
@@ -36,8 +37,8 @@ def note(net, used, found):
         return noting_forward
 
     def noting_synchronise():
-        found[net.step] = [block for chunk in chunks for block in blocks(chunk, lambda p: p.grad)]
         synchronise()
+        found[net.step] = [block for chunk in chunks for block in blocks(chunk, lambda p: p.grad)]
 
     for chunk in chunks:
         chunk.forward = noting(chunk, chunk.forward)

@@ -40,4 +40,9 @@ FOUND = [
     # A partition has nothing of a sparse layer without weights, and so has its checkpoint.
     ("resuming", Case(layers=[("Linear", 1), ("SparseLinear", 3, False, 76)], shape=(3,), grid={"batch": 1, "model": 2},
                       plan="hypergraph", owners="fine", seed=5)),
+    # Ranks of an asynchronous pipeline had the same BatchNorm in front of the partition, and waited for each other to sum its
+    # gradients.
+    ("stale", Case(layers=3 * [("Tanh",), ("BatchNorm", 1e-5, 0.0), ("SparseLinear", 7, False, 32), ("Linear", 1)], shape=(5,),
+                   grid={"model": 3}, plan="hypergraph", owners="layers", pipeline="async:2:bound=2", loss="mse",
+                   batch_sizes=(5, 5, 5, 2), seed=695002)),
 ]  # fmt: skip
