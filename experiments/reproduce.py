@@ -105,7 +105,7 @@ def check_job(args, ranks):
 def one_paper(args):
     """Measure one paper, or take what was measured, and write its tables and figures."""
     out = Path(f"results/{args.paper}" if args.out is None else args.out)
-    paper, _ = PAPERS[args.paper]
+    paper = PAPERS[args.paper].experiments
     with user_input():
         for path in (out / "tables.md", *([] if args.json is None else [args.json])):
             check_writable(path)
@@ -175,9 +175,9 @@ def everything(args):
 def measured(form, args, state, seconds):
     """{paper: Found} of the parts of all papers; a paper whose data are not there, so that it has no parts, has failed."""
     parts, failures, start = {}, {}, time.monotonic()
-    for name, (paper, _) in PAPERS.items():  # which also prepares their data
+    for name, paper in PAPERS.items():  # which also prepares their data
         try:
-            parts[name] = paper.to_measure(form, args.ranks, args.data_dir)
+            parts[name] = paper.experiments.to_measure(form, args.ranks, args.data_dir)
         except Exception as error:  # whatever it is, other papers can go on
             parts[name], failures[name] = [], one_line(error)
     found = run_resumable(parts, state, seconds and seconds - (time.monotonic() - start))

@@ -1,20 +1,21 @@
-"""The papers whose experiments are repeated: {name: (the module of its experiments, that of its items on the page)}."""
+"""The papers whose experiments are repeated: a folder each, with a module of the same name for each part of it."""
 
-from gridgrad.experiments.papers.eserol2019 import experiments as eserol2019
-from gridgrad.experiments.papers.eserol2019 import items as eserol2019_items
-from gridgrad.experiments.papers.grabaskas2018 import experiments as grabaskas2018
-from gridgrad.experiments.papers.grabaskas2018 import items as grabaskas2018_items
-from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
-from gridgrad.experiments.papers.hegde2016 import items as hegde2016_items
-from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
-from gridgrad.experiments.papers.laugier2018 import items as laugier2018_items
-from gridgrad.experiments.papers.marques2016 import experiments as marques2016
-from gridgrad.experiments.papers.marques2016 import items as marques2016_items
+from importlib import import_module
+from types import ModuleType
+from typing import NamedTuple
 
-PAPERS = {
-    "laugier2018": (laugier2018, laugier2018_items),
-    "grabaskas2018": (grabaskas2018, grabaskas2018_items),
-    "hegde2016": (hegde2016, hegde2016_items),
-    "marques2016": (marques2016, marques2016_items),
-    "eserol2019": (eserol2019, eserol2019_items),
-}
+
+class Paper(NamedTuple):
+    """The modules of a paper: its experiments, its tables and figures as items, and what is found of its claims."""
+
+    experiments: ModuleType
+    items: ModuleType
+    claims: ModuleType
+
+
+def of_folder(name):
+    """The Paper in a folder."""
+    return Paper(*(import_module(f"gridgrad.experiments.papers.{name}.{part}") for part in Paper._fields))
+
+
+PAPERS = {name: of_folder(name) for name in ("laugier2018", "grabaskas2018", "hegde2016", "marques2016", "eserol2019")}

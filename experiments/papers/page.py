@@ -55,7 +55,7 @@ def section_of(name, found, out, whole):
 
     found: what its parts found. whole: whether these were all parts of the experiments.
     """
-    paper, of_items = PAPERS[name]
+    paper, of_items, of_claims = PAPERS[name]
     failures = list(found.failures)
     before = paper.tables(attempt(lambda: kept_of(name), failures) or {})
     now, fresh = {}, attempt(lambda: paper.gathered(found.results, out / name), failures) if found.results else None
@@ -64,8 +64,8 @@ def section_of(name, found, out, whole):
     drawn = bool(now) and not failures and not found.left_out and (whole or name in SHORT_IS_WHOLE)
     if drawn and hasattr(paper, "draw"):
         attempt(lambda: paper.draw(now, out / name), failures)
-    old = attempt(lambda: (of_items.items(before), of_items.claims(before)), failures) or ([], [])
-    new = (now and attempt(lambda: (of_items.items(now), of_items.claims(now)), failures)) or ([], [])
+    old = attempt(lambda: (of_items.items(before), of_claims.claims(before)), failures) or ([], [])
+    new = (now and attempt(lambda: (of_items.items(now), of_claims.claims(now)), failures)) or ([], [])
     items, claims = paired(new[0], old[0]), with_now(old[1], new[1])
     return Section(
         name, of_items.TITLE, of_items.ABOUT, of_items.DESCRIBED,

@@ -129,9 +129,9 @@ def test_two_measurements_that_contradict_each_other_decide_nothing():
 
 def items_and_claims(name):
     """All items and claims of a paper, made of its kept results."""
-    paper, items = PAPERS[name]
+    paper, items, of_claims = PAPERS[name]
     tables = paper.tables(json.loads((Path("results") / name / "tables.json").read_text()))
-    return items.items(tables), items.claims(tables)
+    return items.items(tables), of_claims.claims(tables)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
+from gridgrad.experiments.papers.eserol2019 import claims as of_claims
 from gridgrad.experiments.papers.eserol2019 import experiments as eserol2019
 from gridgrad.experiments.papers.eserol2019 import items as eserol2019_items
 from gridgrad.experiments.papers.eserol2019 import search as searches
@@ -112,7 +113,7 @@ def test_printed_numbers_that_are_met(tables):
     mean = tables["5.14"][-1]
     assert mean["reduction, %"] == pytest.approx(93.33, abs=0.01)
     assert mean["reduction in bytes, derived %"] == pytest.approx(73.3, abs=0.05)
-    claims = {claim.name: claim for claim in eserol2019_items.claims(tables)}
+    claims = {claim.name: claim for claim in of_claims.claims(tables)}
     for name in ("layer_volumes", "horizontal", "incremental_less", "parameters", "data_grows", "horizontal_same"):
         assert claims[name].verdict == "holds here", name
     for name in ("image_memory", "less_than_data", "layers_costly"):
@@ -323,7 +324,7 @@ def test_without_a_search_there_is_what_needs_none(tmp_path):
     tables = json.loads((tmp_path / "t.json").read_text())
     assert tables["coarse"] == tables["fine"] == {} and len(tables["5.4"]) == 7
     assert tables["5.15, pipeline"] == [] and tables["5.15"][-1]["16, derived"] and not tables["5.15"][-1]["16, *predicted*"]
-    found = {claim.name: claim.verdict for claim in eserol2019_items.claims(tables)}
+    found = {claim.name: claim.verdict for claim in of_claims.claims(tables)}
     assert found["coarse_volumes"] == found["no_expert"] == found["fine_better"] == "can not be decided here"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
 from gridgrad.experiments.papers.grabaskas2018 import automated
+from gridgrad.experiments.papers.grabaskas2018 import claims as of_claims
 from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018 import items as of_items
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines, parameters
@@ -20,7 +21,7 @@ KEPT_TABLES = Path("results/grabaskas2018/tables.json")
 def findings(found=None):
     """{name of a claim: its Finding} for made-up runs."""
     tables = paper.tables({"runs": found, "machine": "a machine"}) if found else not_measured()
-    return {claim.name: claim.finding for claim in of_items.claims(tables)}
+    return {claim.name: claim.finding for claim in of_claims.claims(tables)}
 
 
 def verdicts(found=None):
@@ -34,7 +35,7 @@ def not_measured():
 
 def test_every_item_and_claim_is_there_without_and_with_kept_results():
     for tables in (not_measured(), paper.tables(json.loads(KEPT_TABLES.read_text()))):
-        found = of_items.claims(tables)
+        found = of_claims.claims(tables)
         assert len(found) == len(published(PAPER).claims) and 0 < sum(claim.main for claim in found) <= 8
         items = of_items.items(tables)
         assert len({item.name for item in items}) == len(items) and all(item.rows for item in items)

@@ -10,7 +10,7 @@ import pytest
 
 from gridgrad.experiments.common import fits, timing
 from gridgrad.experiments.papers.cited import DERIVED, PRINTED, published
-from gridgrad.experiments.papers.hegde2016 import costs, items
+from gridgrad.experiments.papers.hegde2016 import claims, costs, items
 from gridgrad.experiments.papers.hegde2016 import experiments as hegde2016
 from gridgrad.experiments.papers.items import ALONE, deviation
 from gridgrad.experiments.plots import hegde2016 as figures
@@ -112,7 +112,7 @@ def test_items_have_numbers_of_the_paper_beside_those_that_were_measured():
 def test_without_a_measurement_there_are_items_and_a_verdict_on_each_claim():
     tables = hegde2016.tables({})
     assert [item.name for item in items.items(tables)][:4] == ["Figure 1", "Figure 2", "Figure 3", "Figure 4"]
-    assert {claim.name for claim in items.claims(tables)} == set(published("hegde2016").claims)
+    assert {claim.name for claim in claims.claims(tables)} == set(published("hegde2016").claims)
     assert items.measured_on(tables) == ""
 
 

@@ -12,6 +12,7 @@ from gridgrad.experiments.papers import page_words
 from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, undecided
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
+from gridgrad.experiments.papers.laugier2018 import claims as of_claims
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
 from gridgrad.experiments.papers.laugier2018 import follows as laugier2018_follows
 from gridgrad.experiments.papers.laugier2018 import foreseen, formulas, items, steps
@@ -29,7 +30,7 @@ GRIDS = {"batch": "batch={},model=1", "model": "batch=1,model={}", "2d": "batch=
 
 
 def verdicts(measured):
-    return {claim.name: claim.verdict for claim in items.claims(laugier2018.tables(measured))}
+    return {claim.name: claim.verdict for claim in of_claims.claims(laugier2018.tables(measured))}
 
 
 def sized(*values):
@@ -220,7 +221,7 @@ def test_claims_without_any_measurement(monkeypatch, tmp_path):
 
 
 def finding(measured, name):
-    return next(claim.finding for claim in items.claims(laugier2018.tables(measured)) if claim.name == name)
+    return next(claim.finding for claim in of_claims.claims(laugier2018.tables(measured)) if claim.name == name)
 
 
 def source(hidden, speedups, kind=MEASURED, own=True):
@@ -277,7 +278,7 @@ def test_runs_and_logs_decide_together(monkeypatch, tmp_path):
     assert found["model_gains_with_size"] == found["batch_for_small"] == HOLDS  # the logs say so, too
     assert found["constant_increase"] == OPEN  # the logs fall from 512 to 1,024
     contrary = speedups({("batch", 2): sized(0.7, 0.8, 0.9, 1.0, 1.1), ("model", 2): sized(1.9, 1.8, 1.7, 1.6, 1.55)})
-    found = {claim.name: claim.finding for claim in items.claims(laugier2018.tables({"speedups": contrary}))}
+    found = {claim.name: claim.finding for claim in of_claims.claims(laugier2018.tables({"speedups": contrary}))}
     for name in ("batch_over_model", "model_peak", "model_gains_with_size", "batch_for_small"):
         assert found[name].verdict == OPEN and found[name].reason.startswith(of_speedups.DISAGREE)
         assert found[name].kind == MEASURED and "in the logs of its code" in found[name].numbers
@@ -293,7 +294,7 @@ def test_runs_and_logs_decide_together(monkeypatch, tmp_path):
 def test_main_claims_have_short_numbers():
     kept = json.loads(Path("results/laugier2018/tables.json").read_text())
     for tables in (laugier2018.tables(), laugier2018.tables(kept)):
-        for claim in items.claims(tables):
+        for claim in of_claims.claims(tables):
             if claim.main and claim.finding.kind != KEPT:  # which names a file and a processor
                 assert len(claim.finding.numbers) <= page_words.FEW, claim.name
 
@@ -367,7 +368,7 @@ def test_hosts_decide_what_needs_four_ranks(both, few, peak, monkeypatch, tmp_pa
     report = {"versions": {"processor": "a processor"}, "link": "a network", "ranks": 4, "cores": 2, "rows": rows}
     (tmp_path / "hosts.json").write_text(json.dumps(report))
     monkeypatch.setattr(laugier2018_kept, "FOLDER", tmp_path)
-    claims = {claim.name: claim for claim in items.claims(laugier2018.tables())}
+    claims = {claim.name: claim for claim in of_claims.claims(laugier2018.tables())}
     assert (claims["integrated_few"].verdict, claims["integrated_peak"].verdict) == (few, peak)  # the logs have 0.74
     assert claims["integrated_few"].finding.kind == KEPT and "a processor" in claims["integrated_few"].finding.numbers
     item = next(item for item in items.items(laugier2018.tables()) if "four hosts" in item.name)
@@ -376,7 +377,7 @@ def test_hosts_decide_what_needs_four_ranks(both, few, peak, monkeypatch, tmp_pa
     assert f"with 1 hidden layer the fastest is {first} (size 512)" in item.why
     for text in ("{half", '{"rows": [{}]}', "[]", '{"rows": 3, "versions": {"processor": 1}, "link": ""}'):
         (tmp_path / "hosts.json").write_text(text)
-        claims = {claim.name: claim.verdict for claim in items.claims(laugier2018.tables())}
+        claims = {claim.name: claim.verdict for claim in of_claims.claims(laugier2018.tables())}
         assert claims["integrated_few"] == OPEN
         item = next(item for item in items.items(laugier2018.tables()) if "four hosts" in item.name)
         assert item.status == MISSING and "hosts.json does not hold what decides this" in item.reason

@@ -4,7 +4,6 @@ from gridgrad.experiments.papers.cited import Formula, published
 from gridgrad.experiments.papers.eserol2019 import experiments as paper
 from gridgrad.experiments.papers.eserol2019 import items_times
 from gridgrad.experiments.papers.eserol2019 import tables as rows
-from gridgrad.experiments.papers.eserol2019.claims import claims  # noqa: F401 - the page takes it from here
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = (

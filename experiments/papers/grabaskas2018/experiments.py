@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common import markdown
 from gridgrad.experiments.papers.cited import published
-from gridgrad.experiments.papers.grabaskas2018 import runs as grabaskas2018_runs
+from gridgrad.experiments.papers.grabaskas2018 import runs as of_runs
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines, to_measure
 from gridgrad.experiments.papers.other_results import kept
 from gridgrad.experiments.papers.parts import LONG, USUAL, run_all
@@ -93,13 +93,13 @@ def experiments(out, ranks, data_dir, full=False):
 
 def gathered(results, out):
     """What `tables` takes, of what the parts found. out: there is nothing to write there."""
-    return grabaskas2018_runs.gathered(results)
+    return of_runs.gathered(results)
 
 
 def tables(measured=None):
     """{name: rows} of all tables, "runs" and "machine" of the measurement, where there is one."""
     runs = (measured or {}).get("runs", {})
-    grabaskas2018_runs.processor_of(runs)
+    of_runs.processor_of(runs)
     usability = kept(USABILITY, programs_of)[0] or {}
     found = {
         table: used(table, columns, usability)

@@ -3,7 +3,6 @@
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.grabaskas2018 import automated, overhead, usability
-from gridgrad.experiments.papers.grabaskas2018 import claims as grabaskas2018_claims
 from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018.runs import PAPER, lines
 from gridgrad.experiments.papers.items import Item, Row, rows_of
@@ -86,9 +85,6 @@ def items(tables):
         ),
         *(of_table(tables, name) for name in ("4.23", "Appendix C", "Appendix D")),
     ]  # fmt: skip
-
-
-claims = grabaskas2018_claims.claims
 
 
 def measured_on(tables):

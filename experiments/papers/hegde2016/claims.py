@@ -8,8 +8,8 @@ from statistics import median
 
 from gridgrad.experiments.papers.cited import RATIO, published
 from gridgrad.experiments.papers.claims import FOLLOWS, MEASURED, contradictory, found, judged, undecided
-from gridgrad.experiments.papers.hegde2016 import claims_5 as hegde2016_claims_5
-from gridgrad.experiments.papers.hegde2016 import kept as hegde2016_kept
+from gridgrad.experiments.papers.hegde2016 import claims_5
+from gridgrad.experiments.papers.hegde2016 import kept as other_programs
 from gridgrad.experiments.papers.hegde2016.kept import ABOUT
 from gridgrad.experiments.papers.hegde2016.times import KERNELS, OUTPUTS
 from gridgrad.experiments.papers.items import KEPT
@@ -30,7 +30,7 @@ NOTHING = "nothing was measured: `gridgrad reproduce hegde2016` does it"
 def claims(tables):
     """All Claims of the paper. tables: those of `hegde2016.tables`."""
     known = published("hegde2016")
-    return judged(known, from_the_text() | section_3(tables) | hegde2016_claims_5.findings(tables) | hegde2016_kept.findings())
+    return judged(known, from_the_text() | section_3(tables) | claims_5.findings(tables) | other_programs.findings())
 
 
 def from_the_text():
@@ -221,7 +221,7 @@ def cores(speedups, processor):
     threads = {kind: median(some) for kind, some in threads.items()}
     listed = ", ".join(f"{time:.2f} ({kind})" for kind, time in threads.items())
     layers = f"in a layer whose products threads share, medians over its sizes, {listed}; {processor}" if threads else ""
-    ranks, why = kept(hegde2016_kept.file("bench"), hegde2016_kept.over_a_half)
+    ranks, why = kept(other_programs.file("bench"), other_programs.over_a_half)
     start = "time over 1/q of that of one core: "
     if not ranks:
         return undecided(f"{why}, and threads that share a layer are not all of training", layers and start + layers, MEASURED)

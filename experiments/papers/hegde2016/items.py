@@ -2,10 +2,9 @@
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import RATIO, published
-from gridgrad.experiments.papers.hegde2016 import claims as hegde2016_claims
-from gridgrad.experiments.papers.hegde2016 import costs as hegde2016_costs
-from gridgrad.experiments.papers.hegde2016 import kept as hegde2016_kept
-from gridgrad.experiments.papers.hegde2016 import threads as hegde2016_threads
+from gridgrad.experiments.papers.hegde2016 import costs as of_costs
+from gridgrad.experiments.papers.hegde2016 import kept as other_programs
+from gridgrad.experiments.papers.hegde2016 import threads
 from gridgrad.experiments.papers.hegde2016.claims import NO_GPU, VALUES, is_gpu
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 from gridgrad.experiments.papers.other_results import kept
@@ -25,15 +24,13 @@ PICTURE = "The curve is a picture; the text holds the numbers that stand here."
 ORDERS = "The paper has orders of magnitude, and no numbers."
 FORMULA_ALONE = "The paper has the formula, but no numbers."
 
-claims = hegde2016_claims.claims
-
 
 def items(tables):
     """All items. tables: of `hegde2016.tables`."""
     return [
         convolution(tables), ratios(tables, "Figure 2", "convolution_speedups", "channels", "batch", "figure2.png"),
         dense(tables), ratios(tables, "Figure 4", "dense_speedups", "batch", "n", "figure4.png"),
-        *hegde2016_threads.items(tables), *section_5(tables),
+        *threads.items(tables), *section_5(tables),
     ]  # fmt: skip
 
 
@@ -127,7 +124,7 @@ def filled_in(terms, compute):
     """Rows with the paper's terms, filled in with what its letters are here. terms: the words. compute: the function."""
     return tuple(
         Row(f"{name}, k = {k}: the paper's terms", None, None, compute(name, k), text)
-        for name, (text, _) in terms.items() for k in hegde2016_costs.WORKERS
+        for name, (text, _) in terms.items() for k in of_costs.WORKERS
     )  # fmt: skip
 
 
@@ -139,7 +136,7 @@ def section_5(tables):
         "Section 5: communication", "MiB sent in an epoch of 60,000 images of MNIST by k workers, beside what the terms of the "
         "paper are for them", "sections 5.1 and 5.2",
         in_the_paper("communication", "communication cost") + in_the_paper("time", "communication time")
-        + filled_in(hegde2016_costs.TERMS, hegde2016_costs.terms)
+        + filled_in(of_costs.TERMS, of_costs.terms)
         + rows_of(tables["costs"], label, {
             "all workers": (None, "counted MiB", "all workers, *predicted* MiB"),
             "the busiest": (None, "busiest, counted MiB", "busiest, *predicted* MiB"),
@@ -152,7 +149,7 @@ def section_5(tables):
     yield Item(
         "Section 5: computation", "millions of operations in the same epoch besides gradients, on the rank with the most, "
         "beside what the paper's terms are for them", "sections 5.1 and 5.2",
-        in_the_paper("computation", "computation") + filled_in(hegde2016_costs.WORK, hegde2016_costs.work)
+        in_the_paper("computation", "computation") + filled_in(of_costs.WORK, of_costs.work)
         + rows_of(tables["computations"], label, {"": (None, "counted millions", "operations, *predicted* millions")}),
         "An update with momentum is four operations for each parameter, where the terms have one.",
         RESULTS, model, COMMAND,
@@ -168,14 +165,14 @@ def section_5(tables):
         model="`parallel/performance/protocol_cost.py`, machine files `ethernet-1g` and `cori-haswell`",
         command=COMMAND, reason=FORMULA_ALONE,
     )  # fmt: skip
-    limit, _ = kept(hegde2016_kept.file("servers"), measured_limit)
+    limit, _ = kept(other_programs.file("servers"), measured_limit)
     if limit:
         yield limit
 
 
 def measured_limit(content):
     """Updates a second of a server, as `study servers` measured them. content: of its file."""
-    limit = hegde2016_kept.limit_of(content)
+    limit = other_programs.limit_of(content)
     rows = [
         Row(counted(row["workers"], "worker"), None, row["measured"], row["predicted"],
             f"{row['least']:.3g} to {row['most']:.3g}")
@@ -188,6 +185,6 @@ def measured_limit(content):
         f"is the time of an update that nobody else wants at the same time. T/tau is {ratio:.1f}. A worker also waits for its "
         "own update, and does not compute meanwhile, so that by the paper's own terms 1/tau takes (T + tau)/tau workers, one "
         "more than T/tau.",
-        f"{hegde2016_kept.file('servers')}", "`parallel/protocols/simulated_workers.py`", "study servers",
+        f"{other_programs.file('servers')}", "`parallel/protocols/simulated_workers.py`", "study servers",
         reason=FORMULA_ALONE, processor=limit["versions"]["processor"],
     )  # fmt: skip

@@ -7,7 +7,6 @@ from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import RATIO, Formula, published
 from gridgrad.experiments.papers.items import Item, Row
 from gridgrad.experiments.papers.laugier2018 import follows, formulas, kept, steps
-from gridgrad.experiments.papers.laugier2018.claims import claims  # noqa: F401  the page asks for both here
 from gridgrad.parallel.grid.process_grid import parse_grid
 
 TITLE = "Laugier, Nisbet, Li, Thompson: Integrated model and data parallelism for training deep neural networks (2018)"

@@ -2,9 +2,8 @@
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.items import Item, Row, rows_of
-from gridgrad.experiments.papers.marques2016 import unequal as marques2016_unequal
+from gridgrad.experiments.papers.marques2016 import unequal as laptops
 from gridgrad.experiments.papers.marques2016.appendix import COMMAND, RESULTS, appendix
-from gridgrad.experiments.papers.marques2016.claims import claims  # noqa: F401 - the page asks for it here
 from gridgrad.experiments.papers.marques2016.claims_text import ROOFLINE, near_the_peak
 from gridgrad.experiments.papers.marques2016.claims_text import roofline as kept_roofline
 from gridgrad.experiments.papers.marques2016.experiments import at
@@ -125,8 +124,8 @@ def text_of_cpus(tables):
 
 def unequal():
     """Two unequal ranks on a slow network, of the study `laptops`."""
-    found, why = marques2016_unequal.kept()
-    lines, rows = marques2016_unequal.rows(found), []
+    found, why = laptops.kept()
+    lines, rows = laptops.rows(found), []
     ratios = [seconds.value / line["alone, s"] for line in lines if (seconds := seconds_on_one(line["network"]))
               and line["setting"] == "in memory"]  # fmt: skip
     faster = f"it computes {min(ratios):.0f} to {max(ratios):.0f} times as fast as the first laptop, while " if ratios else ""
@@ -148,8 +147,8 @@ def unequal():
         f"{faster}the bytes are the same. In the thesis' proportion both ranks and network are scaled so that computing and "
         "sending have the thesis' ratio, which the text implies of two networks by what it prints of 4 CPUs; "
         "what it prints of 2 is not used.",
-        str(marques2016_unequal.FILE), command=marques2016_unequal.COMMAND,
-        processor=marques2016_unequal.machine_of(found),
+        str(laptops.FILE), command=laptops.COMMAND,
+        processor=laptops.machine_of(found),
         reason="Batch 64 alone: at 5 MB/s a step of 500:1500 at batch 1024 would send for ten minutes. Two CPUs alone: 3 or 4 "
         "hosts would share 2 cores. Of 500:1500 no speedup on 2 CPUs at batch 64 is printed, and of 300:1000 too little to "
         "know how long the first laptop took." + (f" Nothing is kept: {why}." if why else ""),
