@@ -4,8 +4,8 @@
 # make test-mpi, make test-others   those that depend on the MPI library, and those that do not
 # make check      is this machine set up to run jobs of several ranks?  RANKS=2
 # make reproduce  the five papers in less than 15 minutes, all numbers on one page: results/reproduce/index.html;
-#                 PAPER=laugier2018 for one of them in the usual form, REPRODUCE=--long for all in hours, and any options of the
-#                 program
+#                 PAPER=laugier2018 for one of them in the size of its kept results, REPRODUCE=--long for all in hours, and any
+#                 options of the program
 # make bench      compare with PyTorch (installs it into the virtual environment) and PyDTNN (into .venv-pydtnn) in 15 minutes;
 #                 BENCH="--quick --out FOLDER" for 3 minutes, and any other options of gridgrad bench
 # make mutants    put faults into a copy of the code, one at a time, and report which of them no test finds: hours;

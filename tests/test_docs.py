@@ -286,6 +286,7 @@ SMALL = {
     "gridgrad reproduce eserol2019": Small("--tables-only", why="the searches take four minutes"),
     "gridgrad study threads": Small("--sizes 32,64 --samples 1 --rounds 2 --milliseconds 1"),
     "mpiexec -n 2 gridgrad study automation": AUTOMATION,
+    "mpiexec -n 4 gridgrad study automation": AUTOMATION,
     # ----- comparison of update protocols
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --target 95": PROTOCOLS,
     "gridgrad study protocols --dataset cifar10 --net cifar-cnn,dropout=0 --samples 4000 --epochs 3 --target 34": PROTOCOLS,
@@ -293,6 +294,8 @@ SMALL = {
     "gridgrad plot protocols results/protocols.json": Small(),
     "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 2 --sorted "
     "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:epoch:shuffle": PROTOCOLS,
+    "gridgrad study protocols --dataset mnist --net mnist-cnn --samples 12000 --epochs 10 --sorted "
+    "--straggler 1 --protocols sync,parallel-sgd,parallel-sgd:shuffle,parallel-sgd:epoch,parallel-sgd:exchange": PROTOCOLS,
     "gridgrad study protocols --dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,
     'sudo MPIEXEC=".venv/bin/gridgrad launch --hosts 2" .venv/bin/gridgrad study protocols '
     "--dataset mnist --net mnist-cnn --measure 2 --steps 60": PROTOCOL_JOBS,

@@ -27,8 +27,9 @@ LEGEND = {
     PREDICTED: ("◇", "predicted: by a formula or the cost model, without a run"),
 }
 SYMBOLS = {kind: symbol for kind, (symbol, _) in LEGEND.items()}
-FEW = 90  # letters: numbers of this length stand in the summary
+FEW = 160  # letters: numbers of this length stand in the summary
 MARKS = {DIFFERS: "✗", HOLDS: "✓", OPEN: "?", CONTRADICTORY: "≠"}  # of verdicts
+SINGULAR = {CONTRADICTORY: "is of passages that contradict each other"}
 PLURAL = {
     DIFFERS: "do not hold here", HOLDS: "hold here", OPEN: "can not be decided here",
     CONTRADICTORY: "are of passages that contradict each other",
@@ -44,7 +45,8 @@ FORMS = {
 def about(page):
     """What the page is, and how it was made."""
     return (
-        f"Every table, figure and claim of five papers. Written on {page.date} by {FORMS[page.form]}. Each number has a mark:"
+        f"Every table, figure and claim of five papers. Written on {page.date} by {FORMS[page.form]}. Each number in a table "
+        "has a mark; a claim has the marks of the numbers that decide it, and its words say where others are from:"
     )
 
 
@@ -77,7 +79,7 @@ def counts(page):
 def verdicts(section):
     """How many claims have which verdict, in words."""
     count = Counter(claim.verdict for claim in section.claims)
-    words = (f"{count[one]} {one if count[one] == 1 else PLURAL[one]}" for one in VERDICTS if count[one])
+    words = (f"{count[one]} {SINGULAR.get(one, one) if count[one] == 1 else PLURAL[one]}" for one in VERDICTS if count[one])
     return f"Of {counted(len(section.claims), 'claim')} {', '.join(words)}."
 
 

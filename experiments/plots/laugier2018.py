@@ -1,14 +1,14 @@
 """Figures 5 to 7 of Laugier et al. 2018 as they are predicted, with the numbers that the paper prints.
 
 A row for each kind of curve: over the number of ranks, a line for each model size. On the left what the cost model takes, with
-all ranks on one node (solid) and one on each node (dashed); on the right what the paper's code and its logs show.
+all ranks on one node (solid) and one on each node (dashed); on the right the same with the settings of the paper's code.
 """
 
 from gridgrad.experiments.plots.figures import colours_of, plt, save
 
 NAMES = {"batch": "batch: speedup over one rank", "model": "model: speedup over one rank", "2-D": "2-D: speedup over one rank",
          "2-D over batch": "2-D over batch on as many ranks"}  # fmt: skip
-TITLES = "the cost model: all ranks on one node,\ndashed: one rank a node", "as the paper's code and its logs show"
+TITLES = "the cost model: all ranks on one node,\ndashed: one rank a node", "with the settings of the paper's code"
 CRIMSON = "crimson"
 
 

@@ -91,6 +91,7 @@ def test_many_nodes_lose_where_each_is_sent_the_input():
     as_printed, summed = (derived(equation)[LARGEST] for equation in EQUATIONS)
     assert as_printed.speedup(32) > as_printed.speedup(8) > as_printed.speedup(4)
     assert summed.speedup(32) < summed.speedup(8)
+    assert marques2016_scaling.of_rates(SUMMED)["5.13a low and mid range CPUs"][0][5].speedup(32) == summed.speedup(32)
     slow, *_, fast = (row for row in marques2016_scaling.rate_rows() if row["nodes"] == 32)
     assert slow["1 MiB/s"] < slow["1250 MiB/s"] < slow["limit"] and fast["limit"] == pytest.approx(2.15)
 

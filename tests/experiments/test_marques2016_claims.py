@@ -7,13 +7,14 @@ import pytest
 
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, HOLDS, OPEN
-from gridgrad.experiments.papers.items import ALONE, BESIDE, KEPT, MEASURED
+from gridgrad.experiments.papers.items import ALONE, BESIDE, KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.marques2016 import appendix, claims_text
 from gridgrad.experiments.papers.marques2016 import claims as marques2016_claims
 from gridgrad.experiments.papers.marques2016 import experiments as marques2016
 from gridgrad.experiments.papers.marques2016 import items as marques2016_items
 from gridgrad.experiments.papers.marques2016 import unequal as marques2016_unequal
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, launched_by
+from gridgrad.experiments.papers.marques2016.scaling import EQUATIONS
 from gridgrad.experiments.papers.marques2016.unequal import ALONE as FIRST
 from gridgrad.experiments.papers.marques2016.unequal import SETTINGS, SLOWER, has_proportion, read, rows
 from gridgrad.experiments.studies import laptops
@@ -65,6 +66,20 @@ def test_without_a_measurement_no_claim_of_times_is_decided(nothing_kept):
         "one speedup of 50:500", "one speedup of 150:800", "one speedup of 500:1500", "6.70 and 7.76", "speedups of GPUs agree",
         "Table 5.3 is of one network", "phones take 15 times as long", "energy is power times time",
     }  # fmt: skip
+
+
+def test_what_one_form_of_the_equation_says_alone_is_open(nothing_kept, monkeypatch):
+    """Claims of section 5.5: the equation as printed, and as the algorithm sends."""
+    claims = {claim.name: claim for claim in marques2016_claims.claims(marques2016.tables())}
+    names = "low and high-end devices", "GPUs on a slow network", "mobile GPUs", "a faster network helps"
+    for finding in [claims[name].finding for name in (*names, "high-end devices need fewer nodes")]:
+        assert all(f"by equation {equation}" in finding.numbers for equation in EQUATIONS)
+    assert [claims[name].verdict for name in names] == [HOLDS] * 4
+    assert claims["high-end devices need fewer nodes"].verdict == HOLDS
+    monkeypatch.setattr(claims_text.scaling, "of_rates", lambda equation: {"a figure": (equation, 32)})
+    for told, verdict in ((EQUATIONS, HOLDS), ((), DIFFERS), (EQUATIONS[:1], OPEN), (EQUATIONS[1:], OPEN)):
+        finding = claims_text.by_both(lambda figures, told=told: (figures["a figure"] in told, "numbers"), "why")
+        assert (finding.verdict, finding.kind) == (verdict, PREDICTED) and finding.reason.endswith("why")
 
 
 def test_measured_steps_turn_the_verdicts(nothing_kept):
@@ -127,7 +142,9 @@ def test_more_kernels_gain_more_where_they_do(nothing_kept, monkeypatch, speeds,
 def test_a_slow_network_turns_the_verdicts(nothing_kept, monkeypatch, slow, verdict):
     monkeypatch.setattr(marques2016_unequal, "kept", lambda: (unequal(slow, samples=(3.0, 4.0, 2.0)), ""))
     claims = {claim.name: claim for claim in marques2016_claims.claims(marques2016.tables(measured()))}
-    assert claims["best technique for unequal devices"].verdict == verdict
+    best = claims["best technique for unequal devices"].finding  # nor is that of data parallelism
+    assert (best.verdict, best.kind) == (OPEN, KEPT) and "was not measured in the thesis' proportion" in best.reason
+    assert best.numbers.endswith("data parallel 1.11 to 1.11")
     assert claims["always a speedup"].verdict == (HOLDS if verdict == HOLDS else OPEN)  # there is one in memory
     small = claims["smallest network is bound by communication"].finding  # neither setting is that of the thesis
     assert small.numbers.startswith("14 % of a step at" if verdict == HOLDS else "94 % of a step at")

@@ -1,5 +1,7 @@
 """Gradients of an asynchronous pipeline beside those of a serial network with the weights that were used, however old."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from gridgrad.nn import Context
@@ -68,7 +70,7 @@ def largest_difference(make_serial, loss, batches, noted, nudge=0.0):
         for used, _ in noted:
             for name, index, value in used.get(step, ()):
                 put(weights[name], index, value)
-        expected = gradients_of(make_serial(), loss, weights, x, y, step)
+        expected, compared = gradients_of(make_serial(), loss, weights, x, y, step), defaultdict(int)
         if nudge:
             other = {name: value * (1 + nudge * rng.choice((-1, 1), value.shape)) for name, value in weights.items()}
             nudged = gradients_of(make_serial(), loss, other, x, y, step)
@@ -80,4 +82,7 @@ def largest_difference(make_serial, loss, batches, noted, nudge=0.0):
                 put(whole, index, value)
                 put(mine, index, np.ones_like(value))
                 most = max(most, np.abs(whole - mine * expected[name]).max(initial=0))
+                compared[name] += mine
+        missing = [name for name, gradient in expected.items() if np.any(gradient * (compared[name] == 0))]
+        assert not missing, f"nobody has all gradients of {missing} in step {step}"
     return most

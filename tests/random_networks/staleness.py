@@ -43,7 +43,6 @@ def gradients_are_of_the_weights_used(case, comm):
         net, batches = placed(case, grid), case.batches()
         trainer = net.trainer(LOSSES[case.loss](), SGD(net, RATE))
         noted = comm.allgather(train_noting(net, trainer, batches))
-    assert sum(len(found) for _, found in noted) >= len(batches)
     compare = lambda nudge=0.0: largest_difference(case.network, LOSSES[case.loss](), batches, noted, nudge)  # noqa: E731
     difference = compare()
     assert np.isfinite(difference), f"{case!r} diverges"

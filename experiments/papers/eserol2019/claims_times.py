@@ -6,17 +6,17 @@ for VGG16 do, where two of them agree. What Table 5.15 prints is no evidence for
 
 from statistics import median
 
-from gridgrad.experiments.papers.cited import RATIO, published
-from gridgrad.experiments.papers.claims import DIFFERS, FOLLOWS, HOLDS, Finding, found, undecided
+from gridgrad.experiments.papers.cited import RATIO
+from gridgrad.experiments.papers.claims import DIFFERS, FOLLOWS, HOLDS, found, undecided
 from gridgrad.experiments.papers.eserol2019 import elsewhere, times
 from gridgrad.experiments.papers.eserol2019.elsewhere import ROUND_ROBIN, TIE, faster
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.items import KEPT, PREDICTED
 
 PRINTED, PREDICTIONS, SEQUENTIAL = "printed", "*predicted*", "*without overlap*"  # columns of seconds
 SMALL = 16, 32, 64  # the small batches of section 5.2.4
 TIED = f"up to {100 * TIE:g} % counts as equal"
 FULL = 0.9  # of the time, from which on a processor is called fully used
-ONCE = 1.25  # the factor up to which two runs to an accuracy count as equally long, where each ran once
 IMAGENET = 1_281_167  # images of an epoch, which the thesis does not print
 FOUR = "it needs 4 processors of its own, and two cores are at hand"
 
@@ -202,7 +202,7 @@ def larger_batches():
 
 def epoch_hours():
     """The Finding of whether the hours of an epoch fit the seconds of Table 5.15."""
-    said = published(times.PAPER).values["epoch_hours"].value
+    said = KNOWN.values["epoch_hours"].value
     count, epochs = (one.value for one in times.images())
     printed = [times.printed(1, times.SINGLE, batch).value for batch in times.BATCHES]
     least, most = (seconds * IMAGENET / (count * epochs) / 3600 for seconds in (min(printed), max(printed)))
@@ -246,26 +246,27 @@ def bound():
     """The Finding of whether computing takes most of the time."""
     theirs = list(shares().values())
     return found(
-        min(theirs) > 0.5,
+        median(theirs) > 0.5,
         f"the busiest processor computes {100 * min(theirs):.0f} to {100 * max(theirs):.0f} % of the time, "
         f"{100 * median(theirs):.0f} % in the median",
-        "more than half of the time counts as mainly; derived from printed seconds and works, and above 100 % where the single "
-        "processor is slow, with batches of 32", FOLLOWS,
+        "the median has to be above 50 %; shares are derived from printed seconds, and err by "
+        f"{100 * max(theirs) - 100:.0f} points or more, since some are above 100 %", FOLLOWS,
     )  # fmt: skip
 
 
 def of_convergence():
     """Figure 5.2: what the studies `convergence` and `protocols` found."""
-    values, (result, why) = published(times.PAPER).values, elsewhere.convergence()
+    values, (result, why) = KNOWN.values, elsewhere.convergence()
     hours = RATIO(values["hours_alone"], values["hours_hypergraph"])
     data = undecided(why or "nothing to compare")
     if result:
         pipeline, together, one = (result.seconds[way] for way in (elsewhere.PIPELINE, elsewhere.TOGETHER, elsewhere.ALONE))
-        near = max(pipeline, together) <= ONCE * min(pipeline, together)
-        verdict = HOLDS if pipeline < together else DIFFERS
-        numbers = f"a small network on two ranks: pipeline {pipeline:.0f} s, all-reduce {together:.0f} s; one rank: {one:.0f} s"
-        reason = f"up to {ONCE:g} times counts as equal; {elsewhere.CONVERGENCE}, {result.processor}"
-        data = undecided(reason, numbers, KEPT) if near else Finding(verdict, numbers, reason, KEPT)
+        data = undecided(
+            "a small network on ranks that share a memory, against an all-reduce, one run each; VGG16 and parameter servers "
+            f"may differ; {elsewhere.CONVERGENCE}, {result.processor}",
+            f"a small network on two ranks: pipeline {pipeline:.0f} s, all-reduce {together:.0f} s; one rank: {one:.0f} s",
+            KEPT,
+        )  # fmt: skip
     servers, why = elsewhere.servers_to_target()
     words = ", ".join(f"{fast:.2f} and {slow:.2f} s ({net})" for net, fast, slow in servers or ())
     return {

@@ -14,17 +14,16 @@ from gridgrad.experiments.common import markdown
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
-from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.eserol2019 import search as searches
 from gridgrad.experiments.papers.eserol2019 import servers, targets, times, vgg16
 from gridgrad.experiments.papers.eserol2019 import tables as rows
 from gridgrad.experiments.papers.eserol2019.costs import costs_of
 from gridgrad.experiments.papers.eserol2019.search import EPSILON, Case
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.parts import SHORT, USUAL, Part
 from gridgrad.experiments.plots import eserol2019 as figures
 from gridgrad.nn.json_text import content_of_file
 
-PAPER = "eserol2019"
 SHORT_RANKS, SHORT_OTHERS = (2, 4, 8), (2,)  # in a short measurement; with the imbalances of appendix A
 STAR = "star: by way of a root, as the thesis counts; connectivity-1: from the owners, as the hypergraph counts, also in MiB"
 LIMIT = "in which no rank has more than 1.10 times the mean work, or FC1 alone, which at N = 128 is 1.63 times the mean"
@@ -238,6 +237,6 @@ def as_markdown(tables):
             "search stand in rows of one processor each. Coarse ones among 4 ranks: [partition.png](partition.png)."
             + ("" if tables["fine"] else " Fine ones need Mt-KaHyPar, which is not installed: pip install mtkahypar.")
         )
-    notes = "\n".join(f"- {note}" for note in published(PAPER).notes)
+    notes = "\n".join(f"- {note}" for note in KNOWN.notes)
     text = f"# Eserol 2019, chapters 3 to 5\n\n{text} `-`: not there.\n\n{notes}\n"
     return text + "".join(markdown.table(TITLES[name] + ".", tables[name]) for name in TITLES)

@@ -1,9 +1,11 @@
 """Eserol 2019 on the page of all papers: its tables and figures as items."""
 
-from gridgrad.experiments.papers.cited import Formula, published
+from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.eserol2019 import experiments as paper
 from gridgrad.experiments.papers.eserol2019 import items_times
 from gridgrad.experiments.papers.eserol2019 import tables as rows
+from gridgrad.experiments.papers.eserol2019.items_times import COMMAND
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 
 TITLE = (
@@ -21,7 +23,6 @@ DESCRIBED = (
     "was measured is what was counted, in full, on a partition that was found."
 )
 RESULTS = "results/eserol2019/tables.json"
-COMMAND = "reproduce eserol2019"
 UNIT = "2^20 elements of a batch of 32"
 FITTED = (
     "The works of the layers are not in the thesis. They were fitted to Tables 5.1 and 5.5, so that they agree there proves "
@@ -78,7 +79,7 @@ def rank(line):
 
 def hypergraphs(tables):
     """Figure 3.5, and the hypergraphs of VGG16."""
-    sample, found = published(paper.PAPER).tables["3.5"], []
+    sample, found = KNOWN.tables["3.5"], []
     for row in tables["hypergraphs"]:
         name = row["hypergraph"]
         grain = name.rpartition(", ")[2]
@@ -133,7 +134,7 @@ def volumes(tables, name, works):
 
 def parameters(tables):
     """Table 5.13."""
-    table, values = published(paper.PAPER).tables["5.13"], published(paper.PAPER).values
+    table, values = KNOWN.tables["5.13"], KNOWN.values
     cited = lambda column: lambda line: table.cited(column, line["layer"])  # noqa: E731
     quantities = {
         "output": (cited("output size"), "output size", None), "memory, numbers": (cited("memory"), "elements", None),
@@ -160,7 +161,7 @@ def parameters(tables):
 
 def comparison(tables):
     """Table 5.14."""
-    known, values = published(paper.PAPER).tables, published(paper.PAPER).values
+    known, values = KNOWN.tables, KNOWN.values
     table, volumes = known["5.14"], known["5.10"]
     data, hypergraph, reduction = table.columns[2:]
 

@@ -1,11 +1,11 @@
 """Section 5.2 and 5.3 of Eserol 2019 on the page of all papers: run times and convergence, as items."""
 
-from gridgrad.experiments.papers.cited import RATIO, Formula, published
+from gridgrad.experiments.papers.cited import RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import claims_times as of_times
 from gridgrad.experiments.papers.eserol2019 import elsewhere, times
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.items import Item, Row, rows_of
 
-PAPER = "eserol2019"
 COMMAND = "reproduce eserol2019"
 CALIBRATED = (
     "the cost model on a machine that is calibrated by the thesis' own seconds: the rate of computing by its single processor "
@@ -33,15 +33,17 @@ def label(line):
     return f"N = {line['N']}, {line['method']}"
 
 
+def by_batch(citing, column):
+    """The quantities of Table 5.15 by batch size, for `rows_of`. citing: of `times`. column: of predictions."""
+    cited = lambda batch: lambda line: citing(line["N"], line["method"], batch)  # noqa: E731
+    return {f"batch {batch}": (cited(batch), None, f"{batch}, {column}") for batch in times.BATCHES}
+
+
 def speedups(tables):
     """Table 5.15 in speed-ups."""
-
-    def cited(batch):
-        return lambda line: times.speedup(line["N"], line["method"], batch)
-
-    quantities = {f"batch {b}": (cited(b), None, f"{b}, *predicted*") for b in times.BATCHES}
     return Item(
-        "Table 5.15", "speed-up over N = 1 with the same batch", "section 5.2", rows_of(tables["5.15"], label, quantities),
+        "Table 5.15", "speed-up over N = 1 with the same batch", "section 5.2",
+        rows_of(tables["5.15"], label, by_batch(times.speedup, of_times.PREDICTIONS)),
         "Where computing and communication overlap, two processors are predicted to be faster than they mostly were in the "
         "thesis, and the hypergraph partition, which is the least even, to be the slowest there. Where nothing overlaps, the "
         "item after the next, the printed order comes out.",
@@ -51,17 +53,12 @@ def speedups(tables):
 
 def seconds(tables):
     """Table 5.15 in seconds."""
-
-    def cited(batch):
-        return lambda line: times.printed(line["N"], line["method"], batch)
-
-    quantities = {f"batch {b}": (cited(b), None, f"{b}, *predicted*") for b in times.BATCHES}
     return Item(
         "Table 5.15, seconds", "seconds for 102,400 images", "section 5.2",
-        rows_of(tables["5.15, seconds"], label, quantities) + beyond(),
+        rows_of(tables["5.15, seconds"], label, by_batch(times.printed, of_times.PREDICTIONS)) + beyond(),
         "The single processor, and what data parallelism takes on two workers, calibrate the machine: they are not predicted. "
-        "Beyond computing, a step of asynchronous servers takes at most 1.08 times as long for four workers as for two, one of "
-        "synchronous servers up to 1.62 times as long.",
+        f"Beyond computing, a step of asynchronous servers takes at most {growth(times.DATA[::2]):.2f} times as long for four "
+        f"workers as for two, one of synchronous servers up to {growth(times.DATA[1::2]):.2f} times as long.",
         model=CALIBRATED, command=COMMAND, reason="VGG16 was not measured on such nodes: the seconds are predicted.",
     )  # fmt: skip
 
@@ -69,11 +66,9 @@ def seconds(tables):
 def sequential(tables):
     """Table 5.15 where nothing overlaps."""
     lines = [line for line in tables["5.15, seconds"] if line["method"] in times.OWN]
-    cited = lambda batch: lambda line: times.printed(line["N"], line["method"], batch)  # noqa: E731
-    quantities = {f"batch {b}": (cited(b), None, f"{b}, *without overlap*") for b in times.BATCHES}
     return Item(
         "Table 5.15, nothing overlaps", "seconds for 102,400 images, of model parallelism", "section 5.2",
-        rows_of(lines, label, quantities),
+        rows_of(lines, label, by_batch(times.printed, of_times.SEQUENTIAL)),
         "Only printed numbers go in, and none is fitted. So the thesis' seconds are what its works and volumes make on "
         "10 Gbit/s Ethernet if its pipeline hides no communication. The single processor with batches of 32 is slower than "
         "with 16, which makes that column too long. "
@@ -103,6 +98,13 @@ def beyond():
         Row(f"N = {ranks}, {method}, batch {batch}: s of a step beyond computing", times.beyond(ranks, method, batch))
         for ranks in times.RANKS for method in times.DATA for batch in times.BATCHES
     )  # fmt: skip
+
+
+def growth(methods):
+    """How many times as long a step of some methods takes beyond computing for four workers as for two, at most."""
+    cases = [(method, batch) for method in methods for batch in times.BATCHES]
+    few, many = ([times.beyond(ranks, *case).value for case in cases] for ranks in times.RANKS)
+    return max(four / two for two, four in zip(few, many))
 
 
 def small(ranks):
@@ -175,7 +177,7 @@ def servers(tables):
 
 def convergence():
     """Figure 5.2, and what stands in for it: the study `convergence`."""
-    values, (result, missing) = published(PAPER).values, elsewhere.convergence()
+    values, (result, missing) = KNOWN.values, elsewhere.convergence()
     took = result.seconds if result else {}
     two = {name: seconds / took[elsewhere.PIPELINE] for name, seconds in took.items()}
     found = [

@@ -2,14 +2,14 @@
 
 from math import prod
 
-from gridgrad.experiments.papers.cited import NEVER, RATIO, Formula, published
+from gridgrad.experiments.papers.cited import NEVER, RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.of_network import of_network
 
-PAPER = "eserol2019"
 KIB = 2**10
 LIMITS = 1.1, 1.03, 1.15, 1.2  # max/avg of the searches that a row of their seconds has for itself
 WORKS, VOLUMES = ("max", "min", "mean", "max/avg"), ("volume", "max", "mean")
@@ -67,7 +67,7 @@ def of_text(text):
 
 def cited(name, column):
     """A function of a line of ours that makes the Cited of its number of ranks; None where the thesis has no such table."""
-    table = published(PAPER).tables.get(name)
+    table = KNOWN.tables.get(name)
     return lambda line: table and table.cited(column, line["N"])
 
 
@@ -78,7 +78,7 @@ def balance_of(name):
 
 def printed(name):
     """{ranks: its line} of a table of the thesis; {} where it has none."""
-    table = published(PAPER).tables.get(name)
+    table = KNOWN.tables.get(name)
     return {line["N"]: line for line in table.lines()} if table else {}
 
 
@@ -184,7 +184,7 @@ def column_rows():
     """(rows for what the thesis prints in columns that follow from others, where it prints something else, how many numbers it
     prints there)."""
     found, counted = [], 0
-    for name, table in published(PAPER).tables.items():
+    for name, table in KNOWN.tables.items():
         for line in table.lines():
             for column, value, slack in follows(line):
                 counted += 1
@@ -213,7 +213,7 @@ def hypergraph_rows():
     layers = [Conv2d(3, 4, 3, padding=1), ReLU(), Conv2d(4, 3, 3, padding=1), ReLU(), Conv2d(3, 2, 3, padding=1), ReLU(),
               Flatten(), Linear(32, 4), Linear(4, 4), Linear(4, 2)]  # fmt: skip
     sample = of_network(Sequential(layers, input_shape=(4, 4, 3)), "coarse", None, 1, None, with_input=True, with_loss=False)
-    known = {"sample, coarse": (sample, published(PAPER).tables["3.5"].lines()[0])}
+    known = {"sample, coarse": (sample, KNOWN.tables["3.5"].lines()[0])}
     for grain in HYPERGRAPHS:
         known[f"VGG16, {grain}"] = vgg16.model(grain), {what: one.value for what, one in hypergraph_sizes(grain).items()}
     found = []
@@ -229,7 +229,7 @@ def hypergraph_rows():
 
 def hypergraph_sizes(grain):
     """{"vertices" or "nets": the Cited number of those of VGG16 that follows from Table 5.13}."""
-    table = published(PAPER).tables["5.13"]
+    table = KNOWN.tables["5.13"]
     layers = [line["layer"] for line in table.lines() if "POOL" not in line["layer"]]
     inputs = [table.cited("output size", name) for name in layers]
     inputs += [table.cited("parameters", name) for name in layers if "CONV" in name]
@@ -246,7 +246,7 @@ def parameter_rows():
             weights = layer.parameters[0] if layer.kind else None  # the column counts no biases
             biases += sum(prod(other.shape) for other in layer.parameters[1:]) if layer.kind else 0
             shapes.append((shape, prod(weights.shape) if weights else 0))
-    lines, found = published(PAPER).tables["5.13"].lines(), []
+    lines, found = KNOWN.tables["5.13"].lines(), []
     for line, (shape, count) in zip(lines, shapes, strict=True):
         size = "x".join(map(str, shape if len(shape) == 3 else (1, 1, *shape)))
         found.append(
@@ -255,7 +255,7 @@ def parameter_rows():
              "parameters": count}
         )  # fmt: skip
     elements, weights = sum(row["elements"] for row in found), sum(row["parameters"] for row in found)
-    values = published(PAPER).values
+    values = KNOWN.values
     return [
         *found,
         dict.fromkeys(found[0]) | {"layer": "Total", "memory, printed": f"{values['image_MB'].value} MB", "elements": elements,
@@ -265,25 +265,25 @@ def parameter_rows():
 
 def memory_of_image():
     """The Cited of the memory of an image, in MB, that follows from the column Memory of Table 5.13."""
-    table = published(PAPER).tables["5.13"]
+    table = KNOWN.tables["5.13"]
     return MEMORY(*(table.cited("memory", line["layer"]) for line in table.lines()))
 
 
 def data_parallel(ranks, batch):
     """GB of float32 that all ranks send in an epoch with data parallelism."""
-    values = published(PAPER).values
+    values = KNOWN.values
     return SENT(ranks, batch, values["parameter_MB"], values["epoch_images"])
 
 
 def model_parallel(volume):
     """An epoch of a partition of this volume, in units of 2^30 elements: forward and backward, for all images."""
-    values = published(PAPER).values
+    values = KNOWN.values
     return OF_VOLUME(volume, values["epoch_images"], values["volume_batch"])
 
 
 def comparison_rows(ours):
     """Table 5.14. ours: {"coarse" or "fine": {ranks: Costs}}. The last row is the mean."""
-    table, volumes, found = published(PAPER).tables["5.14"], published(PAPER).tables["5.10"], []
+    table, volumes, found = KNOWN.tables["5.14"], KNOWN.tables["5.10"], []
     data, hypergraph, reduction = table.columns[2:]
     for line in table.lines():
         key, ranks = (line["N"], line["batch"]), line["N"]
@@ -298,7 +298,7 @@ def comparison_rows(ours):
             row |= {f"our {grain} one, GB in bytes": size}
             row |= {f"our {grain} one: reduction, %": None if size is None else 100 * (1 - size / row["data parallel, GB"])}
         found.append(row)
-    means = {"N": "mean", "reduction, printed %": published(PAPER).values["reduction"].value}
+    means = {"N": "mean", "reduction, printed %": KNOWN.values["reduction"].value}
     for column in found[0]:
         if column not in means and "reduction" in column:
             some = [row[column] for row in found]

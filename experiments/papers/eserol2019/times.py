@@ -16,8 +16,9 @@ batch size another one.
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gridgrad.experiments.papers.cited import RATIO, Formula, published
+from gridgrad.experiments.papers.cited import RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import vgg16
+from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
@@ -25,7 +26,6 @@ from gridgrad.parallel.performance.cost import Cost
 from gridgrad.parallel.performance.partition_pipeline import partition_step_time
 from gridgrad.parallel.pipeline import names
 
-PAPER = "eserol2019"
 BATCHES = 16, 32, 64, 128, 256, 512
 RANKS = 2, 4
 SINGLE, LAYERS, FILTERS, HYPERGRAPH = "Single Processor", "Layer-wise", "Filter-wise", "Coarse-grain Hypergraph"
@@ -61,12 +61,12 @@ class Predicted:
 
 def printed(ranks, method, batch):
     """The Cited seconds of Table 5.15."""
-    return published(PAPER).tables["5.15"].cited(str(batch), ranks, method)
+    return KNOWN.tables["5.15"].cited(str(batch), ranks, method)
 
 
 def images():
     """The Cited numbers of images of an epoch and of epochs that were timed."""
-    values = published(PAPER).values
+    values = KNOWN.values
     return values["images"], values["epochs"]
 
 
@@ -88,22 +88,21 @@ def beyond(ranks, method, batch):
 def rate(batch):
     """The Cited rate, in MB/s, at which a worker exchanges gradients and parameters with a server."""
     method, ranks = TIMED
-    return RATE(published(PAPER).values["parameter_MB"], beyond(ranks, method, batch))
+    return RATE(KNOWN.values["parameter_MB"], beyond(ranks, method, batch))
 
 
 def share(ranks, method, batch):
     """The Cited share of the time in which the rank with the most work computes, in a row of model parallelism."""
-    work = published(PAPER).tables[OWN[method][0]]
+    work = KNOWN.tables[OWN[method][0]]
     of_rank = work.cited("max", ranks), work.cited("mean", ranks)
     return SHARE(printed(1, SINGLE, batch), ranks, printed(ranks, method, batch), *of_rank)
 
 
 def without_overlap(ranks, method, batch):
     """Predicted seconds of all images, from printed numbers alone, where nothing overlaps."""
-    known = published(PAPER)
-    work, volumes = (known.tables[name] for name in OWN[method])
+    work, volumes = (KNOWN.tables[name] for name in OWN[method])
     uneven = RATIO.value(work.cited("max", ranks), work.cited("mean", ranks))
-    volume, values = volumes.cited("volume", ranks).value, known.values
+    volume, values = volumes.cited("volume", ranks).value, KNOWN.values
     count = values["images"].value * values["epochs"].value
     sent = 2 * volume * vgg16.MEBI * vgg16.ITEM_BYTES / values["volume_batch"].value * count
     links = ranks / 2 * values["ethernet_Gb"].value * 1e9 / 8
@@ -172,7 +171,7 @@ def seconds_of(found):
 def compared(seconds):
     """Rows of Table 5.15 as speed-ups. seconds: of a minibatch; what is not in it was not predicted."""
     rows = []
-    for line in published(PAPER).tables["5.15"].lines():
+    for line in KNOWN.tables["5.15"].lines():
         key = line["N"], line["method"]
         row = {"N": key[0], "method": key[1]}
         for batch in BATCHES:
@@ -186,7 +185,7 @@ def compared(seconds):
 def in_seconds(seconds):
     """Rows of Table 5.15 in seconds of all images: printed, and predicted twice. seconds: see `compared`."""
     rows, (count, epochs) = [], images()
-    for line in published(PAPER).tables["5.15"].lines():
+    for line in KNOWN.tables["5.15"].lines():
         key = line["N"], line["method"]
         row = {"N": key[0], "method": key[1]}
         for batch in BATCHES:

@@ -9,11 +9,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from gridgrad.experiments.papers.cited import published
 from gridgrad.nn import network_names
 from gridgrad.parallel.partitioning.counts import Chain
 from gridgrad.parallel.partitioning.of_network import of_network
 from gridgrad.parallel.placement.owners import Owners
 
+KNOWN = published("eserol2019")
 BATCH = 32
 MEBI = 2**20  # elements in the "MB" of the thesis
 ITEM_BYTES = 4

@@ -4,19 +4,18 @@ Lines of one appendix share runs: its "manual" and "auto" versions are the same 
 has two runs: a whole one, which also has the accuracy, and a short one, from which its time is scaled.
 """
 
-import json
 import os
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from gridgrad import datasets
-from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.jobs import last_line_of_job
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import NEVER, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, Part
 from gridgrad.nn import network_names
-from gridgrad.parallel.job.launch import mpiexec, slots
+from gridgrad.parallel.job.launch import slots
 
 PAPER = "grabaskas2018"
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}
@@ -77,9 +76,8 @@ class Run:
         for name, value in (asdict(self) | {"data_dir": data_dir}).items():
             if value and name != "nodes":
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        job = mpiexec(self.nodes, arguments, TIMEOUT)
-        check_ended(job, f"the run {self.key}")
-        return json.loads(job.stdout.splitlines()[-1]) | {"oversubscribed": self.nodes > slots()}
+        printed = last_line_of_job(self.nodes, arguments, TIMEOUT, f"the run {self.key}")
+        return printed | {"oversubscribed": self.nodes > slots()}
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from gridgrad.experiments.papers.items import KEPT
 from gridgrad.experiments.papers.other_results import kept
 from gridgrad.nn import network_names, summary
 
-LINEAR = 0.99  # the least R^2
-NEAR = 0.25  # the most by which an exponent may differ from that of the paper
+NEAR = 0.25  # the most by which an exponent may differ from that of the paper, or a time from one that it is to equal
 FACTOR = 2  # the most by which a ratio may differ from that of the paper
 GROWTH = 1.05  # the least by which large sizes are better than small ones
 PERCENT = f"{100 * (GROWTH - 1):.0f} %"
@@ -65,7 +64,8 @@ def from_the_text():
             f"copies {unrolled} numbers", "counted, not timed", FOLLOWS,
         ),
         "ratio_of_slopes": found(
-            abs(ratio / VALUES["ratio_convolution"].value - 1) < 0.05, f"6.45/0.16 = {ratio:.1f}", "within 5 % counts", FOLLOWS,
+            abs(ratio / VALUES["ratio_convolution"].value - 1) < 0.05, f"6.45/0.16 = {ratio:.1f}",
+            "up to 5 % off counts as equal", FOLLOWS,
         ),
         "captions": contradictory(
             "a \"matrix-vector multiplication\" in section 3.2.2 and below Figure 4, a \"matrix-matrix multiplication\" below "
@@ -77,22 +77,21 @@ def from_the_text():
 
 def section_3(tables):
     """The claims that the times of layers decide."""
-    slopes = [row for row in tables["convolution_slopes"] if row["R2"] is not None]
-    gpus = [row for row in slopes if is_gpu(row)]
-    grey = [row for row in slopes if row["channels"] == 1]
+    times = tables.get("convolution_times", [])
+    grey = [row for row in tables["convolution_slopes"] if row["R2"] is not None and row["channels"] == 1]
     fits = tables.get("dense_fits", [])
     vectors = [row for row in fits if (row["batch"], row["n"]) == (fits[0]["batch"], fits[-1]["n"])]
     speedups = {layer: tables.get(f"{layer}_speedups", []) for layer in ("convolution", "dense")}
     processors = dict.fromkeys(one["processor"] for one in tables.get("versions", {}).values())
     return {
-        "linear_cpu": linear([row for row in slopes if not is_gpu(row)], NOTHING),
-        "linear_gpu": linear(gpus, NO_GPU),
+        "linear_cpu": linear([row for row in times if not is_gpu(row)], NOTHING),
+        "linear_gpu": linear([row for row in times if is_gpu(row)], NO_GPU),
         "slopes": slopes_here(grey),
         "gpu_convolution": gpu_ratio(grey, "ms_an_image", VALUES["ratio_convolution"]),
         "gpu_dense": gpu_ratio(vectors, "ns_an_element", VALUES["ratio_dense"]),
         "batch_speedup": growth(speedups["convolution"], "channels", "batch"),
         "size_speedup": growth(speedups["dense"], "batch", "n"),
-        "larger_batches": larger_batches(tables.get("convolution_times", [])),
+        "larger_batches": larger_batches(times),
         "quadratic": quadratic(vectors),
         "cores": cores(speedups["convolution"] + speedups["dense"], ", ".join(processors)),
     }
@@ -103,13 +102,17 @@ def is_gpu(row):
     return row["device"].startswith("GPU")
 
 
-def linear(slopes, missing):
-    """Whether all lines fit."""
-    if not slopes:
+def linear(times, missing):
+    """Whether an image takes as long in large batches as in small ones, on all devices and for all kinds of images."""
+    if not times:
         return undecided(missing)
-    r2 = [row["R2"] for row in slopes]
-    words = f"R^2 of the lines through the medians: {min(r2):.4f} to {max(r2):.4f}"
-    return found(min(r2) >= LINEAR, words, f"it has to be at least {LINEAR}")
+    ratios = [1 / gain for gain in gains(times).values()]
+    words = claims_5.span(ratios, "{:.2f}".format)
+    return found(
+        all(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios),
+        f"an image of the largest third of the batches takes {words} times as long as one of the smallest third",
+        f"up to a factor of {1 + NEAR:g} counts as linear",
+    )
 
 
 def slopes_here(slopes):
@@ -164,48 +167,53 @@ def growth(speedups, kind, size):
     return undecided(f"{NO_GPU}; what threads gain over one {how} with the size", "; ".join(words), MEASURED)
 
 
+def gains(times):
+    """{device and kind of image: the images a second of the largest third of the batches over those of the smallest third}."""
+    found = {}
+    for device, kinds in of_each_device(times, "channels").items():
+        for channels, rows in kinds.items():
+            small, large = thirds(rows, "batch", "ms_an_image")
+            found[f"{device}, channels {channels}"] = small / large
+    return found
+
+
 def larger_batches(times):
     """Whether a GPU takes less time for an image in large batches, for most kinds of images; on a CPU that decides nothing."""
     if not times:
         return undecided(NOTHING)
     gpus = [row for row in times if is_gpu(row)]
-    gains = {}
-    for device, kinds in of_each_device(gpus or times, "channels").items():
-        for channels, rows in kinds.items():
-            small, large = thirds(rows, "batch", "ms_an_image")
-            gains[f"{device}, channels {channels}"] = small / large
+    gained = gains(gpus or times)
     words = "images a second of the largest third of the batches over those of the smallest third: " + "; ".join(
-        f"{name}: {gain:.2f}" for name, gain in gains.items()
+        f"{name}: {gain:.2f}" for name, gain in gained.items()
     )
-    better = sum(gain >= GROWTH for gain in gains.values())
-    cases = f"by {PERCENT} it is better in {better} of {len(gains)} cases"
+    better = sum(gain >= GROWTH for gain in gained.values())
+    cases = f"by {PERCENT} it is better in {better} of {len(gained)} cases"
     if not gpus:
         return undecided(
             f"the advice follows from ratios of a GPU over a CPU, and {NO_GPU}. On CPU threads {cases}", words, MEASURED
         )
     return found(
-        better >= MOST * len(gains), words,
+        better >= MOST * len(gained), words,
         f"{cases}; it has to be in {100 * MOST:.0f} %. Steps with larger batches are also fewer, which this does not count",
     )  # fmt: skip
 
 
 def quadratic(fits):
-    """Whether exponents are about 2 on CPU and GPU. fits: those of one sample and of large n."""
+    """Whether exponents are about 2 on CPU and GPU. fits: those of one sample and of large n. A larger one decides nothing."""
     if not fits:
         return undecided(NOTHING)
-    squares = VALUES["exponent_n"].value
-    words = f"exponent {span([row['exponent'] for row in fits])} (one sample, {fits[0]['n']})"
-    holds = all(abs(row["exponent"] - squares) <= NEAR for row in fits)
+    squares, exponents = VALUES["exponent_n"].value, [row["exponent"] for row in fits]
+    words = f"exponent {claims_5.span(exponents, '{:.2f}'.format)} (one sample, {fits[0]['n']}), where {squares - NEAR} to "
+    words += f"{squares + NEAR} counts as {squares}"
+    if max(exponents) > squares + NEAR:
+        return undecided(
+            "matrices of 4 to 64 MiB leave one cache after the other, which raises the exponent over these sizes and not the "
+            "order; larger n would decide", words, MEASURED,
+        )  # fmt: skip
+    holds = min(exponents) >= squares - NEAR
     if holds and not any(map(is_gpu, fits)):
-        return undecided(f"{NO_GPU}; on CPU threads it holds, within {NEAR} of {squares}", words, MEASURED)
-    return found(
-        holds, words, f"it has to be within {NEAR} of {squares}" + "; larger matrices are read from slower memory" * (not holds)
-    )
-
-
-def span(numbers):
-    """The range of some numbers in words, or the one number that they round to."""
-    return " to ".join(dict.fromkeys(f"{number:.2f}" for number in (min(numbers), max(numbers))))
+        return undecided(f"{NO_GPU}; on CPU threads it holds", words, MEASURED)
+    return found(holds, words)
 
 
 def cores(speedups, processor):
@@ -225,10 +233,10 @@ def cores(speedups, processor):
     start = "time over 1/q of that of one core: "
     if not ranks:
         return undecided(f"{why}, and threads that share a layer are not all of training", layers and start + layers, MEASURED)
-    middle, words = ranks
-    return found(
-        min([middle, *([median(threads.values())] if threads else [])]) <= ABOUT,
-        f"{start}in training steps of two ranks that share the images {words}" + f". The same {layers}" * bool(layers),
-        f"up to {ABOUT} counts, in the median of the better of these two ways. Each rank updates all parameters, which weighs "
-        "where images are few; the threads share nothing but the products of matrices", KEPT,
-    )  # fmt: skip
+    ends, words = ranks
+    times = [*ends, *threads.values()]
+    numbers = f"{start}in training steps of two ranks that share the images {words}" + f". The same {layers}" * bool(layers)
+    reason = f"in training only q = 2 was measured; up to {ABOUT} counts as about 1/q"
+    if min(times) <= ABOUT < max(times):
+        return undecided(f"{reason}, which some of these times reach and others do not", numbers, KEPT)
+    return found(max(times) <= ABOUT, numbers, reason, KEPT)

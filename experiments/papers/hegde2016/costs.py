@@ -6,17 +6,15 @@ compute, by `parallel/performance/protocol_cost.py`, both *predicted*; and what 
 paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 """
 
-import json
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.jobs import last_line_of_job
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
-from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.performance import machine as machines
 from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
 from gridgrad.parallel.placement.partition import Partition
@@ -222,6 +220,5 @@ def limits():
 
 def count(k):
     """Run all algorithms on k workers: rows as `papers.hegde2016.count_job` prints them."""
-    job = mpiexec(k, [*as_module("papers.hegde2016.count_job"), "--samples", str(SAMPLES)], TIMEOUT)
-    check_ended(job, f"papers.hegde2016.count_job on {k} ranks")
-    return json.loads(job.stdout.splitlines()[-1])
+    words = [*as_module("papers.hegde2016.count_job"), "--samples", str(SAMPLES)]
+    return last_line_of_job(k, words, TIMEOUT, f"papers.hegde2016.count_job on {k} ranks")

@@ -1,7 +1,6 @@
 """Claims of Hegde and Usmani 2016 that kept results of other programs decide, each from the file of one program."""
 
 from pathlib import Path
-from statistics import median
 
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.papers.cited import published
@@ -61,10 +60,11 @@ def steps_of_two_ranks(content):
 
 
 def over_a_half(content):
-    """The time of a training step of two ranks over half of that of one: (the median of the networks, all in words)."""
+    """The time of a training step of two ranks over half of that of one: (the ends of the networks' range, all in words)."""
     ratios, place = steps_of_two_ranks(content)
     times = {name: 2 * row["median"] for name, row in ratios.items()}
-    return median(times.values()), f"{', '.join(f'{time:.2f} ({name})' for name, time in times.items())}; {place}"
+    ends = min(times.values()), max(times.values())
+    return ends, f"{', '.join(f'{time:.2f} ({name})' for name, time in times.items())}; {place}"
 
 
 def images_at_once(content):
@@ -179,8 +179,8 @@ def rounds(one, *runs):
         moved > max(single, apart) + LOSS,
         f"test accuracy {training(one)}: {moved:.1f} % where pairs exchange halves between rounds, {apart:.1f} % with rounds "
         f"and no exchange, {single:.1f} % in one round, {together:.1f} % with synchronous SGD ({source('protocols', one)})",
-        f"it has to be better by more than {counted(LOSS, 'percentage point')}. The loss is that of a network, which is not "
-        "convex", KEPT,
+        f"it has to be better by more than {counted(LOSS, 'percentage point')}; each was trained once. The loss is that of a "
+        "network, which is not convex", KEPT,
     )  # fmt: skip
 
 
@@ -197,7 +197,8 @@ def practical(one, moved, together):
     return found(
         near and moved["seconds"] < together["seconds"], numbers,
         f"it has to be faster, and to lose no more than {counted(LOSS, 'percentage point')}. The network was trained, and the "
-        "time simulated from measured times of minibatches and updates", PREDICTED if near else KEPT,
+        f"time simulated, from measured times of minibatches and updates, on a link of {one['settings']['rate']:g} Mbit/s",
+        PREDICTED if near else KEPT,
     )  # fmt: skip
 
 
@@ -219,12 +220,14 @@ def no_waiting(content):
     one = next(one for one in content if one["time"] == "on this machine" and one["straggler"] > 1)
     seconds = {(run["protocol"], run["straggler"] > 1): run["seconds"]["median"] for run in one["runs"]}
     slower = {name: seconds[name, True] / seconds[name, False] for name in ("sync", "server:asp", "downpour:4:4")}
-    servers = slower["server:asp"], slower["downpour:4:4"]
+    servers, workers, slow = (slower["server:asp"], slower["downpour:4:4"]), one["workers"], one["straggler"]
     return found(
         max(servers) * BETTER < slower["sync"],
-        f"sync {slower['sync']:.2f}, servers {servers[0]:.2f} and {servers[1]:.2f}; {source('protocols', one)}",
-        f"times as long a step if one of {one['workers']} workers is {one['straggler']:g} times as slow; "
-        f"{100 * (BETTER - 1):.0f} % less counts", KEPT,
+        f"a step takes {slower['sync']:.2f} times as long with synchronous SGD, {servers[0]:.2f} and {servers[1]:.2f} times "
+        f"with a server ({source('protocols', one)})",
+        f"one of {workers} workers is {slow:g} times as slow: without any waiting it would be "
+        f"{workers / (workers - 1 + 1 / slow):.2f} times; a server has to stay {100 * (BETTER - 1):.0f} % below synchronous "
+        "SGD", KEPT,
     )  # fmt: skip
 
 
@@ -256,7 +259,8 @@ def server_rate(content):
         most["measured"] <= ABOUT / one["tau"],
         f"at most {most['measured']:.0f} updates a second, with {most['workers']} workers; 1/tau is {1 / one['tau']:.0f} "
         f"({source('servers', one)})",
-        f"up to {ABOUT} times 1/tau counts. The server and the workers share two cores, so it stays below", KEPT,
+        f"up to {ABOUT} times 1/tau counts as no more than 1/tau. The server and the workers share two cores, so it stays "
+        "below", KEPT,
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def claims(tables):
 def predicted(tables, kind, size):
     """What is predicted for a printed number, in words."""
     line = next(line for line in tables["ratios"] if (line["what"], line["model size"]) == (kind, size))
-    return "; ".join(f"{line[where]:.2g}: {where}" for where in list(line)[-3:])
+    return "; ".join(f"{where}: {line[where]:.2g}" for where in list(line)[-3:])
 
 
 def peaks(tables):
@@ -149,7 +149,7 @@ def integrated(tables):
 
     def curve(ranks):
         return "; ".join(
-            f"{line[str(ranks)]:.3g} on {ranks} ranks: {line['assumed']}" for line in tables["curves"]
+            f"{line['assumed']}: {line[str(ranks)]:.3g} on {ranks} ranks" for line in tables["curves"]
             if (line["predicted"], line["model size"]) == ("2-D over batch", MIDDLE)
         )  # fmt: skip
 
@@ -157,7 +157,8 @@ def integrated(tables):
     at_least = f"at least {CLOSE} times counts as close"
     return {
         "integrated_peak": agreed(
-            known, best, close, ON_RANKS, f"below {MANY} ranks only more than 1 decides; {CLOSE} counts as close",
+            known, best, close, ON_RANKS,
+            f"on fewer than {MANY} ranks only a ratio above 1 decides, against the claim; {CLOSE} and more count as very close",
             undecided(f"needs {MANY} or {VALUES['integrated_most_ranks']} cores or hosts",
                       predicted(tables, "2-D over batch", MIDDLE), PREDICTED), main=True,
         ),

@@ -100,8 +100,8 @@ def volumes():
             all(model < batch for batch, model in pair.values()), "; ".join(
                 f"size {size}, {hidden} hidden: {kilobytes(model)} with model and {kilobytes(batch)} with batch parallelism"
                 for (hidden, size), (batch, model) in pair.items()
-            ), f"what a rank sends on 2 processes with batch {steps.BATCH_SIZE}; it turns round with small networks, and with "
-            "one hidden layer at all sizes", FOLLOWS,
+            ), f"what a rank sends on 2 processes with batch {steps.BATCH_SIZE}; it is the other way round with small "
+            "networks, and with one hidden layer at all sizes", FOLLOWS,
         ),
         "integrated_too_small": found(
             all(value >= pure[key][0] for key, (value, _) in integrated.items()), "; ".join(

@@ -22,7 +22,7 @@ COMMAND = "reproduce laugier2018"
 PREDICTED = "study laugier2018-predicted"
 MODEL = "the cost model, machine file `cori-haswell`, for the paper's algorithms in float64"
 MODEL += " (`experiments/papers/laugier2018/steps.py`)"
-DEPTH = "three hidden layers, but one as the paper's code and logs show"
+DEPTH = "three hidden layers, but one with the settings of the paper's code"
 KNOWN, LOGS = published("laugier2018"), published("laugier2018_logs")
 BEST_OF = "the best of {} to {}".format(*(KNOWN.values[f"integrated_{end}_ranks"].value for end in ("least", "most")))
 FIGURES = (  # name, kind of curve, title, {label: (name of the printed number, model size)}
@@ -182,11 +182,11 @@ def would_have_to_be():
         cited = dict(zip(report["printed"], ("batch_speedup", "batch_speedup", "model_speedup", "integrated_ratio")))
         logged = report["alone"][-1]
         rows = [
-            Row(f"as the paper's code and logs show: {name}", KNOWN.values[number], None, logged[name])
+            Row(f"with the settings of the paper's code: {name}", KNOWN.values[number], None, logged[name])
             for name, number in cited.items()
         ]
         parts = {"alone": report["alone"][:-1], "fewest in the paper's order": report["fewest_in_order"]["rows"],
-                 "closest": report["closest"][:3], "as the paper's code and logs show": [logged]}  # fmt: skip
+                 "closest": report["closest"][:3], "with the settings of the paper's code": [logged]}  # fmt: skip
         rows += [
             Row(f"{title}; {steps.words(line['assumed'])}", None, None, ", ".join(f"{line[name]:.3g}" for name in cited),
                 f"in the paper's order: {'yes' if line['order'] else 'no'}")

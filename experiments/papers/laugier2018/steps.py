@@ -19,7 +19,7 @@ from gridgrad.parallel.performance import machine as machines
 from gridgrad.parallel.performance.cost import Cost, busiest
 
 MACHINE, RANKS, BATCH_SIZE = "cori-haswell", 32, 100
-SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; three hidden layers, of which the paper does not say how many there are
+SHAPE, OUTPUTS, HIDDEN = [16], 2, 3  # ethylene; the paper does not say how many hidden layers there are: three are our choice
 PLAN = "laugier"
 ITEMSIZE = {"float64": 8, "float32": 4}
 COPIES = 2e9  # bytes a second of pickling, and of unpickling
@@ -67,7 +67,7 @@ AS_LOGGED = BASE | {  # what the paper's code and its logs show
     LAYERS: 1, NODE: 1, MESSAGES: LISTS, PYTHON: OF_LAYER, MINIBATCH: FROM_FIRST, PROGRAM: INTEGRATED, ALGORITHM: PRINTED,
 }  # fmt: skip
 CHOICES = {  # what is predicted wherever the paper leaves out what decides
-    "all ranks on one node": BASE, "one rank a node": BASE | {NODE: 1}, "as the paper's code and logs show": AS_LOGGED,
+    "all ranks on one node": BASE, "one rank a node": BASE | {NODE: 1}, "with the settings of the paper's code": AS_LOGGED,
 }  # fmt: skip
 
 

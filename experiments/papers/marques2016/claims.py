@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.items import KEPT, MEASURED, PREDICTED
 from gridgrad.experiments.papers.marques2016 import claims_text as text
 from gridgrad.experiments.papers.marques2016 import unequal as laptops
 from gridgrad.experiments.papers.marques2016.runs import BATCH_SIZES, NETWORKS, PARTS, WITH_MASTER, Run, parts
-from gridgrad.experiments.papers.marques2016.scaling import KNOWN, of_rates, said
+from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept
 from gridgrad.experiments.plots.marques2016 import rounds_of
 
@@ -148,7 +148,7 @@ def of_steps(tables, measured):
               f"on two ranks {span(changes)} times the seconds on one, median {median(changes):.2f}, in {where}",
               f"of the median {ALIKE_WORDS}"),
         found(max(off) <= 100, f"counted bytes of {where} are at most {max(off):.0f} off the equation for both passes",
-              "16 bytes are those of the loss; up to 100 count as none"),
+              "16 bytes are those of the loss; up to 100 bytes off count as exact"),
         found(min(shares) >= least and max(shares) < most,
               f"{100 * min(shares):.0f} % to {100 * max(shares):.0f} % of a step on one core, {len(alone)} cases",
               f"rounded to tens of percent, so that {100 * least:.0f} % to {100 * most:.0f} % count as 60 % to 90 %"),
@@ -168,7 +168,7 @@ def always(two, measured):
         in_memory = in_memory and None  # it depends on the network
     scaled = [line["speedup"] for line in measured.proportion.values()]
     more = f", in the thesis' proportion {span(scaled)}" if scaled else ""
-    return decided(in_memory, numbers, f"at 5 MB/s {span(slow)}{more}: Figure 5.1, as written")
+    return decided(in_memory, numbers, f"at 5 MB/s {span(slow)}{more}; see the item `Figure 5.1, as written`")
 
 
 def bottleneck(tables):
@@ -251,7 +251,7 @@ def of_batch_sizes(tables):
         middle: decided(of_middle, "; ".join(words[name] for name in MIDDLE) + where, ALIKE_WORDS + overlap(of_middle)),
         steady: decided(
             stays, f"parts are up to {100 * change:.0f} % of a step apart, between rounds or batch sizes{where}",
-            f"up to {100 * STEADY:.0f} % of a step count as none" + overlap(stays),
+            f"a change of up to {100 * STEADY:.0f} % of a step counts as none" + overlap(stays),
         ),
         largest: falls_with_batch(tables),
     }  # fmt: skip
@@ -299,17 +299,17 @@ def not_bound(measured):
 
 
 def best_technique(measured):
-    """Whether a master is faster than data parallelism whose samples are shared by speed, on unequal CPUs at 5 MB/s."""
+    """How fast a master and data parallelism by speed are on unequal CPUs at 5 MB/s, which is not the thesis' proportion."""
     slow, samples = measured.slow, measured.samples
     if not slow or not samples.keys() >= slow.keys():
         return undecided(measured.missing)
     each = "; ".join(f"{name} {line['speedup']:.3g} against {samples[name]['speedup']:.3g}" for name, line in slow.items())
-    return decided(
-        every(above(of_speedup(line), of_speedup(samples[network]), 1 + ALIKE) for network, line in slow.items()),
+    return undecided(
+        "a core of today waits for a network of 5 MB/s with either technique, and data parallelism was not measured in the "
+        f"thesis' proportion of computing and sending; {each}, over the slower CPU alone, at batch 64; data parallelism shares "
+        f"the samples by speed as well, and sends gradients in place of inputs, kernels and outputs ({measured.source})",
         f"at 5 MB/s {span([line['speedup'] for line in slow.values()])} times as fast as one CPU, data parallel "
-        f"{span([samples[network]['speedup'] for network in slow])}",
-        f"{each}, over the slower CPU alone, at batch 64; data parallelism shares the samples by speed as well, and sends "
-        f"gradients in place of inputs, kernels and outputs; {FAR} ({measured.source})", KEPT,
+        f"{span([samples[network]['speedup'] for network in slow])}", KEPT,
     )  # fmt: skip
 
 
@@ -357,9 +357,12 @@ def faster(measured):
         )
         holds = every(above(of_speedup(memory[network]), of_speedup(slow[network]), 1 + ALIKE) for network in both)
         return decided(holds, f"{words}, on two unequal CPUs", f"{FAR} ({measured.source})", KEPT)
-    by_rate, _ = of_rates()["5.13a low and mid range CPUs"]
-    low, high = by_rate[5].speedup(4), by_rate[125].speedup(4)
-    return found(high > low, f"{low:.2f} at 5 MiB/s and {high:.2f} at 125 MiB/s on 4 CPUs", "by equation 5.1", PREDICTED)
+
+    def by_rate(figures):
+        low, high = (figures["5.13a low and mid range CPUs"][rate].speedup(4) for rate in (5, 125))
+        return high > low, f"{low:.2f} at 5 MiB/s and {high:.2f} at 125 MiB/s on 4 CPUs"
+
+    return text.by_both(by_rate)
 
 
 def even_shares():

@@ -1,4 +1,4 @@
-"""Marques: A new methodology for distributed training of convolutional neural networks (2016), chapters 4 and 5.
+"""Marques: Distributed learning of convolutional neural networks on heterogeneous processing units (2016), chapters 4 and 5.
 
 Tables: where the time of a training step goes (Figures 5.1 to 5.10), the speedups of Tables 5.1 to 5.3, the scalability of
 section 5.4 (Figures 5.11 to 5.15), and how long an epoch of the autoencoder of Appendix A takes. The master/slave algorithm is
@@ -140,10 +140,10 @@ def split(runs):
             if not alone:
                 continue
             found.append(measured_row(network, batch_size, 1, "one rank", alone, alone))
-            two = {form: rounds_of(alone, runs.get(Run(network, batch_size, 2, form).key, ())) for form in PLANS}
+            two = {form: in_same_rounds(alone, runs.get(Run(network, batch_size, 2, form).key, ())) for form in PLANS}
             for ranks in RANKS:
                 for form in PLANS:
-                    results = rounds_of(alone, runs.get(Run(network, batch_size, ranks, form).key, ()))
+                    results = in_same_rounds(alone, runs.get(Run(network, batch_size, ranks, form).key, ()))
                     if results:
                         found.append(measured_row(network, batch_size, ranks, form, results, alone))
                     elif two[form]:
@@ -151,7 +151,7 @@ def split(runs):
     return found
 
 
-def rounds_of(alone, results):
+def in_same_rounds(alone, results):
     """Those `results` whose round is one of those on one rank, `alone`: speedups are over a run of the same round."""
     rounds = {one["round"] for one in alone}
     return [result for result in results if result["round"] in rounds]

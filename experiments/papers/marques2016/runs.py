@@ -9,7 +9,7 @@ from statistics import median
 from tqdm import tqdm
 
 from gridgrad.experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
-from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.jobs import last_line_of_job
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
@@ -68,9 +68,7 @@ class Run:
         arguments += ["--seconds", seconds, "--grid", f"{axis}={self.ranks}", *words]
         arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
         with launched_by(launcher):
-            job = mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT)
-        check_ended(job, f"the run {self.key}")
-        return json.loads(job.stdout.splitlines()[-1])
+            return last_line_of_job(self.ranks, list(map(str, arguments)), TIMEOUT, f"the run {self.key}")
 
 
 @contextlib.contextmanager

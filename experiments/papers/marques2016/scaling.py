@@ -211,9 +211,9 @@ def rows(clusters, nodes=NODES):
     return found
 
 
-def of_rates():
-    """Figures 5.13 to 5.15: the speedup at other transmission rates."""
-    found = derived(PRINTED)
+def of_rates(equation=PRINTED):
+    """Figures 5.13 to 5.15, the speedup at other transmission rates: {figure: ({MiB/s: Cluster}, the most nodes)}."""
+    found = derived(equation)
     cpus, gpus = found["CPUs, largest network"], found["GPUs, largest network"]
     kinds = {
         "5.13a low and mid range CPUs": (cpus, 32), "5.13b high-end CPUs": (high_end(cpus), 32),
