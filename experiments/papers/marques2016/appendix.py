@@ -6,7 +6,6 @@ What the job printed for each width, a line each, may stand in FILE, for measure
         > results/marques2016/epochs.jsonl
 """
 
-import json
 import re
 from functools import partial
 from pathlib import Path

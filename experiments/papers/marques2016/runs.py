@@ -14,7 +14,7 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
 from gridgrad.nn.json_text import content_of
-from gridgrad.parallel.job.launch import mpiexec, slots
+from gridgrad.parallel.job.launch import slots
 from gridgrad.parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
