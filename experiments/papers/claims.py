@@ -66,7 +66,10 @@ class Claim:
 
     @property
     def verdict(self):
-        """That of both findings; where one contradicts the other it can not be decided."""
+        """That of both findings. It can not be decided where one contradicts the other, nor where the kept numbers leave it
+        open, which are of more measurements than those of now."""
+        if self.finding.verdict == OPEN and self.finding.numbers:
+            return OPEN
         decided = {one.verdict for one in (self.finding, self.now) if one is not None and one.verdict != OPEN}
         return decided.pop() if len(decided) == 1 else OPEN
 

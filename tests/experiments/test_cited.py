@@ -125,6 +125,9 @@ def test_two_measurements_that_contradict_each_other_decide_nothing():
     exact, grows = with_now(before, judged(known, {"grows": found(False, "0.8"), "exact": found(False, "0.9", "messages")}))
     assert (exact.name, exact.verdict, exact.findings) == ("exact", DIFFERS, [(MEASURED, found(False, "0.9", "messages"))])
     assert grows.verdict == OPEN and [mark for mark, _ in grows.findings] == [KEPT, MEASURED]
+    before = judged(known, both | {"grows": undecided("the rounds differ", "0.9 to 1.5")})
+    (grows,) = (one for one in with_now(before, judged(known, both | {"grows": found(True, "1.4")})) if one.name == "grows")
+    assert grows.verdict == OPEN  # what more rounds leave open a short measurement does not decide
 
 
 def items_and_claims(name):
