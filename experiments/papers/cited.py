@@ -27,7 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 
 PRINTED, READ, DERIVED = "printed", "read off", "derived"
-NEVER = "-"  # stands where a paper prints nothing
+NOT_PRINTED = "-"  # stands where a paper prints nothing
 FOLDER = Path(__file__).parent / "published"
 
 
@@ -92,7 +92,7 @@ class Table:
     def cited(self, column, *key):
         """The Cited of a column, of the row whose first columns are `key`; None if it has no such row, or prints nothing."""
         row = next((row for row in self.lines() if tuple(row.values())[: len(key)] == key), None)
-        if row is None or row[column] == NEVER:
+        if row is None or row[column] == NOT_PRINTED:
             return None
         return Cited(row[column], READ if self.uncertainty else PRINTED, row.get("place", self.place), self.uncertainty)
 

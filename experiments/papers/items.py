@@ -8,7 +8,7 @@ may be of different processors, and of different numbers of rounds.
 from dataclasses import dataclass, replace
 from statistics import median
 
-from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, READ, Cited
+from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, READ, Cited
 
 MEASURED, KEPT, PREDICTED = "measured", "measured earlier", "predicted"
 KINDS = PRINTED, READ, DERIVED, MEASURED, KEPT, PREDICTED
@@ -111,7 +111,7 @@ def rows_of(table, label, quantities, remark=None):
 
 def value_of(value):
     """A value of a table as that of a Row."""
-    return None if value is None or value == NEVER else value
+    return None if value is None or value == NOT_PRINTED else value
 
 
 def paired(now, before):

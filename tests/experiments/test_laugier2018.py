@@ -9,7 +9,7 @@ import pytest
 
 from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.papers import page_words
-from gridgrad.experiments.papers.cited import DERIVED, NEVER, PRINTED, published
+from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, published
 from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, undecided
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.laugier2018 import claims as of_claims
@@ -51,7 +51,7 @@ def speedups(of):
 
 def test_numbers_without_a_number_of_ranks_have_none():
     rows = laugier2018.tables()["printed"]
-    assert [(row["printed"], row["ranks"]) for row in rows] == [(5.8, 32), (5.8, 32), (1.2, NEVER), (0.99, NEVER)]
+    assert [(row["printed"], row["ranks"]) for row in rows] == [(5.8, 32), (5.8, 32), (1.2, NOT_PRINTED), (0.99, NOT_PRINTED)]
     for name in ("Figure 6", "Figure 7"):
         item = next(item for item in items.items(laugier2018.tables()) if item.name == name)
         assert item.rows and all(row.cited.kind == PRINTED and "the best of" in row.label for row in item.rows)

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from gridgrad.experiments.papers.cited import NEVER, RATIO, Formula
+from gridgrad.experiments.papers.cited import NOT_PRINTED, RATIO, Formula
 from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
@@ -199,7 +199,7 @@ def follows(line):
     """(column, what follows for it from other columns, how far off it may be since all are cut) of a line of the thesis."""
     cut = lambda column: 1 if isinstance(line[column], int) else 0.1  # noqa: E731
     for column, over in (("max/min", "min"), ("max/avg", "mean")):
-        if line.get(column, NEVER) != NEVER:
+        if line.get(column, NOT_PRINTED) != NOT_PRINTED:
             ratio = line["max"] / line[over]
             yield column, ratio, 0.1 + (cut("max") + ratio * cut(over)) / line[over]
     if "max*N" in line:

@@ -12,7 +12,7 @@ from gridgrad import datasets
 from gridgrad.experiments.common.jobs import last_line_of_job
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
-from gridgrad.experiments.papers.cited import NEVER, published
+from gridgrad.experiments.papers.cited import NOT_PRINTED, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, Part
 from gridgrad.nn import network_names
 from gridgrad.parallel.job.launch import slots
@@ -174,7 +174,7 @@ def lines():
         found[row["ref"]] = Line(**common, samples=part.value if part else whole, passes=passes, net=CNNS[data])
     for row in known.tables["Appendix D"].lines():
         widths = tuple(row[name] for name in ("FLS", "SLS", "TLS"))
-        hidden = [str(width) for width in widths[1:] if width != NEVER]
+        hidden = [str(width) for width in widths[1:] if width != NOT_PRINTED]
         net = CNNS["mnist"] if row["model"] == "CNN" else f"mlp:{','.join(hidden)},tanh"
         common = {name: row[name] for name in ("ref", "device", "nodes", "samples", "seconds", "model")}
         version = "auto" if row["nodes"] > 1 else "single"

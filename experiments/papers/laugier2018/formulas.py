@@ -1,7 +1,7 @@
 """The formulas that Laugier et al. 2018 print, and what follows from them: volumes of sections 5 to 7, the way of section 7."""
 
 from gridgrad.experiments.common.parallel_schemes import grid_of
-from gridgrad.experiments.papers.cited import NEVER, Cited, Formula, published
+from gridgrad.experiments.papers.cited import NOT_PRINTED, Cited, Formula, published
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.placement import volume
@@ -145,8 +145,8 @@ def published_speedups():
     rows = (
         ("batch", "batch_speedup", named["batch_model_size"], named["batch_ranks"], "abstract, section 10"),
         ("batch", "batch_speedup", named["batch_model_size_again"], named["batch_ranks"], "section 9.0.1"),
-        ("model", "model_speedup", named["model_model_size"], NEVER, "abstract, sections 9.0.2 and 10"),
-        ("2d, over batch", "integrated_ratio", named["integrated_model_size"], NEVER, "abstract, sections 9.0.3 and 10"),
+        ("model", "model_speedup", named["model_model_size"], NOT_PRINTED, "abstract, sections 9.0.2 and 10"),
+        ("2d, over batch", "integrated_ratio", named["integrated_model_size"], NOT_PRINTED, "abstract, sections 9.0.3 and 10"),
     )
     return [
         {"scheme": scheme, "model size": size, "ranks": ranks, "printed": named[name], "place": place}
