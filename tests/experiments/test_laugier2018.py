@@ -10,7 +10,7 @@ import pytest
 from gridgrad.experiments.common import predicted_reports
 from gridgrad.experiments.papers import page_words
 from gridgrad.experiments.papers.cited import DERIVED, NOT_PRINTED, PRINTED, published
-from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, undecided
+from gridgrad.experiments.papers.claims import CONTRADICTORY, DIFFERS, FOLLOWS, HOLDS, OPEN, found, undecided
 from gridgrad.experiments.papers.items import FORESEEN, KEPT, MEASURED, MISSING, PREDICTED
 from gridgrad.experiments.papers.laugier2018 import claims as of_claims
 from gridgrad.experiments.papers.laugier2018 import experiments as laugier2018
@@ -299,11 +299,19 @@ def test_main_claims_have_short_numbers():
                 assert len(claim.finding.numbers) <= page_words.FEW, claim.name
 
 
+def test_what_is_predicted_to_grow_is_open_where_it_falls_in_the_logs(monkeypatch):
+    grows, falls = found(True, "2, 3", kind=PREDICTED), found(False, "3, 2", kind=PREDICTED)
+    assert foreseen.unless_logs_differ(grows).verdict == OPEN and "1.23, 1.08" in foreseen.unless_logs_differ(grows).reason
+    assert foreseen.unless_logs_differ(falls) == falls
+    monkeypatch.setattr(foreseen, "of_logs", list)
+    assert foreseen.unless_logs_differ(grows) == grows
+
+
 def test_what_is_predicted_decides_where_all_assumptions_agree(monkeypatch):
     rising, falling = {"a": 1, "b": 2}, {"a": 1, "b": -2}
-    agreed = lambda values: foreseen.agreed(values, lambda one: one > 0, str, "more than 0")  # noqa: E731
+    agreed = lambda values: foreseen.if_choices_agree(values, lambda one: one > 0, str, "more than 0")  # noqa: E731
     assert agreed(rising).verdict == HOLDS and agreed(falling).verdict == OPEN and agreed({"a": -1}).verdict == DIFFERS
-    assert foreseen.agreed(rising, lambda _: None, str, "").verdict == OPEN
+    assert foreseen.if_choices_agree(rising, lambda _: None, str, "").verdict == OPEN
     assert agreed(falling).numbers == "a: 1; b: -2" and agreed(falling).kind == PREDICTED
     assert agreed(falling).reason.startswith(foreseen.OPEN_ENDS)
     for name, one in foreseen.findings().items():
@@ -345,7 +353,7 @@ def test_times_bytes_and_sizes_turn_the_verdicts():
 
 @pytest.mark.parametrize("foretold", [HOLDS, DIFFERS])
 def test_two_ranks_alone_do_not_decide_what_32_compute(foretold, monkeypatch):
-    one = foreseen.agreed({"a": 1}, lambda _: foretold == HOLDS, str, "")
+    one = foreseen.if_choices_agree({"a": 1}, lambda _: foretold == HOLDS, str, "")
     monkeypatch.setattr(foreseen, "compute_below_messages", lambda: one)
     assert finding({}, "compute_below_messages") == one
     row = {"data": "ethylene", "net": "mlp:1024,1024,1024,relu", "grid": "batch=2,model=1", "messages ms": 9.0, "wait ms": 0.0}

@@ -41,24 +41,24 @@ def findings():
     )
     where = f"the time of the messages of size {LARGE:,} on {steps.RANKS} nodes of Cori"
     return {
-        "batch_network": agreed(
+        "batch_network": if_choices_agree(
             networks[0], lambda one: one[1] > one[0], of_network, f"{where}; bandwidth is to matter more",
         ),
-        "model_network": agreed(
+        "model_network": if_choices_agree(
             networks[1], lambda one: one[1] < one[0], of_network, f"{where}; latency is to matter more",
         ),
-        "few_nodes_costly": agreed(
+        "few_nodes_costly": if_choices_agree(
             share, lambda one: None if max(one) <= EQUAL * min(one) else one[0] > one[1],
             lambda one: f"{one[0]:.0%} of a step on {few[0]} ranks, {one[1]:.0%} on {few[1]}",
             f"the part of messages in a step of model parallelism, size {LARGE:,}: with fewer ranks it is to be "
             f"larger, and up to a factor of {EQUAL} counts as equal",
         ),
-        "batch_ends": agreed(
+        "batch_ends": if_choices_agree(
             curves, lambda one: max(one, key=one.get) < MORE[-1],
             lambda one: f"the most on {max(one, key=one.get)} ranks, {max(one.values()):.3g} times, and {one[MORE[-1]]:.3g} on "
             f"{MORE[-1]}", f"a minibatch has {BATCH_SIZE} samples: ranks beyond the {BATCH_SIZE}th have none",
         ),
-        "saturation": unless_logs_differ(agreed(
+        "saturation": unless_logs_differ(if_choices_agree(
             grown, lambda one: one == sorted(one), lambda one: ", ".join(
                 f"{value:.3g} times with size {size:,}" for size, value in zip(sizes, one)
             ), f"model parallelism on {steps.RANKS} ranks, whose limit is {steps.RANKS} times: below saturation it still grows",
@@ -81,7 +81,7 @@ def unless_logs_differ(finding):
     return undecided(reason, finding.numbers, PREDICTED)
 
 
-def agreed(values, holds, words, reason):
+def if_choices_agree(values, holds, words, reason):
     """The Finding of what is predicted in several cases, {case: value}.
 
     holds: a function of a value that returns whether the claim holds, or None where that is not clear. words: one of a value.
@@ -95,7 +95,7 @@ def agreed(values, holds, words, reason):
 
 def compute_below_messages():
     """The Finding of that claim, for the largest model on as many ranks as the paper had."""
-    return agreed(
+    return if_choices_agree(
         {name: parts(steps.RANKS, 1, choice) for name, choice in steps.CHOICES.items()}, lambda one: one[0] < one[1],
         lambda one: f"{1e3 * one[0]:.3g} ms computing and {1e3 * one[1]:.3g} ms messages",
         f"batch parallelism on {steps.RANKS} ranks, size {LARGE:,}",
@@ -106,7 +106,7 @@ def small_blocks():
     """The Finding of that claim, for the products of a rank's part of a minibatch."""
     samples = -(-BATCH_SIZE // steps.RANKS)
     shares = {counted(hidden, "hidden layer"): many / one for hidden in DEPTHS for one, many in [products(hidden)]}
-    return agreed(
+    return if_choices_agree(
         shares, lambda one: one > samples / BATCH_SIZE,
         lambda one: f"products of {samples} samples take {one:.0%} of the time of those of {BATCH_SIZE}",
         f"as efficient they would take {samples / BATCH_SIZE:.0%}; the model knows memory, but neither caches nor tiles",
