@@ -74,8 +74,8 @@ def test_it_trains_the_serial_network(comm):
 def test_ranks_do_not_wait_for_each_other_where_layers_go_back_and_forth(comm):
     """A rank that waits for the loss of an earlier step may be that for which the rank that knows it waits in a later one."""
     data = [(x[:, 0, :2].reshape(len(x), -1), y) for x, y in batches(14, samples=4)]
-    for seed in range(8):
-        for name in ("async:2", "async:4", f"async:{2 * comm.size}"):
+    for seed in range(3):
+        for name in ("async:2", f"async:{2 * comm.size}"):
             random = np.random.default_rng(seed)
             layers = [layer for _ in range(8) for layer in (Linear(6, 6), Tanh())]
             deep = Sequential([*layers, Linear(6, 5)], 3, np.float64, (6,))
