@@ -323,7 +323,7 @@ LINES = """
 2 | summary --net lenet6 | lenet6
 2 | summary --batch-size none | whole number
 0 | partition --net lenet5 --ranks 2 --out o.h5 | next: gridgrad train --net lenet5 --grid model=2 --plan o.h5
-0 | partition --net lenet5 --ranks 300 | more than --epsilon 0.1 allows
+0 | partition --net mlp:8,relu --shape 4 --outputs 3 --ranks 30 | more than --epsilon 0.1 allows
 2 | partition --net mlp:8,relu --ranks 2 --shape 0 | at least 1
 2 | partition --ranks 0 | at least 1
 0 | bench --help | --quick

@@ -85,7 +85,7 @@ server:bsp:single --workers 3 --updates 0 --dies 1
 server:asp --workers 2
 server:asp:single --workers 2 --dies 1
 server:asp:single --workers 3 --updates 0 --dies 2
-server:ssp:0:single --workers 3
+server:ssp:0:single --workers 3 --updates 1
 server:ssp:0 --workers 2
 server:ssp:1 --workers 2
 server:ssp:1:single --workers 2 --updates 3
@@ -93,7 +93,7 @@ server:ssp:1:single --workers 3 --updates 1
 server:ssp:1:single --workers 2 --dies 1
 downpour:2:1 --workers 2
 downpour:1:2:single --workers 3 --updates 1
-downpour:1:2:single --workers 2 --dies 1
+downpour:1:2:single --workers 2 --updates 1 --dies 1
 sgp --workers 3 --updates 4
 sgp --workers 4 --late
 async:3 --workers 3 --updates 3
@@ -103,6 +103,11 @@ async:2 --workers 2 --updates 1 --partition
 async:2 --workers 3 --updates 2 --partition --eager
 checkpoint --workers 3 --signal 2
 checkpoint --workers 3 --kill
+"""
+# Of `python -m tests.orders` alone, since they take minutes. The tests have the same cases with fewer updates.
+OF_THE_PROGRAM = """
+server:ssp:0:single --workers 3
+downpour:1:2:single --workers 2 --dies 1
 """
 
 
@@ -155,10 +160,11 @@ def case_of(args):
 
 @dataclass(frozen=True)
 class Row:
-    """A case of the list. line: it, as on the command line. is_long: whether it is left out of the short tests."""
+    """A case of the list. line: it, as on the command line. is_long, is_tested: whether it is a long test, or one at all."""
 
     line: str
     is_long: bool = False
+    is_tested: bool = True
 
     @cached_property
     def args(self):
@@ -195,4 +201,5 @@ class Row:
 
 def rows():
     """All cases, in the order of the list."""
-    return [Row(line) for line in SHORT.split("\n") if line] + [Row(line, is_long=True) for line in LONG.split("\n") if line]
+    lists = (SHORT, {}), (LONG, {"is_long": True}), (OF_THE_PROGRAM, {"is_tested": False})
+    return [Row(line, **marks) for lines, marks in lists for line in lines.split("\n") if line]

@@ -17,7 +17,7 @@ from tests.orders.machine import Violation
 from tests.orders.replay import replay
 
 ROOT = Path(__file__).parents[2]
-ROWS = [pytest.param(row, marks=pytest.mark.long if row.is_long else (), id=row.line) for row in rows()]
+ROWS = [pytest.param(row, marks=pytest.mark.long if row.is_long else (), id=row.line) for row in rows() if row.is_tested]
 
 
 @pytest.mark.parametrize("row", ROWS)
