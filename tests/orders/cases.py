@@ -80,7 +80,7 @@ server:asp:single --workers 3 --updates 1
 server:bsp:single --workers 3
 server:bsp --workers 3 --updates 1
 server:bsp:round-robin --workers 3 --updates 1
-server:bsp:single --workers 4 --updates 1
+server:bsp:single --workers 4 --updates 0
 server:bsp:single --workers 3 --updates 0 --dies 1
 server:asp --workers 2
 server:asp:single --workers 2 --dies 1
@@ -90,7 +90,7 @@ server:ssp:0 --workers 2
 server:ssp:1 --workers 2
 server:ssp:1:single --workers 2 --updates 3
 server:ssp:1:single --workers 3 --updates 1
-server:ssp:1:single --workers 2 --dies 1
+server:ssp:1:single --workers 2 --updates 1 --dies 1
 downpour:2:1 --workers 2
 downpour:1:2:single --workers 3 --updates 1
 downpour:1:2:single --workers 2 --updates 1 --dies 1
@@ -108,6 +108,8 @@ checkpoint --workers 3 --kill
 OF_THE_PROGRAM = """
 server:ssp:0:single --workers 3
 downpour:1:2:single --workers 2 --dies 1
+server:bsp:single --workers 4 --updates 1
+server:ssp:1:single --workers 2 --dies 1
 """
 
 
