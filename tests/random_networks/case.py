@@ -137,8 +137,8 @@ class Case:
             return {name: partition for name, partition in found.items() if rng.random() < 0.7}
         if self.owners == "layers":
             outputs = {layer.name: np.full(layer.outputs, rng.integers(ranks)) for layer in layers}
-            return Owners(ranks, outputs, loss=int(rng.integers(ranks)))
-        outputs = {layer.name: rng.integers(0, ranks, layer.outputs) for layer in layers}
+        else:
+            outputs = {layer.name: rng.integers(0, ranks, layer.outputs) for layer in layers}
         fine = [layer for layer in layers if self.owners == "fine" and type(layer).__name__ != "SparseLinear"]
         pairs = {layer.name: rng.integers(0, ranks, (layer.inputs, layer.outputs)) for layer in fine if rng.random() < 0.7}
         return Owners(ranks, outputs, pairs, int(rng.integers(ranks)))

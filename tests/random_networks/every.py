@@ -44,7 +44,7 @@ CHECKS = {
     "stale": gradients_are_of_the_weights_used,
 }
 ON_ONE_RANK = "serial", "pytorch"
-DRAWN = {"pytorch": wider_case, "stale": stale_case}  # functions of the seed and the number of ranks, but for `random_case`
+DRAWN = {"pytorch": wider_case, "stale": stale_case}  # checks whose cases are not those of `random_case`
 NO_PYTORCH = "PyTorch is not installed here: run `make peers`, which installs it"
 MISSING = {} if find_spec("torch") else {"pytorch": NO_PYTORCH}  # what can not be checked here, and why
 
