@@ -46,7 +46,7 @@ from gridgrad.experiments.benchmarks.rounds import (
     selected,
 )
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import Parser, check_writable, user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.tables import terminal
@@ -114,8 +114,7 @@ def sum_rows(args, end):
     if finished.status is None:  # a busy machine: the other comparisons are still worth their time
         found = {case.name: {} for case in CASES}
     else:
-        check_ended(finished, "bench_sums")
-        found = json.loads(finished.stdout.strip().splitlines()[-1])
+        found = printed_json(finished, "bench_sums")
     rows = {f"{name} / the MPI library's": row({"wall": ratios.get("mpi")}, SUM_BOUND) for name, ratios in found.items()}
     limits = {f"{name} / adding and copying": row({"wall": ratios.get("limit")}, LIMIT_BOUND) for name, ratios in found.items()}
     return rows | limits

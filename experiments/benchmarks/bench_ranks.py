@@ -1,12 +1,10 @@
 """Two ranks of one thread against one rank and against PyTorch DistributedDataParallel with gloo, jobs in turn: for `bench`."""
 
-import json
-
 from tqdm import tqdm
 
 from gridgrad.experiments.benchmarks.cases import CIFAR, Case
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, rounds_until, seconds_until
-from gridgrad.experiments.common.jobs import check_ended
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.parallel.job.launch import mpiexec
 
@@ -64,8 +62,7 @@ def job(ranks, program, case, steps, end, *more):
     finished = mpiexec(ranks, arguments, timeout=seconds_until(end))
     if finished.status is None:
         raise OutOfTime(f"{program} on {case.name} has not ended in the time: try again when the machine is not busy")
-    check_ended(finished, f"{program} on {case.name}")
-    return json.loads(finished.stdout.strip().splitlines()[-1])
+    return printed_json(finished, f"{program} on {case.name}")
 
 
 def options(case):

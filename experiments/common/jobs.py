@@ -2,17 +2,15 @@
 
 import json
 
-from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.job.run import UserError
 
 SHOWN = 300  # characters of what a job said last, where its errors are
 
 
-def last_line_of_job(ranks, arguments, timeout, what):
-    """The content of the JSON in the last line that a job prints. UserError unless it ends well. what: as for `check_ended`."""
-    job = mpiexec(ranks, arguments, timeout)
+def printed_json(job, what):
+    """The content of the JSON in the last line that a job has printed. UserError, and the arguments: as for `check_ended`."""
     check_ended(job, what)
-    return json.loads(job.stdout.splitlines()[-1])
+    return json.loads(job.stdout.strip().splitlines()[-1])
 
 
 def check_ended(job, what):

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from gridgrad import datasets
-from gridgrad.experiments.common.jobs import last_line_of_job
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.options import user_input
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import NOT_PRINTED, published
 from gridgrad.experiments.papers.parts import LONG, SHORT, Part
 from gridgrad.nn import network_names
-from gridgrad.parallel.job.launch import slots
+from gridgrad.parallel.job.launch import mpiexec, slots
 
 PAPER = "grabaskas2018"
 CNNS = {"mnist": "mnist-cnn", "cifar10": "cifar-cnn"}
@@ -76,7 +76,7 @@ class Run:
         for name, value in (asdict(self) | {"data_dir": data_dir}).items():
             if value and name != "nodes":
                 arguments += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
-        printed = last_line_of_job(self.nodes, arguments, TIMEOUT, f"the run {self.key}")
+        printed = printed_json(mpiexec(self.nodes, arguments, TIMEOUT), f"the run {self.key}")
         return printed | {"oversubscribed": self.nodes > slots()}
 
 

@@ -9,12 +9,13 @@ paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta 
 from dataclasses import dataclass
 from math import ceil, log2, prod
 
-from gridgrad.experiments.common.jobs import last_line_of_job
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.nn import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
+from gridgrad.parallel.job.launch import mpiexec
 from gridgrad.parallel.performance import machine as machines
 from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
 from gridgrad.parallel.placement.partition import Partition
@@ -221,4 +222,4 @@ def limits():
 def count(k):
     """Run all algorithms on k workers: rows as `papers.hegde2016.count_job` prints them."""
     words = [*as_module("papers.hegde2016.count_job"), "--samples", str(SAMPLES)]
-    return last_line_of_job(k, words, TIMEOUT, f"papers.hegde2016.count_job on {k} ranks")
+    return printed_json(mpiexec(k, words, TIMEOUT), f"papers.hegde2016.count_job on {k} ranks")

@@ -10,7 +10,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from gridgrad.experiments.common.jobs import last_line_of_job
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import Formula
 from gridgrad.experiments.papers.items import Item, Row
@@ -20,6 +20,7 @@ from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.experiments.papers.parts import Part
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.nn.json_text import UNFIT, contents_of_lines
+from gridgrad.parallel.job.launch import mpiexec
 
 WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer
 FILE = Path("results/marques2016/epochs.jsonl")
@@ -48,7 +49,7 @@ def epochs(steps):
 def epoch(width, steps):
     """What the job prints that times an epoch. width: of the first hidden layer."""
     words = [*as_module("papers.marques2016.epoch_job"), "--width", str(width), "--steps", str(steps)]
-    return last_line_of_job(1, words, TIMEOUT, f"an epoch of 784-{width}-250-10")
+    return printed_json(mpiexec(1, words, TIMEOUT), f"an epoch of 784-{width}-250-10")
 
 
 def epoch_row(result):

@@ -9,12 +9,12 @@ from statistics import median
 from tqdm import tqdm
 
 from gridgrad.experiments.common.forms import AT_LEAST_0, COUNT, TEXT, check
-from gridgrad.experiments.common.jobs import last_line_of_job
+from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.plots.figures import VERSIONS, measured_on
 from gridgrad.nn.json_text import content_of
-from gridgrad.parallel.job.launch import slots
+from gridgrad.parallel.job.launch import mpiexec, slots
 from gridgrad.parallel.job.run import UserError
 
 NETWORKS = ("50:500", "150:800", "300:1000", "500:1500")
@@ -68,7 +68,7 @@ class Run:
         arguments += ["--seconds", seconds, "--grid", f"{axis}={self.ranks}", *words]
         arguments += ["--plan", PLANS[self.form]] if self.form in PLANS else []
         with launched_by(launcher):
-            return last_line_of_job(self.ranks, list(map(str, arguments)), TIMEOUT, f"the run {self.key}")
+            return printed_json(mpiexec(self.ranks, list(map(str, arguments)), TIMEOUT), f"the run {self.key}")
 
 
 @contextlib.contextmanager
