@@ -17,7 +17,7 @@ from gridgrad.datasets import rows
 from gridgrad.datasets.files import download, find, fingerprint
 from gridgrad.datasets.part import moments, regression
 from gridgrad.datasets.text import read_table
-from gridgrad.nn.whole_files import written_whole
+from gridgrad.nn.files.whole_files import written_whole
 
 NAME, COLUMNS, SAMPLES = "ethylene_methane.txt", 19, 700_000
 SENSORS, GASES = 16, 2

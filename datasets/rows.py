@@ -9,8 +9,8 @@ import os
 import h5py
 import numpy as np
 
-from gridgrad.nn.hdf5_arrays import early_and_unfilled
-from gridgrad.nn.whole_files import written_whole
+from gridgrad.nn.files.hdf5_arrays import early_and_unfilled
+from gridgrad.nn.files.whole_files import written_whole
 
 DAMAGED = KeyError, OSError, RuntimeError, TypeError, ValueError  # what h5py raises where a file is damaged
 

@@ -29,11 +29,13 @@ from docs.shapes import (
     save,
     words,
 )
-from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential, kernels, network_names
-from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
+from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.naive import horizontal
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.plans import weighted
 
 SIDE, GAP, PAD = 0.78, 0.2, 0.16  # of a square that stands for an array; between these; within and around boxes
@@ -137,7 +139,7 @@ def draw_domain(path, ranks=4, side=28, samples=8):
                 HALO,
                 f"owns {words(owned, 'rows')}\nneeds {words(needed, 'rows')}",
             ),
-            ("kernels W1", (1, 8), (everything, kernels.block[-1]), WEIGHTS, words(kernels.block[-1], "kernels")),
+            ("kernels W1", (1, 8), (everything, table_in_use.block[-1]), WEIGHTS, words(table_in_use.block[-1], "kernels")),
             ("Linear: X", (samples, 1), (behind.block[0], everything), SAMPLES, words(behind.block[0], "samples")),
             ("Linear: W2", (weight.shape[0], 10), weight.block, WEIGHTS, "all of it"),
         ]
@@ -196,7 +198,7 @@ def main():
     parser = argparse.ArgumentParser(description="Draw the pictures of docs/schemes.")
     parser.add_argument("--out", default="docs/schemes", help="the folder of the pictures; default %(default)s")
     folder = Path(parser.parse_args().out)
-    kernels.use(kernels.PLAIN)  # nothing is timed here: no table of this processor need be measured
+    table_in_use.use(table_in_use.PLAIN)  # nothing is timed here: no table of this processor need be measured
     two_layers = "two fully connected layers, 32 samples"
     draw_dense(folder / "batch.png", {"batch": 4}, two_layers)
     draw_dense(folder / "model.png", {"model": 4}, two_layers)

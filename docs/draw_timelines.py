@@ -5,11 +5,11 @@ from matplotlib.patches import Rectangle
 
 from docs.shapes import ELSEWHERE, RANKS, caption, legend, plt, save
 from gridgrad.nn import MSE, SGD, Linear, Sequential
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import UnitTimes
-from gridgrad.parallel.protocols import names as protocol_names
+from gridgrad.parallel.protocols import protocol_names as protocol_names
 from gridgrad.parallel.protocols.simulated_training import train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 
@@ -28,7 +28,7 @@ def draw_pipeline(path, stages=4, micro_batches=8):
     """One step of several schedules, each as its simulation has it."""
     found = {}
     for name in SCHEDULES:
-        schedule = complete(names.parse(name).schedule(stages, micro_batches))
+        schedule = complete(schedule_names.parse(name).schedule(stages, micro_batches))
         unit = stages / schedule.route.chunks  # a chunk of half a stage takes half of the time
         simulation = simulate(schedule, UnitTimes(unit, unit, unit))
         found[name] = simulation, max(simulation.peak_open) * unit

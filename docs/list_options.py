@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gridgrad.experiments.common.programs import FRONT, parser_of
 from gridgrad.nn import SGD, Sequential
-from gridgrad.nn.whole_files import write_text
+from gridgrad.nn.files.whole_files import write_text
 from gridgrad.parallel import Trace, Watchdog, parallelize, resumable_steps, use_device
 
 PAGE = Path(__file__).with_name("options.md")

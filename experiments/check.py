@@ -14,8 +14,8 @@ from gridgrad.experiments.common import report
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.common.tables import counted
 from gridgrad.experiments.parts import check_binding
-from gridgrad.parallel.job.launch import cores
 from gridgrad.parallel.job.run import UserError, check_size, library_name, promised_ranks, run
+from gridgrad.parallel.job.start_ranks import cores
 
 RING_BYTES = 1 << 20
 THREAD_LEVELS = {

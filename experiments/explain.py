@@ -3,7 +3,7 @@
     gridgrad explain --net vgg16 --batch-size 256 --ranks 16384 --machine cori-haswell
     gridgrad explain --net mlp:4096,4096,4096,relu --ranks 4 --grid stage=4 --draw schedule.png
 
-All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/performance/machine.py`,
+All seconds are *predicted*: by the cost model, for the machine of the file (`parallel/predict/machine.py`,
 `gridgrad calibrate`).
 """
 
@@ -34,19 +34,19 @@ from gridgrad.experiments.common.tables import columns, counted, table
 from gridgrad.experiments.parts import explain_pipeline
 from gridgrad.experiments.parts.explain_plan import axes_in_words
 from gridgrad.experiments.plots.pipeline import draw_pipelines, measured, predicted
-from gridgrad.nn import network_names
-from gridgrad.parallel.balance.choose import predicted_shares
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.choose.shares import predicted_shares
 from gridgrad.parallel.grid.process_grid import STAGE, check_places, parse_grid
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.performance.candidate import why_lost
-from gridgrad.parallel.performance.layer_rows import layer_rows
-from gridgrad.parallel.performance.pipeline_plans import Pipelines
-from gridgrad.parallel.performance.planner import BATCH_SIZE, Planner
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.candidate import why_lost
+from gridgrad.parallel.predict.layer_rows import layer_rows
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
 
 
 def options():
@@ -294,7 +294,7 @@ def draw(chosen, args):
     found = chosen.pipelined
     if not found:
         raise ValueError("--draw is for a pipeline, and the planner has chosen none: name one with --grid, such as stage=2")
-    updates = len(found.ranks) if names.parse(found.pipeline).in_flight else 1
+    updates = len(found.ranks) if schedule_names.parse(found.pipeline).in_flight else 1
     runs = [predicted(found, updates), *([measured(args.trace, updates)] if args.trace else [])]
     title = f"{args.net}, batch {args.batch_size}, grid {chosen.grid}, {explain_pipeline.in_words(found)}"
     draw_pipelines(runs, f"{title}, predicted for {chosen.cost.machine.name}", args.draw)

@@ -9,23 +9,23 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from gridgrad.experiments.common.forms import AT_LEAST_0, TEXT, check
+from gridgrad.experiments.common.json_forms import AT_LEAST_0, TEXT, check
 from gridgrad.experiments.common.options import Parser, check_writable, number, number_list, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import counted
-from gridgrad.nn import network_names
-from gridgrad.nn.json_text import content_of
-from gridgrad.nn.summary import aligned
-from gridgrad.nn.whole_files import written_whole
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.whole_files import written_whole
+from gridgrad.nn.network_summary import aligned
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.observe.span_observer import METHODS as METHODS_OF_LAYERS
 from gridgrad.parallel.partitioning import mt_kahypar, naive
-from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.hypergraph_files import check_name, read_parts, write_hypergraph
 from gridgrad.parallel.partitioning.measures import OBJECTIVES, measure
-from gridgrad.parallel.partitioning.nodes import between_nodes, map_to_nodes
-from gridgrad.parallel.partitioning.of_network import GRAINS, of_network
+from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
 from gridgrad.parallel.partitioning.owner_file import SUFFIX, write_owners
+from gridgrad.parallel.partitioning.parts_on_nodes import between_nodes, map_to_nodes
 
 DEFAULT = "hypergraph"
 METHODS = (DEFAULT, *naive.METHODS)

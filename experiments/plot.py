@@ -22,7 +22,7 @@ from gridgrad.experiments.plots import convergence, crossover, predictions, prot
 from gridgrad.experiments.plots.breakdown import draw_breakdown
 from gridgrad.experiments.plots.figures import colours_of, crowded, draw_ranges, entitle, plt, read, save, starred
 from gridgrad.experiments.plots.predicted import draw_predicted, read_predicted
-from gridgrad.nn.json_text import content_of_file
+from gridgrad.nn.files.json_text import content_of_file
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.job.run import run_launcher
 

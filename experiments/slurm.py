@@ -26,8 +26,8 @@ from gridgrad.experiments.parts import slurm_sites, slurm_table
 from gridgrad.experiments.parts.slurm_script import Job, check_syntax, script
 from gridgrad.experiments.parts.slurm_sites import MEMORY, MEMORY_WORDS, PLAIN_WORDS, SYSTEMS, Site, is_directive, is_plain
 from gridgrad.parallel.grid.devices import checked_names
-from gridgrad.parallel.job.launch import find_mpiexec
 from gridgrad.parallel.job.run import run_launcher
+from gridgrad.parallel.job.start_ranks import find_mpiexec
 
 KINDS = "single", "array", "requeue"
 GO_ON = "train", "sweep", "supervise"  # programs that save what they need to go on

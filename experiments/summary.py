@@ -7,7 +7,8 @@ gridgrad summary --net resnet20 --batch-size 32 --measure
 from gridgrad.experiments.common import layer_times
 from gridgrad.experiments.common.options import Parser, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.nn import network_names, summary
+from gridgrad.nn import network_summary
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 
 
@@ -35,7 +36,7 @@ def main():
         if args.measure:
             print(layer_times.measured_table(net, args.batch_size, args.steps))
         else:
-            print(summary.table(net, net.input_shape, args.batch_size))
+            print(network_summary.table(net, net.input_shape, args.batch_size))
 
 
 if __name__ == "__main__":

@@ -30,9 +30,9 @@ from gridgrad.experiments.common.tables import counted, table
 from gridgrad.parallel import parse_grid
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.job.foreground import Foreground
-from gridgrad.parallel.job.launch import find_mpiexec
 from gridgrad.parallel.job.nodes import SRUN, SSH, answering, launcher_options, nodes_in, nodes_of_allocation
 from gridgrad.parallel.job.run import CHECKPOINTED, run_launcher
+from gridgrad.parallel.job.start_ranks import find_mpiexec
 
 HALTED = 77  # the exit status where the halt file forbids a start: EX_NOPERM of sysexits.h
 LONGEST = 60.0  # seconds between two starts

@@ -31,7 +31,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gridgrad.experiments.common import forms, predicted_reports
+from gridgrad.experiments.common import json_forms, predicted_reports
 from gridgrad.experiments.common.meaning import check_grid
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.parallel_schemes import SCHEMES, grid_of
@@ -40,9 +40,9 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.experiments.parts import sweep_files, sweep_table
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.job.launch import mpiexec, slots
 from gridgrad.parallel.job.run import CHECKPOINTED, UserError, run_launcher
-from gridgrad.parallel.performance.machine import names
+from gridgrad.parallel.job.start_ranks import mpiexec, slots
+from gridgrad.parallel.predict.machine import names
 
 SETTINGS = FOLDER / "settings"
 DEFAULTS = {
@@ -53,9 +53,10 @@ DEFAULTS = {
 SERIAL = {"ranks": [1], "schemes": ["batch"]}  # what these are where a sweep names grids alone: the run on one rank
 MOST_REPEATS = 10_000
 LISTS = {  # the settings that say which runs there are, in a report
-    "nets": [forms.TEXT], "grids": forms.Optional([forms.TEXT]), "ranks": [forms.WHOLE],
-    "schemes": [forms.Kind(f"one of {', '.join(SCHEMES)}", SCHEMES.__contains__)],
-    "repeats": forms.Kind(f"a number of at most {MOST_REPEATS}", lambda value: type(value) is int and value <= MOST_REPEATS),
+    "nets": [json_forms.TEXT], "grids": json_forms.Optional([json_forms.TEXT]), "ranks": [json_forms.WHOLE],
+    "schemes": [json_forms.Kind(f"one of {', '.join(SCHEMES)}", SCHEMES.__contains__)],
+    "repeats": json_forms.Kind(f"a number of at most {MOST_REPEATS}", lambda value: type(value) is int and value <=
+    MOST_REPEATS),
 }  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def gather(files, out):
     asked = {}
     for own in (report["sweep"] for report in reports):
         settings = DEFAULTS | own
-        forms.check(settings, LISTS, "sweep")
+        json_forms.check(settings, LISTS, "sweep")
         asked |= dict.fromkeys((*run, sweep_files.how(own)) for run in all_runs(settings))
     missing = list(asked.keys() - {sweep_files.name_of(report) for report in reports})
     write_text(out, sweep_files.lines(reports))

@@ -34,8 +34,9 @@ from gridgrad.experiments.parts import train_faults
 from gridgrad.experiments.parts.train_options import SHORT, WARM_UP, add_options
 from gridgrad.experiments.parts.train_profile import watched
 from gridgrad.experiments.parts.train_validation import Validation
-from gridgrad.nn import LOSSES, network_names
-from gridgrad.nn.whole_files import written_whole
+from gridgrad.nn import LOSSES
+from gridgrad.nn.files.whole_files import written_whole
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import (
     READERS,
     ProcessGrid,
@@ -47,9 +48,9 @@ from gridgrad.parallel import (
     predict,
     use_device,
 )
-from gridgrad.parallel.auto.parallelize import grid_and_plan
-from gridgrad.parallel.balance.rebalance import Rebalancer
 from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.choose.parallelize import grid_and_plan
+from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
@@ -58,12 +59,12 @@ from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
-from gridgrad.parallel.partitioning.choose import is_partition
-from gridgrad.parallel.performance.pipeline_plans import Pipelines
-from gridgrad.parallel.performance.simulation import VirtualTime
+from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.protocols import names as protocols
-from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.simulation import VirtualTime
+from gridgrad.parallel.protocols import protocol_names as protocols
+from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
 
 PRINTED = 8  # of the errors of single outputs; a report has all of them

@@ -6,23 +6,23 @@ Arrays have the samples in their first dimension and the features or channels in
 (n, height, width, channels).
 """
 
-from gridgrad.nn.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
-from gridgrad.nn.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
-from gridgrad.nn.batch_norm import BatchNorm
-from gridgrad.nn.branches import Concat, Flatten, Residual
 from gridgrad.nn.context import Context
-from gridgrad.nn.conv import Conv2d
 from gridgrad.nn.divergence import Diverged
 from gridgrad.nn.early_stopping import EarlyStopping
 from gridgrad.nn.layer import Layer, Parameter
-from gridgrad.nn.linear import Linear
+from gridgrad.nn.layers.activations import Dropout, LeakyReLU, ReLU, Sigmoid, Tanh
+from gridgrad.nn.layers.batch_norm import BatchNorm
+from gridgrad.nn.layers.branches import Concat, Flatten, Residual
+from gridgrad.nn.layers.conv import Conv2d
+from gridgrad.nn.layers.linear import Linear
+from gridgrad.nn.layers.pool import AvgPool2d, MaxPool2d
+from gridgrad.nn.layers.response_norm import LocalResponseNorm
+from gridgrad.nn.layers.sparse_linear import SparseLinear
+from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
 from gridgrad.nn.losses import LOSSES, MSE, SoftmaxCrossEntropy
-from gridgrad.nn.optimizers import SGD
-from gridgrad.nn.pool import AvgPool2d, MaxPool2d
-from gridgrad.nn.response_norm import LocalResponseNorm
+from gridgrad.nn.optimizers.adaptive import OPTIMIZERS, Adadelta, Adagrad, Adam
+from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.nn.sequential import Sequential
-from gridgrad.nn.sparse_linear import SparseLinear
-from gridgrad.nn.tied_autoencoder import TiedAutoencoder
 
 __all__ = [
     "Adadelta",

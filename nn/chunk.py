@@ -1,6 +1,6 @@
 """Consecutive layers of a network, whose passes are called apart from those of its other layers."""
 
-from gridgrad.nn.fusion import fuse
+from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.sequence import (
     backward,
     backward_without_input,

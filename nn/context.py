@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from gridgrad.nn.device import Array, xp
+from gridgrad.nn.kernels.workspace import Workspace
 from gridgrad.nn.observer import Observer
-from gridgrad.nn.workspace import Workspace
 
 
 class LayerContext:

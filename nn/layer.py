@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, to_device, xp
+from gridgrad.nn.kernels.window import take
 from gridgrad.nn.random import uniform_block
-from gridgrad.nn.window import take
 
 Part = slice | npt.NDArray[np.integer]  # the indices of one dimension of a whole array that a process holds
 DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them

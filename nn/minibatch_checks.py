@@ -10,7 +10,7 @@ costs only a comparison and a pass over its labels.
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.linear import Linear
+from gridgrad.nn.layers.linear import Linear
 from gridgrad.nn.losses import MSE, SoftmaxCrossEntropy
 
 

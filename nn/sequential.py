@@ -12,10 +12,10 @@ from gridgrad.nn.arguments import network_dtype, sample_shape, seed_number
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import Array, empty, to_device, to_host
 from gridgrad.nn.divergence import Diverged, explain_divergence
-from gridgrad.nn.fusion import fuse
+from gridgrad.nn.kernels.measure_table import ensure_measured
 from gridgrad.nn.layer import Buffer, Layer, Parameter
+from gridgrad.nn.layers.fusion import fuse
 from gridgrad.nn.losses import Loss
-from gridgrad.nn.measure_kernels import ensure_measured
 from gridgrad.nn.minibatch_checks import as_input, checked_minibatch
 from gridgrad.nn.observer import Observable, observed
 from gridgrad.nn.sequence import (
@@ -214,7 +214,7 @@ class Sequential(Observable):
 
     @cached_property
     def executed_layers(self) -> list[Layer]:
-        """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/fusion.py`)."""
+        """The layers that the passes call: `layers`, with some pairs replaced by one layer (`nn/layers/fusion.py`)."""
         return fuse(self.layers)
 
     def backward(self, dy: Array, context: Context, input_gradient: bool = False) -> Array | None:

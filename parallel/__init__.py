@@ -10,8 +10,8 @@ Beside functions and classes it has these values:
 - `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
 """
 
-from gridgrad.parallel.auto.parallelize import parallelize
 from gridgrad.parallel.checkpoint.script import resumable_steps
+from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.faults.watchdog import Watchdog
 from gridgrad.parallel.grid.checked_group import compare_collectives
 from gridgrad.parallel.grid.devices import use_device
@@ -30,11 +30,11 @@ from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, 
 from gridgrad.parallel.placement.placer import PLACES
 from gridgrad.parallel.placement.plans import CHOICES, Choice
 from gridgrad.parallel.placement.redistribute import Redistribute
-from gridgrad.parallel.protocols.division import divide
-from gridgrad.parallel.protocols.names import FORMS as PROTOCOLS
-from gridgrad.parallel.protocols.names import ProtocolForm
-from gridgrad.parallel.protocols.names import parse as parse_protocol
 from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.protocol_names import FORMS as PROTOCOLS
+from gridgrad.parallel.protocols.protocol_names import ProtocolForm
+from gridgrad.parallel.protocols.protocol_names import parse as parse_protocol
+from gridgrad.parallel.protocols.worker_grid import divide
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.distribute import distribute
 from gridgrad.parallel.training.minibatch_readers import READERS

@@ -10,9 +10,10 @@ from pathlib import Path
 import mpi4py
 import pytest
 
-from gridgrad.nn import device, kernels
-from gridgrad.nn.processor import blas, processor
-from gridgrad.nn.shipped_kernels import shipped
+from gridgrad.nn import device
+from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels.processor import blas, processor
+from gridgrad.nn.kernels.shipped_tables import shipped
 from tests import standin
 from tests.jobs import NoJob, jobs
 from tests.mpi import ranks_of
@@ -25,16 +26,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # else programs that t
 
 os.environ["GRIDGRAD_CACHE"] = tempfile.mkdtemp(prefix="gridgrad-test-")  # not the user's own
 atexit.register(shutil.rmtree, os.environ["GRIDGRAD_CACHE"], ignore_errors=True)
-if not kernels.named() and not shipped(processor(), blas()):  # jobs would measure such a processor, and say so
+if not table_in_use.named() and not shipped(processor(), blas()):  # jobs would measure such a processor, and say so
     os.environ["GRIDGRAD_KERNELS"] = "plain"
 
 
 @pytest.fixture(autouse=True)
 def kernels_stay():
     """A test may use another table of kernels; the next one gets this one again."""
-    table = kernels.kernels()
+    table = table_in_use.kernels()
     yield
-    kernels.use(table)
+    table_in_use.use(table)
 
 
 def pytest_itemcollected(item):

@@ -18,7 +18,7 @@ import time
 import uuid
 from pathlib import Path
 
-from gridgrad.parallel.job.launch import (
+from gridgrad.parallel.job.start_ranks import (
     FALSE_START,
     MARK,
     STARTS,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridgrad.parallel.checkpoint.manifest import found_in
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.killer import TRAINING, Killer
 
 MOST = 12  # kills of one training

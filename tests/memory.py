@@ -3,7 +3,7 @@
 import numpy as np
 
 from gridgrad.nn import device
-from gridgrad.nn.workspace import Workspace
+from gridgrad.nn.kernels.workspace import Workspace
 
 
 def fresh_memory(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from gridgrad.nn import device
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel.grid.staging import Staging, is_cuda_aware, staging
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from tests import standin
 from tests.mpi import mpi
 
@@ -356,7 +356,7 @@ SLOW = (  # of them, on 2 ranks; random networks do the like
 MANY = "test_kernels or test_gemm or tensors_of_pytorch"
 LARGE = "vgg16 or alexnet or resnet18 or googlenet"
 MIXED = "random_networks or every_reduction_equals or every_reduction_repeats or float16 or balance or relocation"
-MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/parallel/sync", "tests/parallel/balance"
+MIXED_FOLDERS = "tests/random_networks", "tests/parallel/training", "tests/parallel/sync", "tests/parallel/choose"
 
 
 @pytest.mark.skipif(standin.name() != "cpu", reason="the suite runs on a device already")

@@ -22,7 +22,7 @@ import pytest
 from PIL import Image
 
 from gridgrad.experiments.common.programs import FRONT, STUDY, studies
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.datasets.made_up_mnist import write_mnist
 from tests.docs.pages import BLOCK
 
@@ -534,7 +534,7 @@ def start(words, environment, small):
         variables = dict(word.split("=") for word in words[1:])
         here = {"MPIEXEC": variables["MPIEXEC"], "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         return alone(
-            [sys.executable, "-c", "from gridgrad.parallel.job.launch import find_mpiexec; print(find_mpiexec())"], here
+            [sys.executable, "-c", "from gridgrad.parallel.job.start_ranks import find_mpiexec; print(find_mpiexec())"], here
         )
     if program == "make":
         return alone(["make", "-n", *words[1:]])

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.nn import gemm
+from gridgrad.nn.kernels import gemm
 from gridgrad.parallel.grid.collectives import COLLECTIVES
-from gridgrad.parallel.job.launch import processes
+from gridgrad.parallel.job.start_ranks import processes
 from tests import jobs
 from tests.jobs import Jobs
 from tests.killer import segments_of
@@ -143,7 +143,7 @@ def ticks(pid):
         (fails_on_rank_1, ["[rank 1 of 2]\n", "ZeroDivisionError: on one rank"]),
         (fails_on_all, ["[ranks 0, 1 of 2]\n", "ZeroDivisionError: on all ranks", "[printed]\nwhat it printed"]),
         (is_killed, ["the rank has ended"]),
-        (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.gemm.LONG_PRODUCT changed: set them with monkeypatch"]),
+        (leaves_a_module_changed, ["[ranks 0, 1 of 2]\n", "nn.kernels.gemm.LONG_PRODUCT changed: set them with monkeypatch"]),
         pytest.param(
             leaves_a_row_in_a_table,
             ["parallel.grid.collectives.COLLECTIVES['shout']", "changed: set them with monkeypatch"],

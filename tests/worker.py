@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from gridgrad.parallel.auto import reductions
+from gridgrad.parallel.choose import reductions
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.job.waiting import meet

@@ -4,7 +4,7 @@ import json
 
 from gridgrad.experiments.benchmarks import torch_peer
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.limits import copy_bandwidth, gemm_peak
+from gridgrad.experiments.common.core_limits import copy_bandwidth, gemm_peak
 from gridgrad.experiments.common.options import Parser
 from gridgrad.parallel.job.run import run_launcher
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.parallel import ProcessGrid
-from gridgrad.parallel.auto.fastest_reduction import median_seconds
+from gridgrad.parallel.choose.fastest_reduction import median_seconds
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.sync.shared_memory import SharedRun, shared_arrays
 

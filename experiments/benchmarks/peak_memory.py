@@ -12,7 +12,7 @@ from gridgrad.experiments.benchmarks.bench_serial import our_step
 from gridgrad.experiments.common import report
 from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.options import Parser, add_problem, user_input
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError, run_launcher
 
 STEPS = 2  # the second has the gradients and the momentum of the first

@@ -1,4 +1,5 @@
-"""PyDTNN's side of `bench`: two networks of `nn/zoo.py`, written as a PyDTNN user would; prints seconds a step as JSON.
+"""PyDTNN's side of `bench`: two networks of `nn/zoo/networks.py`, written as a PyDTNN user would; prints seconds a step as
+JSON.
 
 A program of its own, for the interpreter of an environment that has PyDTNN: PYTHON -P pydtnn_peer.py --net mnist-cnn
 --batch-size 64 --steps 15. It imports nothing of ours, and nothing of ours imports it.

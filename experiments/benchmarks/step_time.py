@@ -27,7 +27,8 @@ from gridgrad.experiments.common.options import (
     user_input,
     whole,
 )
-from gridgrad.nn import LOSSES, SGD, device, network_names
+from gridgrad.nn import LOSSES, SGD, device
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.job.run import UserError, run

@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from torch.nn.functional import linear, pad
 
-from gridgrad.experiments.common import limits
+from gridgrad.experiments.common import core_limits
 
 torch.set_num_threads(1)
 
@@ -188,17 +188,17 @@ def blas():
 
 def gemm_peak(seconds):
     """As `limits.gemm_peak`, by PyTorch."""
-    factor = torch.full((limits.SIDE, limits.SIDE), 0.5)
+    factor = torch.full((core_limits.SIDE, core_limits.SIDE), 0.5)
     product = torch.empty_like(factor)
-    return 2 * limits.SIDE**3 / limits.least_seconds(lambda: torch.matmul(factor, factor, out=product), seconds)
+    return 2 * core_limits.SIDE**3 / core_limits.least_seconds(lambda: torch.matmul(factor, factor, out=product), seconds)
 
 
 def main():
     from gridgrad.experiments.common.made_up_data import minibatch
     from gridgrad.experiments.common.options import whole_list
-    from gridgrad.nn import network_names
-    from gridgrad.parallel.job.launch import MARK
+    from gridgrad.nn.zoo import network_names
     from gridgrad.parallel.job.run import launched_rank, promised_ranks
+    from gridgrad.parallel.job.start_ranks import MARK
 
     parser = argparse.ArgumentParser()
     for name in ("outputs", "batch-size", "steps"):

@@ -8,11 +8,11 @@ from math import prod
 from statistics import median
 
 from gridgrad.experiments.common import report
-from gridgrad.experiments.common.limits import copy_bandwidth, gemm_peak
+from gridgrad.experiments.common.core_limits import copy_bandwidth, gemm_peak
 from gridgrad.experiments.common.made_up_data import minibatch
-from gridgrad.nn import SGD, SoftmaxCrossEntropy, summary
-from gridgrad.nn.activations import Activation
-from gridgrad.nn.processor import processor
+from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_summary
+from gridgrad.nn.kernels.processor import processor
+from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.sequence import output_shape, shapes
 from gridgrad.parallel.observe.span_observer import METHODS, SpanObserver
 
@@ -118,7 +118,7 @@ def rows(net, batch_size, steps, wholes):
         for pass_, phases in PASSES.items():
             phases = [phase for phase in phases if (layer.name, phase) in steps[0]]
             if phases:  # there is no backward pass in front of the first parameters
-                products = sum(PRODUCTS[phase] for phase in phases) * summary.flops(layer, after) * batch_size
+                products = sum(PRODUCTS[phase] for phase in phases) * network_summary.flops(layer, after) * batch_size
                 elements = moved(layer, before, after, batch_size, phases)
                 row = Row(layer.name, layer.description, pass_, seconds(layer.name, phases), products, elements * size)
                 found.append(row)
@@ -180,4 +180,4 @@ def table(rows, peak, bandwidth):
         memory = (f"{row.bytes / 1e6:.2f}", f"{row.bytes / row.seconds / bandwidth:.1%}") if row.bytes else ("", "")
         time_cells = f"{row.seconds * 1e3:.3f}", f"{row.seconds / seconds:.1%}"
         lines.append((row.name, row.layer, row.pass_, *time_cells, *products, *memory))
-    return summary.aligned(lines, "<<<>>>>>>")
+    return network_summary.aligned(lines, "<<<>>>>>>")

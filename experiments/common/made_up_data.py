@@ -3,8 +3,8 @@
 import numpy as np
 
 from gridgrad.experiments.common.options import process_grid_of, user_input
-from gridgrad.nn import network_names
 from gridgrad.nn.device import to_device
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.devices import use_device
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from gridgrad.datasets import augment
 from gridgrad.nn.device import NO_TF32
-from gridgrad.parallel.auto.reductions import check_name
+from gridgrad.parallel.choose.reductions import check_name
 from gridgrad.parallel.job.run import in_short
-from gridgrad.parallel.partitioning.choose import is_partition
-from gridgrad.parallel.protocols.names import SYNC
+from gridgrad.parallel.partitioning.good_partition import is_partition
+from gridgrad.parallel.protocols.protocol_names import SYNC
 
 NEEDS = {  # option: the one without which it says nothing
     "trace_steps": ("trace", "--trace FILE.json, the timeline that has so many steps"),

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize, use_device
 from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
 from gridgrad.parallel.job.run import UserError, launched_rank, one_line

@@ -27,10 +27,10 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.performance import machine as machines
-from gridgrad.parallel.performance.cost import Cost, busiest
-from gridgrad.parallel.performance.planner import NoRoom, Planner
 from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.predict import machine as machines
+from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.planner import NoRoom, Planner
 
 AUTO = "auto"
 ALL_SCHEMES = (*SCHEMES, AUTO)

@@ -14,7 +14,8 @@ from gridgrad.datasets.views import Subset
 from gridgrad.experiments.common import train_setup
 from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.timing import times_in_turns
-from gridgrad.nn import LOSSES, SGD, schedules
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
 from gridgrad.parallel.protocols.server import ParameterServer

@@ -1,6 +1,6 @@
 """The networks of the zoo as they were published: with the shape of their samples and the number of classes."""
 
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 
 # Shapes of samples as published, where they are not 32,32,3.
 SHAPES = dict.fromkeys(("alexnet", "vgg16", "resnet18", "googlenet"), (224, 224, 3))

@@ -14,9 +14,9 @@ from threadpoolctl import threadpool_info
 from gridgrad.experiments.common.tables import spread
 from gridgrad.experiments.common.version import version
 from gridgrad.nn import device
-from gridgrad.nn.kernels import kernels
-from gridgrad.nn.processor import blas, processor
-from gridgrad.nn.whole_files import write_text
+from gridgrad.nn.files.whole_files import write_text
+from gridgrad.nn.kernels.processor import blas, processor
+from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.job.run import library_name
 
 PARTS = "compute", "read", "communicate", "wait"  # of the time of a step

@@ -6,7 +6,7 @@ In a job all ranks are one worker instead, whose network sums its gradients itse
 from functools import partial
 
 from gridgrad.nn.device import xp
-from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, CompressedSum
 
@@ -15,14 +15,14 @@ POWER_SGD = "powersgd:"  # the reduction of this name stands among the protocols
 
 def maker(text):
     """The function (net, workers, make_optimizer) -> Protocol that a text names. ValueError if there is none."""
-    if text == names.SYNC:
+    if text == protocol_names.SYNC:
         return AllReduced
     if text.startswith(POWER_SGD):
         rank = text.removeprefix(POWER_SGD)
         if not rank.isdecimal() or not int(rank):
             raise ValueError(f"protocol {text}: write powersgd:R with a whole number of at least 1")
         return partial(LowRank, rank=int(rank))
-    return names.parse(text)
+    return protocol_names.parse(text)
 
 
 class AllReduced(Protocol):

@@ -5,7 +5,7 @@ from itertools import groupby
 from statistics import median
 
 from gridgrad.experiments.common.markdown import cell
-from gridgrad.nn.summary import aligned
+from gridgrad.nn.network_summary import aligned
 
 NUMBER = re.compile(r"[-+]?\d[^a-df-wyz=]*|-|")  # also with an exponent, a range, % or x; or nothing
 

@@ -10,14 +10,15 @@ from gridgrad.datasets.part import Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
 from gridgrad.experiments.common.options import check_writable, user_input
-from gridgrad.nn import OPTIMIZERS, schedules, summary
-from gridgrad.parallel.auto.this_machine import machine_of_job, memory_of_machine, memory_of_rank
-from gridgrad.parallel.balance.choose import measured_shares, predicted_shares
+from gridgrad.nn import OPTIMIZERS, network_summary
+from gridgrad.nn.optimizers import schedules
+from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
+from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
-from gridgrad.parallel.performance import machine
 from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.predict import machine
 from gridgrad.parallel.protocols.exchange import Exchanged
-from gridgrad.parallel.protocols.names import SYNC
+from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle
 from gridgrad.parallel.training.distribute import distribute
 
@@ -238,4 +239,4 @@ def evaluation_batch(args, serial):
 
 def sample_bytes(net):
     """Bytes of the outputs of all layers for one sample."""
-    return sum(row.elements for row in summary.rows(net, net.input_shape)) * net.dtype.itemsize
+    return sum(row.elements for row in network_summary.rows(net, net.input_shape)) * net.dtype.itemsize

@@ -13,7 +13,7 @@ from gridgrad.experiments.papers.claims import with_now
 from gridgrad.experiments.papers.items import KEPT, MEASURED, paired
 from gridgrad.experiments.papers.parts import Found
 from gridgrad.experiments.plots.of_item import draw_item
-from gridgrad.nn.whole_files import written_whole
+from gridgrad.nn.files.whole_files import written_whole
 from gridgrad.parallel.job.run import one_line
 
 KEPT_RESULTS = Path("results")  # with a folder for each paper

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.report import write_json
-from gridgrad.nn.json_text import content_of
-from gridgrad.nn.processor import processor
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import one_line
 
 SHORT, USUAL, LONG = "short", "usual", "long"  # how much is measured: `reproduce all`, `reproduce PAPER`, all there is

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gridgrad.parallel.performance import machine
+from gridgrad.parallel.predict import machine
 
 SHIPPED = "cori-haswell"  # of whose file compute rates, memory and latencies are taken
 

@@ -3,9 +3,9 @@
 from statistics import median
 
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.performance.pipeline_cost import PipelineTime
 from gridgrad.parallel.pipeline.drawing import draw
 from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.predict.pipeline_cost import PipelineTime
 
 COLUMNS = 28  # of the drawing of a schedule
 

@@ -9,7 +9,7 @@ import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from gridgrad.experiments.common import forms
+from gridgrad.experiments.common import json_forms
 from gridgrad.experiments.common.programs import FOLDER
 
 SITES = FOLDER / "sites"
@@ -35,19 +35,19 @@ def is_directive(value):
     return is_line(value) and value.startswith("-")
 
 
-LINE = forms.Kind("a text of one line", is_line)
-WORD = forms.Kind("a text of one line that is not empty", lambda value: is_line(value) and bool(value))
-NAME = forms.Kind(PLAIN_WORDS, is_plain)
-MEMORY_SIZE = forms.Kind(MEMORY_WORDS, lambda value: isinstance(value, str) and MEMORY.fullmatch(value) is not None)
-DIRECTIVE = forms.Kind("an option of the batch system, which begins with -", is_directive)
+LINE = json_forms.Kind("a text of one line", is_line)
+WORD = json_forms.Kind("a text of one line that is not empty", lambda value: is_line(value) and bool(value))
+NAME = json_forms.Kind(PLAIN_WORDS, is_plain)
+MEMORY_SIZE = json_forms.Kind(MEMORY_WORDS, lambda value: isinstance(value, str) and MEMORY.fullmatch(value) is not None)
+DIRECTIVE = json_forms.Kind("an option of the batch system, which begins with -", is_directive)
 OF_SITE = {
-    "name": LINE, "system": forms.Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
-    "cores": forms.WHOLE, "threads": forms.WHOLE, "gpus": forms.COUNT, "partition": NAME, "account": NAME, "qos": NAME,
-    "constraint": NAME, "reservation": NAME, "mem": MEMORY_SIZE,
-    "directives": [DIRECTIVE], "chunk": WORD, "login": forms.TRUTH, "setup": [LINE], "folder": LINE, "python": WORD,
-    "variables": forms.Each(LINE), "notes": [LINE], "sources": forms.Each(LINE),
+    "name": LINE, "system": json_forms.Kind(f"one of {', '.join(SYSTEMS)}", SYSTEMS.__contains__), "launcher": [WORD],
+    "cores": json_forms.WHOLE, "threads": json_forms.WHOLE, "gpus": json_forms.COUNT, "partition": NAME, "account": NAME, "qos":
+    NAME, "constraint": NAME, "reservation": NAME, "mem": MEMORY_SIZE,
+    "directives": [DIRECTIVE], "chunk": WORD, "login": json_forms.TRUTH, "setup": [LINE], "folder": LINE, "python": WORD,
+    "variables": json_forms.Each(LINE), "notes": [LINE], "sources": json_forms.Each(LINE),
 }  # fmt: skip
-FORM = {name: forms.Optional(form) for name, form in OF_SITE.items()}
+FORM = {name: json_forms.Optional(form) for name, form in OF_SITE.items()}
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def read(name):
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no TOML file: {error}") from None
     known(content, ENTRIES, path)
-    forms.check(content, FORM | {name: OF_SITE[name] for name in NEEDED}, path.name)
+    json_forms.check(content, FORM | {name: OF_SITE[name] for name in NEEDED}, path.name)
     gpu = content.get("gpu", {})
-    forms.check(gpu, FORM, f"{path.name}.gpu")
+    json_forms.check(gpu, FORM, f"{path.name}.gpu")
     known(gpu, [entry for entry in OF_SITE if entry not in ("name", "system")], f"{path}, [gpu]")
     for name in (*content.get("variables", ()), *gpu.get("variables", ())):
         if not VARIABLE.fullmatch(name):

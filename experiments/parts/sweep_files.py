@@ -8,9 +8,9 @@ import json
 import os
 from pathlib import Path
 
-from gridgrad.experiments.common.forms import COUNT, TEXT, check
-from gridgrad.nn.json_text import content_of
-from gridgrad.nn.processor import processor
+from gridgrad.experiments.common.json_forms import COUNT, TEXT, check
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.kernels.processor import processor
 
 LISTS = "nets", "grids", "ranks", "schemes", "repeats"  # settings that say which runs there are, and not how one goes
 ELSEWHERE = "data_dir"  # the same data may be in another folder of another machine

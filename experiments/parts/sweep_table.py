@@ -3,7 +3,7 @@
 from collections import defaultdict
 from statistics import median
 
-from gridgrad.experiments.common.forms import SECONDS, TEXT, WHOLE, Optional, check
+from gridgrad.experiments.common.json_forms import SECONDS, TEXT, WHOLE, Optional, check
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.parts.sweep_files import how
 

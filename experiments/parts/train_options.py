@@ -13,11 +13,13 @@ from gridgrad.experiments.common.options import (
     whole,
 )
 from gridgrad.experiments.parts import train_faults
-from gridgrad.nn import OPTIMIZERS, network_names, schedules
+from gridgrad.nn import OPTIMIZERS
+from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import READERS
 from gridgrad.parallel.observe.trace import STEPS
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.protocols import names as protocols
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.protocols import protocol_names as protocols
 
 WARM_UP = 5  # steps before timing begins
 SHORT = (

@@ -33,15 +33,16 @@ from gridgrad.experiments.common.options import (
 )
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import spread, table
-from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_names
+from gridgrad.nn import SGD, SoftmaxCrossEntropy
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.auto.this_machine import memory_of_machine
 from gridgrad.parallel.calibration.core_speed import machine
-from gridgrad.parallel.job.launch import LINK
+from gridgrad.parallel.choose.this_machine import memory_of_machine
 from gridgrad.parallel.job.run import UserError, on_root, run
-from gridgrad.parallel.performance.planner import every_grid
+from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.placement import volume
 from gridgrad.parallel.placement.plans import feature_sizes
+from gridgrad.parallel.predict.planner import every_grid
 
 WARM_UP = 2  # steps of every grid, at every batch size, that are not timed
 COPIES = 3  # arrays as large as the parameters: they, their gradients, momentum

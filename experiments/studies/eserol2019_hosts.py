@@ -26,18 +26,18 @@ from gridgrad.experiments.common.options import Parser, number, user_input, whol
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.papers.eserol2019.times import DATA, FILTERS, HYPERGRAPH, LAYERS, SINGLE
-from gridgrad.experiments.studies.pipelined.layer_seconds import layer_seconds
+from gridgrad.experiments.studies.pipelined.measured_layers import layer_seconds
 from gridgrad.experiments.studies.servers import steps as server_steps
 from gridgrad.nn import SGD, SoftmaxCrossEntropy
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.auto.parallelize import of_first
-from gridgrad.parallel.job.launch import LINK, cores
+from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
+from gridgrad.parallel.job.start_ranks import LINK, cores
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 NET, PROFILED = "vgg-style:16,32,64", 32  # the network, and the batch with which its layers are timed, as in the thesis
 KEYS = "net", "shape", "ranks", "link"  # what names a problem in the results

@@ -41,7 +41,7 @@ from gridgrad.experiments.papers.marques2016.unequal import (
     read,
     rows,
 )
-from gridgrad.nn.processor import processor
+from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import run_launcher
 
 DELAY = 100  # microseconds between hosts

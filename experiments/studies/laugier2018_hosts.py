@@ -23,11 +23,11 @@ from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.timed_plans import Problem, Side
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer, machine
-from gridgrad.parallel.job.launch import LINK
 from gridgrad.parallel.job.run import on_root, run
-from gridgrad.parallel.performance import machine as machines
-from gridgrad.parallel.performance.cost import Cost
-from gridgrad.parallel.performance.planner import every_grid
+from gridgrad.parallel.job.start_ranks import LINK
+from gridgrad.parallel.predict import machine as machines
+from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.predict.planner import every_grid
 
 SIZES, DEPTHS = [32, 128, 512, 1024], [3, 1]  # units of a hidden layer; hidden layers
 NAP = 1e-3  # seconds between two looks of a rank that waits for the one that trains alone

@@ -30,10 +30,11 @@ from gridgrad.experiments.common.made_up_data import minibatch, own_block
 from gridgrad.experiments.common.options import Parser, add_problem, user_input, whole
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
-from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
-from gridgrad.parallel.job.launch import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.observe.trace import Trace
 
 WARM_UP = 2

@@ -13,12 +13,12 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole, whole_list
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.tables import table
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.of_network import GRAINS, of_network
+from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
 
 NETS = "alexnet", "resnet18", "resnet20", "googlenet"
 

@@ -22,15 +22,16 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timed_plans import Problem, Side
 from gridgrad.experiments.common.vgg_style import vgg_style
-from gridgrad.nn import Sequential, SparseLinear, network_names
-from gridgrad.parallel.auto.parallelize import of_first
+from gridgrad.nn import Sequential, SparseLinear
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
+from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.choose import partition
-from gridgrad.parallel.partitioning.of_network import of_network
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.performance.planner import Planner
+from gridgrad.parallel.partitioning.good_partition import partition
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.planner import Planner
 
 VGG_STYLE = "vgg-style"
 KEYS = "net", "shape", "batch_size", "ranks", "machine"  # what names a problem in the results

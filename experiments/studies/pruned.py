@@ -23,11 +23,12 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.options import Parser, check_writable, number, user_input, whole, whole_list
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.nn import LOSSES, Adam, Linear, network_names, pruned_file
-from gridgrad.nn.pruning import prune
-from gridgrad.nn.schedules import cosine
+from gridgrad.nn import LOSSES, Adam, Linear
+from gridgrad.nn.optimizers.schedules import cosine
+from gridgrad.nn.zoo import network_names, pruned_file
+from gridgrad.nn.zoo.pruning import prune
 from gridgrad.parallel.job.run import run_launcher
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.training import minibatch_indices
 
 AT_ONCE = 1000  # the samples that are tested at a time

@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from gridgrad.experiments.common import limits, report
+from gridgrad.experiments.common import core_limits, report
 from gridgrad.experiments.common.layer_times import moved
 from gridgrad.experiments.common.options import Parser, check_writable, user_input, whole
 from gridgrad.experiments.common.progress import progress
@@ -29,9 +29,9 @@ from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.common.timing import times_in_turns
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.nn import Context, Conv2d, Linear, Sequential
-from gridgrad.nn.row_winograd import RowWinograd
-from gridgrad.nn.summary import flops
-from gridgrad.nn.winograd import Winograd
+from gridgrad.nn.kernels.row_winograd import RowWinograd
+from gridgrad.nn.kernels.winograd import Winograd
+from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.job.run import UserError, run_launcher
 
 IMAGE_CHANNELS = 3
@@ -115,16 +115,16 @@ def algorithm(layer, shape):
 
 def bandwidths():
     """The rates of the caches and of memory: dicts, the nearest first."""
-    sizes, found = limits.caches(), []
+    sizes, found = core_limits.caches(), []
     for level, cache in enumerate(sizes, 1):
         most = TIMES_NEARER * sizes[level - 2] if level > 1 else cache
         found.append(bandwidth(f"L{level} cache", int(min(SHARE_OF_CACHE * cache, most)), cache))
-    return [*found, bandwidth("memory", 2 * limits.COPIED, None)]
+    return [*found, bandwidth("memory", 2 * core_limits.COPIED, None)]
 
 
 def bandwidth(name, size, cache):
     """The rates of reading and of copying arrays that are together so large. cache: the bytes of the cache, None for memory."""
-    reading, copying = limits.read_bandwidth(size), limits.copy_bandwidth(size=size)
+    reading, copying = core_limits.read_bandwidth(size), core_limits.copy_bandwidth(size=size)
     rate = {"bytes_per_second": max(reading, copying), "reading": reading, "copying": copying}
     return {"name": name, "cache_bytes": cache, "array_bytes": size} | rate
 
@@ -140,9 +140,9 @@ def measure(kernels, rounds):
         print(f"warning:{words} Roofs and points will be too low.", file=sys.stderr)
     levels, peaks, found = [bandwidths()], [], []
     for kernel in progress(kernels, "layers"):
-        peaks.append(limits.gemm_peak(PEAK_SECONDS))
+        peaks.append(core_limits.gemm_peak(PEAK_SECONDS))
         found += points(kernel, rounds)
-    peaks.append(limits.gemm_peak(PEAK_SECONDS))
+    peaks.append(core_limits.gemm_peak(PEAK_SECONDS))
     levels.append(bandwidths())
     best = [max(pair, key=lambda level: level["bytes_per_second"]) for pair in zip(*levels)]
     roofs = {"flops_per_second": max(peaks), "bandwidths": best}

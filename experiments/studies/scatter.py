@@ -16,7 +16,7 @@ from gridgrad.experiments.common.options import Parser, add_grid, check_writable
 from gridgrad.experiments.common.tables import table
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import READERS, parallelize
-from gridgrad.parallel.auto.fastest_reduction import median_seconds
+from gridgrad.parallel.choose.fastest_reduction import median_seconds
 from gridgrad.parallel.job.run import on_root, run
 
 FEATURES = 256  # of a sample: 1 KB in float32

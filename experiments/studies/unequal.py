@@ -5,12 +5,12 @@
 The ranks are made unequal by a handicap (`parallel/observe/handicap.py`). In every round each of these takes some steps, one
 after another:
 
-- `even`, `constant` and `function`: the network with shares by each of the rules of `parallel/balance/choose.py`;
+- `even`, `constant` and `function`: the network with shares by each of the rules of `parallel/choose/shares.py`;
 - `ideal`: each rank trains the whole network alone on the whole minibatch, all of them at the same time. If rank r takes T_r
   seconds, the harmonic limit 1 / sum_r 1/T_r is what the ranks could reach together without any communication.
 
 Then a network begins with the shares of equal ranks, the handicap sets in at a step in mid-run, and the shares are changed
-while it runs (`parallel/balance/rebalance.py`). The seconds of every step are recorded. Some steps later its steps take turns
+while it runs (`parallel/choose/rebalance.py`). The seconds of every step are recorded. Some steps later its steps take turns
 with those of the network that had the shares by function from the start.
 """
 
@@ -37,11 +37,12 @@ from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import range_of, spread, table
 from gridgrad.experiments.common.train_setup import slowdowns
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
-from gridgrad.parallel.auto.this_machine import machine_of_job
-from gridgrad.parallel.balance.choose import RULES, measured_shares
-from gridgrad.parallel.balance.rebalance import Rebalancer
+from gridgrad.parallel.choose.rebalance import Rebalancer
+from gridgrad.parallel.choose.shares import RULES, measured_shares
+from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe.handicap import Handicap
 

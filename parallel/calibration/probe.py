@@ -15,7 +15,7 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gridgrad.nn.processor import blas
+from gridgrad.nn.kernels.processor import blas
 from gridgrad.parallel.calibration.core_speed import on_machine
 from gridgrad.parallel.calibration.turns import in_turns, timed
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from gridgrad.nn.window import put, take
+from gridgrad.nn.kernels.window import put, take
 from gridgrad.parallel.placement.partition import Partition, common, positions, size, within
 
 

@@ -8,7 +8,7 @@ from itertools import count, takewhile
 
 import numpy as np
 
-from gridgrad.nn.json_text import UNFIT
+from gridgrad.nn.files.json_text import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import assemble
 from gridgrad.parallel.checkpoint.shard_file import Shard

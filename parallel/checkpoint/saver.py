@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import to_host, xp
-from gridgrad.nn.whole_files import number_of
+from gridgrad.nn.files.whole_files import number_of
 from gridgrad.parallel.checkpoint import manifest
 from gridgrad.parallel.checkpoint.manifest import Manifest
 from gridgrad.parallel.checkpoint.pieces import pieces_of, pieces_of_buffers, written_slices

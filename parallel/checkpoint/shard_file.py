@@ -15,8 +15,8 @@ import os
 import h5py
 import numpy as np
 
-from gridgrad.nn.hdf5_arrays import DAMAGED, early_and_unfilled
-from gridgrad.nn.json_text import content_of
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, early_and_unfilled
+from gridgrad.nn.files.json_text import content_of
 from gridgrad.parallel.checkpoint.pieces import Piece
 
 AT_ONCE = 1 << 24  # bytes that are written or hashed in one call

@@ -2,10 +2,10 @@
 
 from math import inf
 
-from gridgrad.nn.blas import library
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels import PRESET, kernels, store, stored, use
-from gridgrad.nn.measure_kernels import BUDGET, QUICKLY, announce, measured
+from gridgrad.nn.kernels.blas import library
+from gridgrad.nn.kernels.measure_table import BUDGET, QUICKLY, announce, measured
+from gridgrad.nn.kernels.table_in_use import PRESET, kernels, store, stored, use
 from gridgrad.parallel.grid.devices import ranks_on_cpus
 from gridgrad.parallel.job.waiting import broadcast
 

@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from gridgrad.parallel.job.launch import (
+from gridgrad.parallel.job.start_ranks import (
     MARK,
     end_with_parent,
     environment,

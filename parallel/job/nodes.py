@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from gridgrad.parallel.job.launch import is_open_mpi
+from gridgrad.parallel.job.start_ranks import is_open_mpi
 
 SECONDS = 20.0  # in which a node has to answer
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=10 {node} true"

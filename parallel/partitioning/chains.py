@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from gridgrad.parallel.partitioning import counts
-from gridgrad.parallel.partitioning.counts import Chain
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning import filter_counts
+from gridgrad.parallel.partitioning.filter_counts import Chain
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.owners import Owners
 
 
@@ -25,5 +25,5 @@ def chain_of(net, seconds=None):
 
 def owners(found, names):
     """The Owners for counts of a network's Chain. names: of its layers."""
-    *outputs, loss = counts.owners(found)
+    *outputs, loss = filter_counts.owners(found)
     return Owners(found.shape[1], dict(zip(names, outputs, strict=True)), loss=int(loss[0]))

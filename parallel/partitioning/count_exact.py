@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from gridgrad.parallel.partitioning.counts import capacities
+from gridgrad.parallel.partitioning.filter_counts import capacities
 
 PROVED = 0  # status of `milp`
 

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from gridgrad.parallel.partitioning.counts import Chain, capacities
+from gridgrad.parallel.partitioning.filter_counts import Chain, capacities
 
 OBJECTIVES = "volume", "messages", "largest"
 FIRST, LAST = 1.0, 0.015  # temperatures; all energies are in units of what a layer costs to send, on average

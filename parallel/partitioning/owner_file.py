@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 
-from gridgrad.nn.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
+from gridgrad.nn.files.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
 from gridgrad.parallel.placement.owners import Owners
 
 FORMAT = "gridgrad owners 1"

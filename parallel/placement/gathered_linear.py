@@ -1,7 +1,7 @@
 """A Linear layer that overlaps the all-gather of its input with its matrix products."""
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.gemm import column_sums, matmul
+from gridgrad.nn.kernels.gemm import column_sums, matmul
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.placement.partition import size
 

@@ -23,8 +23,8 @@ chapter 3; the thesis did not execute the fine grain.)
 import numpy as np
 
 from gridgrad.nn.device import xp
+from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
-from gridgrad.nn.sparse_linear import SparseLinear
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.marques import AddBias
 from gridgrad.parallel.placement.moves import Move, place_of
@@ -180,7 +180,9 @@ def checked_pieces(owners, layers, grid):
     if grid.sizes["height"] > 1:
         raise ValueError(f"plan '{HYPERGRAPH}' has no rule for the axis height: use the axes batch and model")
     if not isinstance(owners, Owners):
-        raise ValueError(f"plan '{HYPERGRAPH}' needs owners: those of a file, or of parallel.partitioning.choose.partition")
+        raise ValueError(
+            f"plan '{HYPERGRAPH}' needs owners: those of a file, or of parallel.partitioning.good_partition.partition"
+        )
     if owners.ranks != ranks:
         raise ValueError(
             f"owners: the partition is for {owners.ranks} ranks, the axis {CHOSEN} has {ranks}: make one for {ranks}"

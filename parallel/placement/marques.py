@@ -19,11 +19,11 @@ nothing.
 from dataclasses import dataclass
 from math import prod
 
-from gridgrad.nn.conv import Conv2d
 from gridgrad.nn.device import xp
-from gridgrad.nn.gemm import column_sums
+from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.layer import Layer
-from gridgrad.nn.patches import add_bias
+from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.moves import Move, place_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.window import along
+from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.placement.partition import common, positions, resized, size
 from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard

@@ -4,8 +4,8 @@ from copy import copy
 from functools import lru_cache, partial
 
 from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
-from gridgrad.nn.activations import Activation
-from gridgrad.nn.pool import Pool2d
+from gridgrad.nn.layers.activations import Activation
+from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.autoencoder import place_autoencoder
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
@@ -380,7 +380,7 @@ def _rows_of_group(layout, axis, coordinates, batch_size):
 def needed_part(window, outputs, dim, length):
     """The Partition of the input that the ranks need for their parts of the output, halos included.
 
-    window: a `nn.window.Window`. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
+    window: a Window. outputs: the Partition of the output. dim: H or W; length: of this dimension of the input.
     It is cached because the planner asks for the same one again and again, and compares the results.
     """
     return outputs.mapped(length, partial(window.input_part, dim, length=length))

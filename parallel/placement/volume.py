@@ -50,7 +50,7 @@ def all_reduce(elements, ranks):
 def halo(samples, shape, window, ranks, dim=H):
     """Elements that all ranks together send in one direction for the halo of a convolution or pooling.
 
-    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: a `nn.window.Window`. ranks: over
+    samples: of the minibatch. shape: of a whole sample, (height, width, channels). window: a Window. ranks: over
     which the images are sharded by rows (dim=H) or columns (dim=W). A rank receives each row of other ranks that the windows of
     its outputs cover once. With stride 1 and a k x k kernel these are (k - 1) rows at each of the P - 1 borders (Gholami et al.
     2018, section 2.3: B W C floor(k/2) on each side), provided that every rank has at least that many rows.

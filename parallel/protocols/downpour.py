@@ -1,6 +1,6 @@
 """Downpour SGD: an asynchronous parameter server that workers do not reach for in every step."""
 
-from gridgrad.nn.optimizers import SGD
+from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shard import ASP

@@ -46,7 +46,7 @@ def train(
 ):  # fmt: skip
     """Train copies of a serial network with an update protocol in a Simulation, one copy a worker; returns a Training.
 
-    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `protocols.names.parse` returns.
+    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parse_protocol` returns.
     make_optimizer, loss: as for any Trainer. x, y: the training data. batch_size: of a global minibatch, of which each worker
     gets a share. steps: how many global minibatches. seconds: a function of the number of samples in a worker's minibatch that
     says how long it computes, between its forward pass and its update. seed: of the order of the samples.

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from gridgrad.nn.device import empty, to_device, to_host, xp
-from gridgrad.nn.gemm import matmul
+from gridgrad.nn.kernels.gemm import matmul
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.random import uniform_block
 from gridgrad.parallel.sync.buckets import LAYER

@@ -26,7 +26,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.nn.device import empty
-from gridgrad.nn.kernels import kernels
+from gridgrad.nn.kernels.table_in_use import kernels
 from gridgrad.parallel.placement.partition import Partition, size, within
 from gridgrad.parallel.sync.reduction import Reduction, slices_overlap
 

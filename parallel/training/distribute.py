@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.place_network import place
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
-from gridgrad.parallel.training.division import by_exchanges, by_stages
 from gridgrad.parallel.training.network import ParallelSequential
+from gridgrad.parallel.training.pipeline_division import by_exchanges, by_stages
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from gridgrad.parallel.training.stage_cuts import balanced_cuts
 
@@ -73,7 +73,7 @@ def distribute(
         parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
         parallel.micro_batches = micro_batches or 1
     else:
-        named = names.parse("1f1b" if pipeline is None else pipeline)
+        named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
         divided = partitioned if plan == HYPERGRAPH and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN] else staged
         placed, division = divided(net, grid, plan, shares, owners, named, cuts)
         micro_batches = named.micro_batches(division.route.ranks, micro_batches)

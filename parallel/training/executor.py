@@ -15,7 +15,7 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.minibatch_checks import as_input
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.schedule import Instruction
-from gridgrad.parallel.training.passages import Passage
+from gridgrad.parallel.training.chunk_passes import Passage
 
 EVALUATED = 0  # the number of a micro-batch that is only evaluated
 AHEAD = 2  # how many receives are announced before their instruction's turn

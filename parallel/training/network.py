@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike
 
 from gridgrad.nn.context import Context
 from gridgrad.nn.device import empty, to_device, to_host, xp
+from gridgrad.nn.kernels.window import put
 from gridgrad.nn.layer import Layer, Parameter
 from gridgrad.nn.minibatch_checks import checked_minibatch
 from gridgrad.nn.observer import Observer
 from gridgrad.nn.sequence import mark_in_place
 from gridgrad.nn.sequential import Sequential
-from gridgrad.nn.window import put
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.waiting import meet

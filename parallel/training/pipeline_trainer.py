@@ -18,7 +18,7 @@ from gridgrad.nn.minibatch_checks import check_optimizer
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.pipeline.passes import around
 from gridgrad.parallel.pipeline.ready_list import stream
-from gridgrad.parallel.training.passages import Host, MicroBatch
+from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
 from gridgrad.parallel.training.steps import Diverged, first_not_finite
 
 

@@ -5,9 +5,9 @@ from functools import cached_property
 from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.device import xp
 from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.training.chunk_passes import MicroBatch
 from gridgrad.parallel.training.executor import Executor
 from gridgrad.parallel.training.network import ParallelSequential
-from gridgrad.parallel.training.passages import MicroBatch
 from gridgrad.parallel.training.pipeline_trainer import AsynchronousTrainer, SynchronousTrainer
 from gridgrad.parallel.training.transports import BufferPool, MpiTransport
 from gridgrad.parallel.training.weight_versions import WeightVersions
@@ -16,9 +16,10 @@ from gridgrad.parallel.training.weight_versions import WeightVersions
 class PipelinedSequential(ParallelSequential):
     """A ParallelSequential whose layers are cut into chunks, through which micro-batches pass in the order of a schedule.
 
-    division: a Division of the placed network. named: the schedule, a result of `gridgrad.parallel.pipeline.names.parse`.
-    micro_batches: into how many parts `learn` cuts a minibatch. The other arguments are those of ParallelSequential.
-    ValueError if the schedule is not for such a division, or not for so many micro-batches; Unsound if ranks can not follow it.
+    division: a Division of the placed network. named: the schedule, a result of
+    `gridgrad.parallel.pipeline.schedule_names.parse`. micro_batches: into how many parts `learn` cuts a minibatch. The other
+    arguments are those of ParallelSequential. ValueError if the schedule is not for such a division, or not for so many
+    micro-batches; Unsound if ranks can not follow it.
 
     With stages, a rank has the layers of all chunks, but empty blocks of the parameters of those of other ranks. Inputs come to
     the rank of the first chunk, and outputs are on that of the last one; elsewhere `input_block` and `output_rows` are empty.

@@ -2,8 +2,8 @@
 
 from itertools import accumulate
 
+from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
-from gridgrad.nn.summary import rows
 from gridgrad.parallel.pipeline.cuts import shortest
 from gridgrad.parallel.placement.place_network import checked
 

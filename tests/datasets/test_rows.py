@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gridgrad.datasets import rows
-from gridgrad.nn.whole_files import NotWritten
+from gridgrad.nn.files.whole_files import NotWritten
 from tests.disk import files_end_at
 
 

@@ -1,7 +1,7 @@
 """`train` that moves work with every proposal of --rebalance, whatever was measured: run by test_resume.py."""
 
 from gridgrad.experiments import train
-from gridgrad.parallel.balance.rebalance import Rebalancer
+from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.placement.partition import Partition
 

@@ -14,8 +14,8 @@ from gridgrad.experiments.benchmarks.bench_table import median_of, row, table
 from gridgrad.experiments.benchmarks.cases import Case
 from gridgrad.experiments.benchmarks.rounds import OutOfTime, in_minutes, ratios
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.nn import network_names
-from gridgrad.nn.zoo import ZOO
+from gridgrad.nn.zoo import network_names
+from gridgrad.nn.zoo.networks import ZOO
 from gridgrad.parallel.job.run import UserError
 
 NEEDS_TORCH = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from gridgrad.experiments.papers.eserol2019.search import Case
 from gridgrad.experiments.papers.items import ALONE, BESIDE, FORESEEN, MISSING, PREDICTED
 from gridgrad.experiments.papers.parts import SHORT, USUAL
 from gridgrad.experiments.plots import eserol2019 as figures
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.measures import star as best_star

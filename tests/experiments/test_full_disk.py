@@ -11,7 +11,7 @@ from gridgrad.experiments import sweep
 from gridgrad.experiments.common.options import ROOM
 from gridgrad.experiments.parts import sweep_files
 from gridgrad.experiments.plots.figures import plt, save
-from gridgrad.nn.whole_files import NotWritten
+from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.checkpoint.manifest import FOLDER, found_in
 from tests.disk import files_end_at
 from tests.experiments.programs import job

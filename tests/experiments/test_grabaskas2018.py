@@ -22,8 +22,8 @@ from gridgrad.experiments.papers.grabaskas2018.runs import (
     runs_of,
     to_measure,
 )
-from gridgrad.nn import network_names
-from gridgrad.parallel.performance.machine import read
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.predict.machine import read
 from tests.experiments.made_up_runs import measured
 from tests.experiments.programs import job, program
 

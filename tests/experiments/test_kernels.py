@@ -12,9 +12,9 @@ import pytest
 from gridgrad.experiments.benchmarks.cases import Case
 from gridgrad.experiments.studies import kernels as program
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels import PLAIN, use
-from gridgrad.nn.measure_kernels import Product, ProductOverRows
-from gridgrad.nn.shipped_kernels import SHIPPED
+from gridgrad.nn.kernels.measure_table import Product, ProductOverRows
+from gridgrad.nn.kernels.shipped_tables import SHIPPED
+from gridgrad.nn.kernels.table_in_use import PLAIN, use
 
 RECORDS = json.loads((Path(__file__).parents[2] / "results" / "kernels.json").read_text())
 KINDS = {"Product": Product, "ProductOverRows": ProductOverRows}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gridgrad.experiments.common import programs
-from gridgrad.parallel.job.launch import MARK, find_mpiexec
+from gridgrad.parallel.job.start_ranks import MARK, find_mpiexec
 from tests.experiments.programs import program
 from tests.killer import segments_of
 

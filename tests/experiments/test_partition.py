@@ -14,7 +14,7 @@ from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.partitioning import mt_kahypar
 from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_parts
 from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.partitioning.owner_file import read_owners
 from tests.experiments.programs import program
 

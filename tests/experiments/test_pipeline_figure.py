@@ -5,11 +5,11 @@ import json
 import pytest
 
 from gridgrad.experiments.plots.pipeline import Run, draw_pipelines, measured, predicted
-from gridgrad.nn import network_names
-from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.pipeline.schedule import Instruction
 from gridgrad.parallel.pipeline.simulate import Event
+from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from tests.experiments.figures import is_figure
 
 

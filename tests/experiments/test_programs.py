@@ -18,7 +18,7 @@ from gridgrad.experiments.benchmarks.rounds import in_minutes
 from gridgrad.experiments.check import problems
 from gridgrad.experiments.parts import sweep_files
 from gridgrad.experiments.parts.check_binding import Placed
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 

@@ -14,9 +14,9 @@ from gridgrad.experiments.papers.hegde2016.counts import CountedReduction, count
 from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.performance.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
 from gridgrad.parallel.placement.partition import size
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
 from gridgrad.parallel.protocols.diloco import fragments_of
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.protocol import Counted

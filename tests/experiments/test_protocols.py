@@ -11,7 +11,7 @@ from gridgrad.experiments.common.protocol_runs import Problem, add_losses, commu
 from gridgrad.experiments.common.synchronous_workers import AllReduced, maker
 from gridgrad.experiments.studies.protocols.__main__ import PROTOCOLS, options, prepared, simulate
 from gridgrad.nn import LOSSES, SGD
-from gridgrad.nn.network_names import build
+from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.protocols.simulated_training import Trained, train

@@ -8,8 +8,9 @@ import pytest
 
 from gridgrad.experiments.common.neuron_partitions import measures, partitions
 from gridgrad.experiments.common.tables import terminal
-from gridgrad.nn import Sequential, SparseLinear, network_names
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.nn import Sequential, SparseLinear
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from tests.datasets.test_mnist import small  # noqa: F401 (a fixture)
 from tests.experiments.programs import job, program
 

@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from gridgrad.experiments.common import limits
+from gridgrad.experiments.common import core_limits
 from gridgrad.experiments.plots.roofline import draw, roof
 from gridgrad.experiments.studies import roofline
-from gridgrad.nn import device, kernels
+from gridgrad.nn import device
+from gridgrad.nn.kernels import table_in_use
 from tests.experiments.figures import is_figure
 from tests.experiments.programs import program
 
@@ -22,25 +23,25 @@ def test_the_sizes_of_caches_are_read_from_the_system(tmp_path):
         (tmp_path / index).mkdir()
         for name, word in zip(("level", "type", "size"), words, strict=True):
             (tmp_path / index / name).write_text(word + "\n")
-    assert limits.caches(tmp_path) == [48 << 10, 2 << 20, 480 << 20]
-    assert limits.caches(tmp_path / "nothing") == []
+    assert core_limits.caches(tmp_path) == [48 << 10, 2 << 20, 480 << 20]
+    assert core_limits.caches(tmp_path / "nothing") == []
 
 
 def test_reading_counts_both_vectors_as_often_as_they_are_read(monkeypatch):
-    monkeypatch.setattr(limits, "least_seconds", lambda action, seconds: [action(), seconds][1])
-    monkeypatch.setattr(limits, "READ", 1 << 16)
-    assert limits.read_bandwidth(1 << 14, 2.0) == pytest.approx((1 << 16) / 2)
-    assert limits.read_bandwidth(1 << 18, 2.0) == pytest.approx((1 << 18) / 2)
-    assert limits.copy_bandwidth(2.0, 1 << 14) == pytest.approx((1 << 14) / 2)
+    monkeypatch.setattr(core_limits, "least_seconds", lambda action, seconds: [action(), seconds][1])
+    monkeypatch.setattr(core_limits, "READ", 1 << 16)
+    assert core_limits.read_bandwidth(1 << 14, 2.0) == pytest.approx((1 << 16) / 2)
+    assert core_limits.read_bandwidth(1 << 18, 2.0) == pytest.approx((1 << 18) / 2)
+    assert core_limits.copy_bandwidth(2.0, 1 << 14) == pytest.approx((1 << 14) / 2)
 
 
 def test_caches_are_measured_with_arrays_that_fit_and_are_not_much_larger_than_the_nearer_cache(monkeypatch):
-    monkeypatch.setattr(limits, "caches", lambda: [1000, 4000, 1000000])
-    monkeypatch.setattr(limits, "read_bandwidth", lambda size: 3.0)
-    monkeypatch.setattr(limits, "copy_bandwidth", lambda size: 2.0 if size < 5000 else 4.0)
+    monkeypatch.setattr(core_limits, "caches", lambda: [1000, 4000, 1000000])
+    monkeypatch.setattr(core_limits, "read_bandwidth", lambda size: 3.0)
+    monkeypatch.setattr(core_limits, "copy_bandwidth", lambda size: 2.0 if size < 5000 else 4.0)
     found = roofline.bandwidths()
     assert [level["name"] for level in found] == ["L1 cache", "L2 cache", "L3 cache", "memory"]
-    assert [level["array_bytes"] for level in found] == [500, 2000, 32000, 2 * limits.COPIED]
+    assert [level["array_bytes"] for level in found] == [500, 2000, 32000, 2 * core_limits.COPIED]
     assert [level["bytes_per_second"] for level in found] == [3, 3, 4, 4]
 
 
@@ -64,7 +65,7 @@ def test_points_count_the_operations_of_the_direct_algorithm_and_every_array_onc
 @pytest.mark.skipif(not device.is_cpu(), reason="GPUs use no Winograd")
 @pytest.mark.long
 def test_points_name_the_algorithm():
-    kernels.use(kernels.PRESET)  # which algorithm is the fastest differs between processors
+    table_in_use.use(table_in_use.PRESET)  # which algorithm is the fastest differs between processors
     layers = {kernel.name: kernel for kernel in roofline.KERNELS}
     assert len(layers) == len(roofline.KERNELS) - 4  # dense layers of three batches share names
     for name, expected in (("3x3 256-256 on 56x56", "Winograd"), ("11x11 1-96 stride 4 on 224x224", "patches")):
@@ -79,7 +80,7 @@ def test_points_name_the_algorithm():
 def test_a_busy_machine_is_said(busy, warning, monkeypatch, capsys):
     monkeypatch.setattr(roofline.report, "busy_cores", lambda: busy)
     monkeypatch.setattr(roofline, "bandwidths", lambda: [{"name": "memory", "bytes_per_second": 1.0}])
-    monkeypatch.setattr(limits, "gemm_peak", lambda seconds: 1.0)
+    monkeypatch.setattr(core_limits, "gemm_peak", lambda seconds: 1.0)
     assert roofline.measure([], 1)["busy_cores"] == busy
     said = capsys.readouterr().err
     assert said.startswith(warning) and bool(said) == bool(warning)
@@ -100,7 +101,7 @@ def test_the_figure_of_all_kinds_of_points(tmp_path):
 
 def test_the_program_writes_what_it_has_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(roofline, "bandwidths", lambda: [{"name": "memory", "bytes_per_second": 1e10}])
-    monkeypatch.setattr(limits, "gemm_peak", lambda seconds: 1e11)
+    monkeypatch.setattr(core_limits, "gemm_peak", lambda seconds: 1e11)
     monkeypatch.setattr(roofline, "KERNELS", [roofline.dense(8, 2)])
     monkeypatch.setattr(roofline.report, "blas_threads", lambda: 1)
     monkeypatch.setattr(sys, "argv", ["roofline", "--rounds", "1", "--out", str(tmp_path / "r.png")])

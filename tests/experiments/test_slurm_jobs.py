@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from gridgrad.experiments.parts import sweep_files
-from gridgrad.parallel.job.launch import remove_orphaned_segments
+from gridgrad.parallel.job.start_ranks import remove_orphaned_segments
 from tests import one_node_slurm
 from tests.experiments.programs import program
 from tests.killer import half_written_in, whole_in

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gridgrad.experiments.common.published_networks import published
-from gridgrad.parallel.partitioning.choose import partition
+from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.owner_file import write_owners
 from tests.experiments.programs import assert_refused, program
 

@@ -19,15 +19,17 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from gridgrad.experiments.common.checkpoints import Progress
-from gridgrad.nn import SGD, network_names, schedules
-from gridgrad.parallel.auto.parallelize import parallelize
+from gridgrad.nn import SGD
+from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.checkpoint.manifest import NAME, digest
 from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume
 from gridgrad.parallel.checkpoint.shard_file import TABLE, file_of, sha256
 from gridgrad.parallel.checkpoint.state import NetworkState
+from gridgrad.parallel.choose.parallelize import parallelize
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.protocols.division import one_worker
 from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.worker_grid import one_worker
 from tests.fuzz.damage import damaged
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.damage_json import damaged_json

@@ -18,11 +18,12 @@ from gridgrad.experiments.plots import predictions as prediction_errors
 from gridgrad.experiments.plots.protocols import draw as draw_protocols
 from gridgrad.experiments.studies.protocols import __main__ as protocols
 from gridgrad.experiments.studies.servers import __main__ as servers
-from gridgrad.nn import kernels, network_names
-from gridgrad.nn.kernel_table import to_json
-from gridgrad.parallel.auto import fastest_reduction, this_machine
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.performance.cost import Cost, busiest
+from gridgrad.nn.kernels import table_in_use
+from gridgrad.nn.kernels.kernel_table import to_json
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.choose import fastest_reduction, this_machine
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.cost import Cost, busiest
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.damage_json import damaged_json
 from tests.fuzz.target import Target
@@ -137,7 +138,7 @@ def profile():
 @cache
 def machines():
     """Machine files, one with tables and curves."""
-    described = json.loads((ROOT / "parallel/performance/machines/cori-haswell.json").read_text())
+    described = json.loads((ROOT / "parallel/predict/machines/cori-haswell.json").read_text())
     lattice = {"axes": [[1, 8], [2, 16], [4, 64]], "seconds": [[[1e-6, 2e-6], [3e-6, 4e-6]], [[2e-6, 3e-6], [5e-6, 9e-6]]]}
     square = {"axes": [[1, 8], [2, 16], [4, 64], [1, 3]], "seconds": [[[[1e-6, 2e-6]] * 2] * 2] * 2}
     whole = {"axes": square["axes"], "seconds": [[[[3e-6, 5e-6]] * 2] * 2] * 2}
@@ -178,22 +179,22 @@ def stored_machine(path):
 
 
 def kernel_table(path):
-    with environment(kernels.VARIABLE, path):
-        kernels.named()
+    with environment(table_in_use.VARIABLE, path):
+        table_in_use.named()
 
 
 def cached(path):
     """The cache folder: damaged files in it are as good as none."""
     with environment("GRIDGRAD_CACHE", path.parent):
-        path.rename(kernels.table_file())
-        kernels.stored()
-        kernels.table_file().rename(fastest_reduction.answers_file())
+        path.rename(table_in_use.table_file())
+        table_in_use.stored()
+        table_in_use.table_file().rename(fastest_reduction.answers_file())
         fastest_reduction.stored_answers()
 
 
 @cache
 def caches():
-    return to_json(kernels.PRESET).encode(), json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"}).encode()
+    return to_json(table_in_use.PRESET).encode(), json.dumps({"auto 4 ranks": "overlap:1024", "overlap 2": "plain"}).encode()
 
 
 def tables(path):
@@ -307,7 +308,7 @@ TARGETS = (
     ),
     document("machine file", machines, lambda path: price(machine.read(str(path))), "machine.json"),
     document("stored machine", machines, stored_machine, "machine.json"),
-    document("kernel table", lambda: (to_json(kernels.PRESET).encode(),), kernel_table, "kernels.json"),
+    document("kernel table", lambda: (to_json(table_in_use.PRESET).encode(),), kernel_table, "kernels.json"),
     document("cache files", caches, cached),
     document("old tables", partial(result, "grabaskas2018/tables.json"), tables, "tables.json", weight=DRAWN),
     document(

@@ -10,10 +10,10 @@ import numpy as np
 
 from gridgrad import datasets
 from gridgrad.datasets import denoise, ethylene, labelled, rows
-from gridgrad.nn import network_names, pruned_file
-from gridgrad.nn.pruning import prune
+from gridgrad.nn.zoo import network_names, pruned_file
+from gridgrad.nn.zoo.pruning import prune
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.partitioning.owner_file import read_owners, write_owners
 from tests.fuzz.damage_hdf5 import damaged_hdf5
 from tests.fuzz.target import Target

@@ -12,18 +12,20 @@ from gridgrad.datasets.part import Part
 from gridgrad.experiments.common.options import number_list, position_list, shares_of, whole_list
 from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.train_setup import slowdowns
-from gridgrad.nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential, network_names, schedules
+from gridgrad.nn import SGD, Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.nn.divergence import Diverged
 from gridgrad.nn.losses import SoftmaxCrossEntropy
+from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.process_grid import check_places, parse_grid
-from gridgrad.parallel.partitioning.choose import is_partition, owners_of_plan
+from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
-from gridgrad.parallel.performance.cost import Cost, busiest
-from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.pipeline import names as pipelines
+from gridgrad.parallel.pipeline import schedule_names as pipelines
 from gridgrad.parallel.placement.plans import CHOSEN
-from gridgrad.parallel.protocols import names as protocols
+from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.simulated_training import train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.fuzz.damage import damaged_argument

@@ -4,13 +4,13 @@ import tempfile
 from functools import cache, partial
 from pathlib import Path
 
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph
-from gridgrad.parallel.partitioning.of_network import of_network
-from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
+from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from tests.fuzz.damage import damaged_text
 from tests.fuzz.target import Target
 
@@ -39,13 +39,13 @@ def divide(path):
 @cache
 def schedules():
     """Schedules in PyTorch's format, with and without the messages and the updates."""
-    found = [names.parse(name).schedule(2, 3) for name in ("1f1b", "zb-h1", "interleaved:2", "zbv")]
+    found = [schedule_names.parse(name).schedule(2, 3) for name in ("1f1b", "zb-h1", "interleaved:2", "zbv")]
     return tuple(to_csv(one).encode() for one in found)
 
 
 def follow(path):
     """A schedule, and the time of a step by it."""
-    named = names.parse(str(path))
+    named = schedule_names.parse(str(path))
     pipeline_step_time(network(), {"stage": 2}, "out", 12, read("cori-haswell"), named)
 
 

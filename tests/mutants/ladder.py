@@ -34,7 +34,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             NETWORKS,
             ("tests/parallel/placement",),
             ("tests/parallel/partitioning", "tests/parallel/sync", "tests/parallel/checkpoint", "tests/parallel/training"),
-            ("tests/parallel/performance", "tests/parallel/balance", "tests/parallel/auto", "tests/experiments/test_shares.py"),
+            ("tests/parallel/predict", "tests/parallel/choose", "tests/experiments/test_shares.py"),
         ),
     ),
     "parallel/sync": (
@@ -43,7 +43,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             RANDOM,
             NETWORKS,
             ("tests/parallel/training", "tests/parallel/checkpoint"),
-            ("tests/parallel/placement", "tests/parallel/protocols", "tests/parallel/auto", "tests/parallel/balance"),
+            ("tests/parallel/placement", "tests/parallel/protocols", "tests/parallel/choose"),
         ),
     ),
     "parallel/training": (
@@ -53,7 +53,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
             RANDOM,
             NETWORKS,
             ("tests/parallel/training",),
-            ("tests/parallel/checkpoint", "tests/parallel/balance", "tests/parallel/protocols"),
+            ("tests/parallel/checkpoint", "tests/parallel/choose", "tests/parallel/protocols"),
             ("tests/parallel/faults", "tests/parallel/sync", "tests/parallel/placement", "tests/experiments/test_train.py"),
         ),
     ),
@@ -62,15 +62,15 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         (
             RANDOM,
             ("tests/parallel/training/test_executor.py", "tests/parallel/training/test_pipelined.py"),
-            ("tests/parallel/training", "tests/parallel/performance/test_pipeline_cost.py"),
-            ("tests/parallel/performance", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
+            ("tests/parallel/training", "tests/parallel/predict/test_pipeline_cost.py"),
+            ("tests/parallel/predict", "tests/experiments/test_pipeline_figure.py", "tests/experiments/test_explain.py"),
         ),
     ),
     "parallel/protocols": (
         (("tests/parallel/protocols",), ("tests/orders",)),
         (
             RANDOM,
-            ("tests/parallel/checkpoint", "tests/parallel/performance/test_protocol_cost.py"),
+            ("tests/parallel/checkpoint", "tests/parallel/predict/test_protocol_cost.py"),
             ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
             ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
         ),

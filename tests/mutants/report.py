@@ -8,7 +8,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import PurePosixPath
 
-from gridgrad.nn.processor import processor
+from gridgrad.nn.kernels.processor import processor
 from tests.mutants.faults import MECHANICAL
 
 UNDECIDED = "undecided"  # not noticed by the quick tests

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from gridgrad.parallel.job.launch import end_with_parent, remove_orphaned_segments
+from gridgrad.parallel.job.start_ranks import end_with_parent, remove_orphaned_segments
 from tests.jobs import NoJob
 from tests.killer import processes_with
 from tests.mutants.faults import FOLDERS

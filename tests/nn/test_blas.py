@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from gridgrad.nn import Linear, Sequential, blas, gemm
+from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels import PLAIN, use
-from gridgrad.nn.processor import Blas
-from gridgrad.nn.processor import blas as blas_in_use
+from gridgrad.nn.kernels import blas, gemm
+from gridgrad.nn.kernels.processor import Blas
+from gridgrad.nn.kernels.processor import blas as blas_in_use
+from gridgrad.nn.kernels.table_in_use import PLAIN, use
 
 PATHS = [pool["filepath"] for pool in threadpool_info() if pool["user_api"] == "blas" and "numpy" in pool["filepath"]]
 

@@ -27,7 +27,7 @@ from gridgrad.nn import (
 )
 from gridgrad.nn.context import LayerContext
 from gridgrad.nn.device import is_cpu, to_device, to_host, xp
-from gridgrad.nn.kernels import kernels, use
+from gridgrad.nn.kernels.table_in_use import kernels, use
 from gridgrad.nn.observer import Observer, ObserverGroup
 
 MICRO_BATCHES = slice(0, 4), slice(4, 5), slice(5, 11)  # of a minibatch of 11
@@ -331,7 +331,7 @@ def test_the_shares_of_a_phase_add_up_to_one():
 
 def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
     use(replace(kernels(), fused_bytes=1, block_bytes=1 << 12))
-    monkeypatch.setattr("gridgrad.nn.patches.FEWEST_WINDOWS", 1)
+    monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
     net, context, listening = Sequential([Conv2d(1, 3, 3), MaxPool2d(2)]), Context(), Listening()
     with net.observed_by(listening):
         y = net.forward(xp.ones((7, 12, 12, 1), np.float32), context)
@@ -344,7 +344,7 @@ def test_a_pooling_in_blocks_reports_its_shares(monkeypatch):
 
 
 def test_work_is_cut_into_pieces_only_where_something_wants_progress_points(monkeypatch):
-    monkeypatch.setattr("gridgrad.nn.gemm.LONG_PRODUCT", 1)
+    monkeypatch.setattr("gridgrad.nn.kernels.gemm.LONG_PRODUCT", 1)
     net, context = Sequential([Linear(9, 8), ReLU(), Linear(8, 70)]), Context()
     x = xp.ones((300, 9), np.float32)
     calls = []

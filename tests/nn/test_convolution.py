@@ -7,14 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import winograd
-from gridgrad.nn.cook_toom import POINTS, transforms
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernels import kernels, use
-from gridgrad.nn.patches import Patches, RowPatches
-from gridgrad.nn.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
-from gridgrad.nn.window import Window
-from gridgrad.nn.winograd import TILES, Winograd
+from gridgrad.nn.kernels import winograd
+from gridgrad.nn.kernels.cook_toom import POINTS, transforms
+from gridgrad.nn.kernels.patches import Patches, RowPatches
+from gridgrad.nn.kernels.row_winograd import MOST_CHANNELS, ROW_TILES, RowWinograd
+from gridgrad.nn.kernels.table_in_use import kernels, use
+from gridgrad.nn.kernels.window import Window
+from gridgrad.nn.kernels.winograd import TILES, Winograd
 
 pytestmark = pytest.mark.skipif(not is_cpu(), reason="a GPU always unrolls")
 
@@ -57,7 +57,7 @@ def passes(convolution, x, w, b, dy):
 
 
 def by_definition(window, x, w, b, dy):
-    """The same, from the formula in `nn/convolution.py`: one place in the kernel after another."""
+    """The same, from the formula in `nn/kernels/convolution.py`: one place in the kernel after another."""
     (kh, kw), (sh, sw), ((top, _), (left, _)) = window.kernel, window.stride, window.padding
     p, q = dy.shape[1:3]
     whole = np.pad(x, ((0, 0), *window.padding, (0, 0)))
@@ -99,8 +99,8 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(winograd, "KERNELS_AT_ONCE", 2)
         monkeypatch.setattr(winograd, "GRADIENTS_AT_ONCE", 100)
         monkeypatch.setattr(winograd, "CHANNELS_AT_ONCE", dict.fromkeys(POINTS, 2))
-        monkeypatch.setattr("gridgrad.nn.row_winograd.FEWEST_TILES", 1)
-        monkeypatch.setattr("gridgrad.nn.patches.FEWEST_WINDOWS", 1)
+        monkeypatch.setattr("gridgrad.nn.kernels.row_winograd.FEWEST_TILES", 1)
+        monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
 
 
 @pytest.mark.parametrize(("kernel", "name", "make"), **named(STRIDE_1))

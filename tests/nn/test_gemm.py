@@ -3,11 +3,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from gridgrad.nn import gemm
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
-from gridgrad.nn.kernels import PLAIN, PRESET, use
-from gridgrad.nn.shipped_kernels import SHIPPED
+from gridgrad.nn.kernels import gemm
+from gridgrad.nn.kernels.kernel_table import NO_LIMIT, ORIENTATIONS, Kernels, Tiles
+from gridgrad.nn.kernels.shipped_tables import SHIPPED
+from gridgrad.nn.kernels.table_in_use import PLAIN, PRESET, use
 
 SHAPES = [
     (128, 784, 512),

@@ -4,8 +4,8 @@ import h5py
 import numpy as np
 import pytest
 
-from gridgrad.nn.hdf5_arrays import made_in_memory, own, read_array
-from gridgrad.nn.whole_files import NotWritten
+from gridgrad.nn.files.hdf5_arrays import made_in_memory, own, read_array
+from gridgrad.nn.files.whole_files import NotWritten
 from tests.disk import files_end_at
 
 ARRAY = np.arange(6.0).reshape(2, 3)

@@ -21,11 +21,11 @@ from gridgrad.nn import (
     Sequential,
     Tanh,
 )
-from gridgrad.nn.convolution import algorithm
 from gridgrad.nn.device import is_cpu, to_device, to_host, xp
-from gridgrad.nn.kernels import PRESET, kernels, use
-from gridgrad.nn.patches import Patches, scattering_cost
-from gridgrad.nn.window import Window, matching_slices
+from gridgrad.nn.kernels.convolution import algorithm
+from gridgrad.nn.kernels.patches import Patches, scattering_cost
+from gridgrad.nn.kernels.table_in_use import PRESET, kernels, use
+from gridgrad.nn.kernels.window import Window, matching_slices
 from tests.nn.test_layers import difference
 
 NO_PADDING = (0, 0), (0, 0)
@@ -302,8 +302,8 @@ def test_a_pooled_convolution_is_the_two_layers(monkeypatch, first):
     found = {}
     for large in (1, 1 << 40):
         use(replace(kernels(), fused_bytes=large, block_bytes=1 << 14))
-        monkeypatch.setattr("gridgrad.nn.patches.FEWEST_WINDOWS", 1)
-        monkeypatch.setattr("gridgrad.nn.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
+        monkeypatch.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
+        monkeypatch.setattr("gridgrad.nn.kernels.workspace.DEVICE_BLOCK_BYTES", 1 << 14)
         layers = [Conv2d(3, 4, 5, padding=2), MaxPool2d(3, 2, 1), Tanh(), Conv2d(4, 5, 3, bias=False), ReLU(), MaxPool2d(2)]
         net = Sequential(layers, dtype=np.float64, input_shape=(17, 16, 3))
         x = np.random.default_rng(0).standard_normal((7, 17, 16, 3))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gridgrad.nn.json_text import content_of, content_of_file, contents_of_lines
+from gridgrad.nn.files.json_text import content_of, content_of_file, contents_of_lines
 
 
 def test_what_is_json_is_read(tmp_path):

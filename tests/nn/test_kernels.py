@@ -10,34 +10,35 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from gridgrad.nn import Linear, Sequential, gemm, kernels, measure_kernels
-from gridgrad.nn.convolution import algorithm
+from gridgrad.nn import Linear, Sequential
 from gridgrad.nn.device import is_cpu
-from gridgrad.nn.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
-from gridgrad.nn.measure_kernels import Convolution, Product, ProductOverRows
-from gridgrad.nn.processor import Blas, Processor, parsed
-from gridgrad.nn.row_winograd import RowWinograd
-from gridgrad.nn.shipped_kernels import SHIPPED, generation, shipped
-from gridgrad.nn.winograd import Winograd
+from gridgrad.nn.kernels import gemm, measure_table, table_in_use
+from gridgrad.nn.kernels.convolution import algorithm
+from gridgrad.nn.kernels.kernel_table import ORIENTATIONS, Kernels, Tiles, from_json, to_json
+from gridgrad.nn.kernels.measure_table import Convolution, Product, ProductOverRows
+from gridgrad.nn.kernels.processor import Blas, Processor, parsed
+from gridgrad.nn.kernels.row_winograd import RowWinograd
+from gridgrad.nn.kernels.shipped_tables import SHIPPED, generation, shipped
+from gridgrad.nn.kernels.winograd import Winograd
 from tests.clock import Clock
 
 AVX512 = {"avx2", "avx512f"}
 OPENBLAS = Blas("openblas", "0.3.31", "SkylakeX", 1)
 
 
-@pytest.mark.parametrize("table", [*SHIPPED.values(), kernels.PLAIN, kernels.PRESET])
+@pytest.mark.parametrize("table", [*SHIPPED.values(), table_in_use.PLAIN, table_in_use.PRESET])
 def test_tables_pass_through_json(table):
     assert from_json(to_json(table)) == table
 
 
 def test_plain_is_the_plain_call_everywhere():
-    assert Kernels("plain") == kernels.PLAIN
-    assert not any(getattr(kernels.PLAIN, name) for name in ("group_rows", "row_winograd", "winograd_3x3", "winograd_5x5"))
-    assert all(getattr(kernels.PLAIN, name) == Tiles() for name in ORIENTATIONS)
+    assert Kernels("plain") == table_in_use.PLAIN
+    assert not any(getattr(table_in_use.PLAIN, name) for name in ("group_rows", "row_winograd", "winograd_3x3", "winograd_5x5"))
+    assert all(getattr(table_in_use.PLAIN, name) == Tiles() for name in ORIENTATIONS)
 
 
 def damaged(**changes):
-    content = asdict(kernels.PLAIN)
+    content = asdict(table_in_use.PLAIN)
     for key, value in changes.items():
         entry, _, inner = key.partition("__")
         if inner:
@@ -79,19 +80,19 @@ def test_damaged_tables_are_refused(text, message, tmp_path, monkeypatch):
     path.write_text(text)
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
     with pytest.raises(ValueError, match="GRIDGRAD_KERNELS: .*table.json is no table of kernels: "):
-        kernels.known()
+        table_in_use.known()
 
 
 def test_the_variable_names_a_table(tmp_path, monkeypatch):
     monkeypatch.setenv("GRIDGRAD_KERNELS", "plain")
-    assert kernels.known() == kernels.PLAIN
+    assert table_in_use.known() == table_in_use.PLAIN
     path = tmp_path / "table.json"
     path.write_text(to_json(SHIPPED["Zen 4"]))
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(path))
-    assert kernels.known() == replace(SHIPPED["Zen 4"], name=str(path))
+    assert table_in_use.known() == replace(SHIPPED["Zen 4"], name=str(path))
     monkeypatch.setenv("GRIDGRAD_KERNELS", str(tmp_path / "nothing"))
     with pytest.raises(ValueError, match="can not read .*nothing"):
-        kernels.known()
+        table_in_use.known()
 
 
 @pytest.mark.parametrize("program", ["plot", "train"])
@@ -140,41 +141,41 @@ def test_what_the_system_says_is_read():
 def pretend(monkeypatch, threads=1, **processor):
     """A processor that no table fits, with an OpenBLAS of so many threads."""
     monkeypatch.delenv("GRIDGRAD_KERNELS", raising=False)
-    for module in kernels, measure_kernels:
+    for module in table_in_use, measure_table:
         monkeypatch.setattr(module, "processor", lambda: Processor("pretended", **processor))
         monkeypatch.setattr(module, "blas", lambda: replace(OPENBLAS, threads=threads))
 
 
 def test_with_several_threads_products_are_not_cut(monkeypatch):
     pretend(monkeypatch, threads=2, vendor="AuthenticAMD", family=25, flags=frozenset(AVX512))
-    table = kernels.known()
+    table = table_in_use.known()
     assert all(getattr(table, name) == Tiles() for name in ORIENTATIONS) and not table.group_rows
     assert table.winograd_3x3 == SHIPPED["Zen 4"].winograd_3x3
-    uncut = kernels.without_tiles(SHIPPED["Sapphire Rapids"])
+    uncut = table_in_use.without_tiles(SHIPPED["Sapphire Rapids"])
     assert SHIPPED["Sapphire Rapids"].small_batch and not uncut.small_batch and not uncut.group_rows
     pretend(monkeypatch, threads=2)
-    assert kernels.known().winograd_3x3 == kernels.PRESET.winograd_3x3 and kernels.known() != kernels.PRESET
+    assert table_in_use.known().winograd_3x3 == table_in_use.PRESET.winograd_3x3 and table_in_use.known() != table_in_use.PRESET
 
 
 @pytest.mark.skipif(not is_cpu(), reason="tables are for CPUs")
 def test_an_unknown_processor_is_measured_once(tmp_path, monkeypatch, capsys):
     pretend(monkeypatch)
     monkeypatch.setenv("GRIDGRAD_CACHE", str(tmp_path))
-    monkeypatch.setattr(measure_kernels, "seconds", lambda task, table: Simulated(0).true(task, table))
-    monkeypatch.setattr(measure_kernels, "time", Clock())  # it stands still, so there is time for all
-    kernels.use(None)
-    assert kernels.kernels() == kernels.PRESET
+    monkeypatch.setattr(measure_table, "seconds", lambda task, table: Simulated(0).true(task, table))
+    monkeypatch.setattr(measure_table, "time", Clock())  # it stands still, so there is time for all
+    table_in_use.use(None)
+    assert table_in_use.kernels() == table_in_use.PRESET
     Sequential([Linear(2, 3)]).allocate()
-    table = kernels.kernels()
+    table = table_in_use.kernels()
     assert table.name.startswith("measured quickly on pretended, openblas") and table.tiles.few_columns[0]
     assert capsys.readouterr().err.count("\n") == 1
-    assert from_json(kernels.table_file().read_text()) == table
-    kernels.use(None)
-    assert kernels.kernels() == table
-    kernels.table_file().write_text("{")  # a damaged file is measured again
-    kernels.use(None)
+    assert from_json(table_in_use.table_file().read_text()) == table
+    table_in_use.use(None)
+    assert table_in_use.kernels() == table
+    table_in_use.table_file().write_text("{")  # a damaged file is measured again
+    table_in_use.use(None)
     Sequential([Linear(2, 3)]).allocate()
-    assert kernels.stored() == kernels.kernels() == table
+    assert table_in_use.stored() == table_in_use.kernels() == table
     assert "measuring" in capsys.readouterr().err
 
 
@@ -187,7 +188,7 @@ class Simulated:
 
     def true(self, task, table):
         """The seconds without noise."""
-        kernels.use(table)
+        table_in_use.use(table)
         if isinstance(task, Product):
             tile = gemm.tile(getattr(table, task.orientation), task.m, task.k, task.n)
             work = 2 * task.m * task.k * task.n
@@ -199,7 +200,7 @@ class Simulated:
             grouped = table.group_rows and group >= table.group_rows
             return (0.8 + 20 / group if grouped else 1) * task.rows * task.m * task.n * 1e-11
         shape = task.kernel, task.channels, task.filters
-        window = measure_kernels.window_of(task.kernel)
+        window = measure_table.window_of(task.kernel)
         chosen = algorithm(window, *shape[1:], task.size, task.size, np.float32, task.images)
         ratio = {
             Winograd: 0.4 + 0.6 * self.winograd_from / task.channels,
@@ -220,10 +221,10 @@ def test_measurements_with_noise_agree_where_it_matters(settings, monkeypatch):
     tasks, tables = set(), []
     for seed in range(6):
         simulated = Simulated(seed, **settings)
-        monkeypatch.setattr(measure_kernels, "seconds", simulated.seconds)
-        tables.append(measure_kernels.measured())
-    monkeypatch.setattr(measure_kernels, "seconds", lambda task, table: tasks.add(task) or 1.0)
-    measure_kernels.measured()
+        monkeypatch.setattr(measure_table, "seconds", simulated.seconds)
+        tables.append(measure_table.measured())
+    monkeypatch.setattr(measure_table, "seconds", lambda task, table: tasks.add(task) or 1.0)
+    measure_table.measured()
     assert {type(task) for task in tasks} == {Product, ProductOverRows, Convolution}
     for task in tasks:
         times = [simulated.true(task, table) for table in tables]
@@ -243,20 +244,21 @@ def test_the_budget_bounds_a_measurement(slowness, monkeypatch):
         longest = max(longest, slowness * found)
         return found
 
-    monkeypatch.setattr(measure_kernels, "time", clock)
-    monkeypatch.setattr(measure_kernels, "seconds", seconds)
-    table = measure_kernels.measured(measure_kernels.BUDGET)
-    assert clock.now <= measure_kernels.BUDGET + 2 * 3 * 3 * longest  # two rounds of three tasks with three tables
+    monkeypatch.setattr(measure_table, "time", clock)
+    monkeypatch.setattr(measure_table, "seconds", seconds)
+    table = measure_table.measured(measure_table.BUDGET)
+    assert clock.now <= measure_table.BUDGET + 2 * 3 * 3 * longest  # two rounds of three tasks with three tables
     if slowness == 1:
         assert (
-            all(getattr(table, name) != Tiles() for name in ORIENTATIONS) and table.winograd_5x5 != kernels.PRESET.winograd_5x5
+            all(getattr(table, name) != Tiles() for name in ORIENTATIONS)
+            and table.winograd_5x5 != table_in_use.PRESET.winograd_5x5
         )
     if slowness == 10_000:
-        assert table == replace(kernels.PRESET, name=table.name) and table.name.startswith(measure_kernels.QUICKLY)
+        assert table == replace(table_in_use.PRESET, name=table.name) and table.name.startswith(measure_table.QUICKLY)
 
 
 def test_all_steps_are_weighed_together():
-    last = measure_kernels.last_that_pays
+    last = measure_table.last_that_pays
     assert last((10, 20, 30), (1.0, 1.0, 1.0)) == (0, 0)
     assert last((10, 20, 30), (0.7, 0.8, 1.2))[0] == 20
     assert last((10, 20, 30), (0.7, 1.05, 0.7))[0] == 30  # the second was mismeasured
@@ -268,6 +270,6 @@ def test_all_steps_are_weighed_together():
     "task", [*(Product(name, 64, 28, 32) for name in ORIENTATIONS), ProductOverRows(128, 28, 32), Convolution(3, 4, 4, 1, 4)]
 )
 def test_what_is_timed_runs(task):
-    assert measure_kernels.seconds(task, kernels.PRESET) >= 0
+    assert measure_table.seconds(task, table_in_use.PRESET) >= 0
     if isinstance(task, Product):
         assert (task.arrays[2] == task.k).all()

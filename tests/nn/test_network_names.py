@@ -1,7 +1,7 @@
 import pytest
 
 from gridgrad.nn import Dropout, Linear, Tanh
-from gridgrad.nn.network_names import build
+from gridgrad.nn.zoo.network_names import build
 
 
 def test_a_spec_builds_what_it_says():

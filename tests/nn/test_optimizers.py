@@ -4,10 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential, schedules
+from gridgrad.nn import OPTIMIZERS, SGD, Adadelta, Adagrad, Adam, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.kernels import kernels, use
-from gridgrad.nn.optimizers import Optimizer
+from gridgrad.nn.kernels.table_in_use import kernels, use
+from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.optimizers.optimizer import Optimizer
 
 
 def reference(steps, lr, momentum, nesterov, l2, l1):

@@ -4,8 +4,9 @@ import h5py
 import numpy as np
 import pytest
 
-from gridgrad.nn import Linear, ReLU, SparseLinear, network_names, pruned_file
-from gridgrad.nn.pruning import prune
+from gridgrad.nn import Linear, ReLU, SparseLinear
+from gridgrad.nn.zoo import network_names, pruned_file
+from gridgrad.nn.zoo.pruning import prune
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import pytest
 
 from gridgrad.nn import Context, Linear, Parameter, ReLU, Sequential
 from gridgrad.nn.device import is_cpu, to_host, xp
-from gridgrad.nn.window import take
+from gridgrad.nn.kernels.window import take
 
 
 def net(seed=0, dtype=np.float32):

@@ -18,7 +18,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.pruning import prune, with_patterns
+from gridgrad.nn.zoo.pruning import prune, with_patterns
 from tests.nn.test_layers import difference
 
 

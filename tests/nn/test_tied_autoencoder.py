@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import Context, Linear, Sequential, Sigmoid, TiedAutoencoder, summary
+from gridgrad.nn import Context, Linear, Sequential, Sigmoid, TiedAutoencoder, network_summary
 from gridgrad.nn.device import to_device, to_host, xp
 from tests.nn.test_layers import assert_gradients_equal_finite_differences
 
@@ -64,7 +64,7 @@ def test_the_encoder_moves_into_a_linear_layer():
 def test_what_it_says_of_itself():
     net = Sequential([TiedAutoencoder(7, 4)])
     assert repr(net.layers[0]) == "TiedAutoencoder(7, 4)" and net.output_shape((7,)) == (7,)
-    (row,) = summary.rows(net, (7,))
+    (row,) = network_summary.rows(net, (7,))
     assert (row.parameters, row.flops, row.shape) == (7 * 4 + 4 + 7, 2 * 2 * 7 * 4, (7,))
     for shape in ((6,), (2, 2, 7)):
         with pytest.raises(ValueError, match="takes 7 features but gets"):

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gridgrad.nn.whole_files import NotWritten, is_of_disk, write_text, written_whole
+from gridgrad.nn.files.whole_files import NotWritten, is_of_disk, write_text, written_whole
 from tests.disk import files_end_at
 
 

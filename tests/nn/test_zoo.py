@@ -5,8 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_names, summary
+from gridgrad.nn import SGD, Context, Dropout, SoftmaxCrossEntropy, network_summary
 from gridgrad.nn.device import is_cpu, to_device, to_host
+from gridgrad.nn.zoo import network_names
 
 COUNTS = [
     ("mlp2", 1024, 10, 2_119_690), ("mlp3", 1024, 10, 4_207_626), ("mnist-cnn", (28, 28, 1), 10, 169_506),
@@ -30,7 +31,7 @@ def test_parameter_counts_are_the_published_ones(name, shape, outputs, count):
 def test_the_images_have_the_published_sizes():
     """Szegedy et al. 2015, table 1: the inception modules work on 28 x 28, 14 x 14 and 7 x 7 pixels."""
     net = network_names.build("googlenet", (224, 224, 3), 1000)
-    shapes = dict.fromkeys(row.shape for row in summary.rows(net, net.input_shape))
+    shapes = dict.fromkeys(row.shape for row in network_summary.rows(net, net.input_shape))
     sides = [shape[0] for shape in shapes if len(shape) == 3]
     assert list(dict.fromkeys(sides)) == [112, 56, 28, 14, 7, 1]
 
@@ -41,12 +42,12 @@ def test_every_network_is_counted_here():
 
 def test_the_summary_of_vgg16():
     net = network_names.build("vgg16", (224, 224, 3), 1000)
-    rows = summary.rows(net, net.input_shape)
+    rows = network_summary.rows(net, net.input_shape)
     assert sum(row.parameters for row in rows) == 138_357_544
     assert sum(row.flops for row in rows) == pytest.approx(2 * 15.47e9, rel=1e-3)  # 15.47 G multiply-adds
     first = rows[0]
     assert (first.shape, first.parameters, first.flops) == ((224, 224, 64), 1792, 2 * 27 * 224 * 224 * 64)
-    text = summary.table(net, net.input_shape, 8)
+    text = network_summary.table(net, net.input_shape, 8)
     assert "138,357,544" in text and "224x224x64" in text
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols import protocol_names
 from tests.orders.checkpoints import Checkpoints
 from tests.orders.explore import BruteForce, explore
 from tests.orders.pipelines import Pipelines
@@ -154,7 +154,7 @@ def case_of(args):
     updates = 2 if args.updates is None else args.updates
     if args.protocol.startswith(PIPELINE):
         return Pipelines(args.protocol, args.workers, updates, args.eager, args.partition)
-    names.parse(args.protocol)
+    protocol_names.parse(args.protocol)
     if args.dies is not None and "single" not in args.protocol.split(":"):
         raise ValueError("workers survive the death of one where a single server has all parameters: append :single")
     return Protocols(args.protocol, args.workers, updates, args.batch, mortal=args.dies, is_eager=not args.late)

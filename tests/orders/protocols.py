@@ -18,7 +18,7 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job import deaths
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import names, workers
+from gridgrad.parallel.protocols import protocol_names, workers
 from gridgrad.parallel.protocols.downpour import Downpour
 from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.server import ParameterServer
@@ -199,7 +199,7 @@ class Protocols:
         net, notes, comm = self.nets[rank], self.notes[rank], self.world.comm(rank)
         reset(net)
         own = ExploredWorkers(comm, Alone, Tally())
-        protocol = self.protocols[rank] = names.parse(self.text)(net, own, lambda updated: Counting(updated, notes))
+        protocol = self.protocols[rank] = protocol_names.parse(self.text)(net, own, lambda updated: Counting(updated, notes))
         watch = self.machine.actors[rank].watch
         watch.add("protocol", protocol)
         if self.mortal is not None:

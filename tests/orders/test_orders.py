@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.gossip import SGP
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shard import SSP
@@ -30,8 +30,8 @@ def test_no_order_breaks_a_promise(row):
 def test_every_protocol_is_explored():
     """With each of its words and options, except those that say which worker serves which parameters."""
     explored = [f"{row.args.protocol}:" for row in rows() if not row.is_long]
-    for name, form in names.FORMS.items():
-        words = [f":{word}:" for word in form.words.keys() - names.OWNERS.keys()]
+    for name, form in protocol_names.FORMS.items():
+        words = [f":{word}:" for word in form.words.keys() - protocol_names.OWNERS.keys()]
         for part in ("", *words, *(f":{option}=" for option in form.options)):
             assert any(text.startswith(f"{name}:") and part in text for text in explored), (name, part)
 

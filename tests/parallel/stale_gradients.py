@@ -6,8 +6,8 @@ import numpy as np
 
 from gridgrad.nn import Context
 from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.kernels.window import put
 from gridgrad.nn.sequence import leaves
-from gridgrad.nn.window import put
 
 
 def train_noting(net, trainer, batches):

@@ -13,14 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = "nn", "parallel", "datasets", "experiments"
 FOLDERS = (
-    "auto",
-    "balance",
+    "choose",
     "calibration",
     "protocols",
     "faults",
     "training",
     "observe",
-    "performance",
+    "predict",
     "pipeline",
     "partitioning",
     "checkpoint",
@@ -34,7 +33,7 @@ MAY_IMPORT = {  # package: (a package or a module that its files may import, ..)
     "nn": ("nn",),
     "parallel": ("parallel", "nn"),
     # the order of samples and their augmentation are functions of the global seed; there is one way to write a file
-    "datasets": ("datasets", "nn.random", "nn.hdf5_arrays", "nn.whole_files"),
+    "datasets": ("datasets", "nn.random", "nn.files.hdf5_arrays", "nn.files.whole_files"),
     "experiments": ("experiments", "datasets", "parallel", "nn", "interrupt"),  # the last is beside them, in gridgrad/
 }
 
@@ -118,10 +117,12 @@ def test_the_files_and_their_imports_are_found():
 
 
 def test_what_is_forbidden_is_seen():
-    source = "import gridgrad.nn.conv\ndef f():\n    from gridgrad.parallel.grid import group\n    from numpy import ones\n"
+    source = (
+        "import gridgrad.nn.layers.conv\ndef f():\n    from gridgrad.parallel.grid import group\n    from numpy import ones\n"
+    )
     source += "if TYPE_CHECKING:\n    from gridgrad.parallel.grid import tally\n"
     tree = ast.parse(source)
-    assert imports("some.module", tree) == {"nn.conv", "parallel.grid.group"}
+    assert imports("some.module", tree) == {"nn.layers.conv", "parallel.grid.group"}
     with pytest.raises(AssertionError, match="relative import in line 1"):
         imports("some.module", ast.parse("from . import conv"))
     assert circle({"a": {"b"}, "b": {"c"}}) == []

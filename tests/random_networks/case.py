@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 
 from gridgrad.nn import OPTIMIZERS, Sequential
-from gridgrad.nn.schedules import parse as parse_schedule
+from gridgrad.nn.optimizers.schedules import parse as parse_schedule
 from gridgrad.nn.sequence import with_branches
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plans import weighted
@@ -147,7 +147,7 @@ class Case:
         """The cuts, of which there are as many as the pipeline needs."""
         if self.grid.get(STAGE, 1) == 1:
             return None  # of a partition of the network
-        wanted, most = names.parse(self.pipeline).route(self.grid[STAGE]).chunks - 1, len(self.alike.layers)
+        wanted, most = schedule_names.parse(self.pipeline).route(self.grid[STAGE]).chunks - 1, len(self.alike.layers)
         cuts = self.cuts or range(1, wanted + 1)
         return sorted(cuts[i % len(cuts)] % (most + 1) for i in range(wanted))
 

@@ -10,11 +10,11 @@ from gridgrad.nn import LOSSES
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.performance.cost import Cost, busiest
-from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.partition_pipeline import partition_step_time
-from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.partition_pipeline import partition_step_time
+from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from tests.parallel.equality import block
 from tests.parallel.pipelines import parts_of
 from tests.random_networks.checks import grid_of

@@ -9,7 +9,7 @@ import torch
 from gridgrad.experiments.benchmarks import torch_peer
 from gridgrad.nn import LOSSES, OPTIMIZERS, BatchNorm, Context, Dropout, Linear, Sequential
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.schedules import parse
+from gridgrad.nn.optimizers.schedules import parse
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.partition import size
 from tests.parallel.equality import error, micro_batches_of

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gridgrad.nn.kernels import kernels, use
+from gridgrad.nn.kernels.table_in_use import kernels, use
 
 
 @contextmanager
@@ -22,8 +22,8 @@ def table_of(case):
             costs = rng.choice(({}, {"scatter_run": 0, "scatter_addition": 0}, {"turn_kernel": 0}))
             sizes = {"chunk": 200, "piece": 50, "block_bytes": 1 << 9, "fused_bytes": 1}
             use(replace(table, row_channels=rng.choice((0, 64)), **costs, **sizes))
-            patched.setattr("gridgrad.nn.patches.FEWEST_WINDOWS", 1)
-            patched.setattr("gridgrad.nn.response_norm.PIECE", 50)
+            patched.setattr("gridgrad.nn.kernels.patches.FEWEST_WINDOWS", 1)
+            patched.setattr("gridgrad.nn.layers.response_norm.PIECE", 50)
         try:
             yield
         finally:

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 
 from gridgrad.experiments.papers.eserol2019 import vgg16
-from gridgrad.nn.processor import processor
+from gridgrad.nn.kernels.processor import processor
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.partitioning import count_exact, count_search, fine_search, mt_kahypar
 

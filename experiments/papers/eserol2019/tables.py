@@ -8,7 +8,7 @@ from gridgrad.experiments.papers.eserol2019.costs import costs_of, horizontal
 from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.nn import Conv2d, Flatten, Linear, ReLU, Sequential
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 KIB = 2**10
 LIMITS = 1.1, 1.03, 1.15, 1.2  # max/avg of the searches that a row of their seconds has for itself

@@ -22,9 +22,9 @@ from gridgrad.experiments.papers.eserol2019.vgg16 import KNOWN
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning import naive
-from gridgrad.parallel.performance.cost import Cost
-from gridgrad.parallel.performance.partition_pipeline import partition_step_time
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.predict.partition_pipeline import partition_step_time
 
 BATCHES = 16, 32, 64, 128, 256, 512
 RANKS = 2, 4
@@ -146,7 +146,7 @@ def predictions(partitions, batches=BATCHES):
 
 def of_owners(ranks, owners, batch):
     """{ALONE or FLIGHT: the Predicted step of a partition}."""
-    schedules, found = {ALONE: names.parse("async:1"), FLIGHT: names.parse(f"async:{2 * ranks}")}, {}
+    schedules, found = {ALONE: schedule_names.parse("async:1"), FLIGHT: schedule_names.parse(f"async:{2 * ranks}")}, {}
     for name, schedule in schedules.items():
         time = partition_step_time(vgg16.network(), {"model": ranks}, owners, batch, calibrated(batch), schedule)
         found[name] = Predicted(time.seconds, tuple(rank.busy / time.seconds for rank in time.ranks), time.memory)

@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from gridgrad.experiments.papers.cited import published
-from gridgrad.nn import network_names
-from gridgrad.parallel.partitioning.counts import Chain
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.nn.zoo import network_names
+from gridgrad.parallel.partitioning.filter_counts import Chain
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.owners import Owners
 
 KNOWN = published("eserol2019")

@@ -18,15 +18,16 @@ from mpi4py import MPI
 from gridgrad import datasets
 from gridgrad.experiments.common.options import Parser, add_grid, number, process_grid_of, user_input, whole
 from gridgrad.experiments.common.workers_report import losses_of_all
-from gridgrad.nn import LOSSES, SGD, network_names
-from gridgrad.nn.processor import processor
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.kernels.processor import processor
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import evaluate, parallelize, train_step
 from gridgrad.parallel.job.run import UserError, run
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols.division import divide, one_worker
 from gridgrad.parallel.protocols.local_sgd import LocalSGD
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training.minibatch_readers import EachRankReads
 from gridgrad.parallel.training.steps import steps_per_epoch
 

@@ -4,7 +4,7 @@ from gridgrad.experiments.papers.grabaskas2018 import experiments as paper
 from gridgrad.experiments.papers.grabaskas2018.derived import overhead, synchronisations
 from gridgrad.experiments.papers.grabaskas2018.runs import lines
 from gridgrad.experiments.papers.items import Item, Row
-from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.predict.machine import read
 
 N = 100
 

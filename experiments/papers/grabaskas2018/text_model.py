@@ -6,10 +6,10 @@ from gridgrad.experiments.papers.grabaskas2018.derived import OVERHEAD, lost, va
 from gridgrad.experiments.papers.grabaskas2018.runs import lines
 from gridgrad.experiments.papers.grabaskas2018.text import cited, follows
 from gridgrad.experiments.papers.items import PREDICTED
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.performance.cost import Cost
-from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.predict.machine import read
 
 VGG16 = 25_088, 4_096, 4_096, 1_000
 RISE = 1.1  # the least factor by which an overhead rises

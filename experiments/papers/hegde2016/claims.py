@@ -14,7 +14,8 @@ from gridgrad.experiments.papers.hegde2016.kept import ABOUT
 from gridgrad.experiments.papers.hegde2016.times import KERNELS, OUTPUTS
 from gridgrad.experiments.papers.items import KEPT
 from gridgrad.experiments.papers.other_results import kept
-from gridgrad.nn import network_names, summary
+from gridgrad.nn import network_summary
+from gridgrad.nn.zoo import network_names
 
 NEAR = 0.25  # the most by which an exponent may differ from that of the paper, or a time from one that it is to equal
 FACTOR = 2  # the most by which a ratio may differ from that of the paper
@@ -37,7 +38,7 @@ def from_the_text():
     hours = VALUES["vgg_cores"].value * VALUES["vgg_hours"].value
     parts, unrolled = VALUES["parts"].value, VALUES["unrolled"].value
     ratio = RATIO.value(VALUES["slope_cpu"], VALUES["slope_gpu"])
-    network = summary.rows(network_names.build("vgg16", (224, 224, 3), 1000), (224, 224, 3))
+    network = network_summary.rows(network_names.build("vgg16", (224, 224, 3), 1000), (224, 224, 3))
     convolutions = sum(row.flops for row in network if row.layer.startswith("Conv2d"))
     share = convolutions / sum(row.flops for row in network)
     return {

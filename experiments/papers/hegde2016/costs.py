@@ -2,7 +2,7 @@
 
 The paper has orders of magnitude, and no numbers. Beside them stands what they are for one epoch of a network on k workers: its
 terms without their constants, with the sizes of our network and of MNIST for its letters, and what the protocols here send and
-compute, by `parallel/performance/protocol_cost.py`, both *predicted*; and what jobs of `count_job.py` counted. The
+compute, by `parallel/predict/protocol_cost.py`, both *predicted*; and what jobs of `count_job.py` counted. The
 paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 """
 
@@ -13,12 +13,12 @@ from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import published
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
-from gridgrad.parallel.job.launch import mpiexec
-from gridgrad.parallel.performance import machine as machines
-from gridgrad.parallel.performance.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
+from gridgrad.parallel.job.start_ranks import mpiexec
 from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.predict import machine as machines
+from gridgrad.parallel.predict.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
 from gridgrad.parallel.protocols.exchange import ARRAYS, pairs
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from gridgrad.experiments.common.options import Parser, whole
 from gridgrad.experiments.papers.hegde2016.costs import BATCH, CLASSES, EXCHANGE, IMAGE, NET, SHUFFLE, algorithms
 from gridgrad.experiments.papers.hegde2016.counts import counted, sent
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.placement.partition import Partition

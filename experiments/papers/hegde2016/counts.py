@@ -7,8 +7,8 @@ import numpy as np
 from gridgrad.nn import SGD
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.process_grid import ProcessGrid
-from gridgrad.parallel.protocols import names
-from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from gridgrad.parallel.training.distribute import distribute
 
@@ -62,9 +62,9 @@ def counted(comm, serial, text, samples, batch_size, steps, reduction=CountedRed
     multiplications on parameters and gradients; a rank that sums its even part of an all-reduce adds half of what it sends.
     """
     with ProcessGrid(comm, batch=comm.size) as grid:
-        own, workers = (one_worker if text == names.SYNC else divide)(grid)
+        own, workers = (one_worker if text == protocol_names.SYNC else divide)(grid)
         net = distribute(serial, own, reduction=reduction)
-        protocol = names.parse(text)(net, workers, lambda updated: CountedSGD(updated, lr=0.1, momentum=0.9))
+        protocol = protocol_names.parse(text)(net, workers, lambda updated: CountedSGD(updated, lr=0.1, momentum=0.9))
         CountedArray.take()  # those before the training
         for _ in protocol.turns(protocol.shares(samples, batch_size, seed=0), steps):
             net.grads.fill(0)

@@ -29,8 +29,8 @@ from gridgrad.experiments.papers.hegde2016.times import KERNEL, KERNELS, REPEATS
 from gridgrad.experiments.papers.parts import SHORT, USUAL, Part, run_all
 from gridgrad.experiments.plots import hegde2016 as figures
 from gridgrad.nn import device
-from gridgrad.parallel.job.launch import cores, end_with_parent
 from gridgrad.parallel.job.run import UserError
+from gridgrad.parallel.job.start_ranks import cores, end_with_parent
 
 CHANNELS = 1, 3
 BATCH_SIZES = 1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256

@@ -25,7 +25,7 @@ from gridgrad.experiments.papers.parts import SHORT, Part
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies import laugier2018_predicted as predictions
 from gridgrad.parallel.grid.process_grid import AXES, parse_grid
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from gridgrad.parallel.placement import volume
 
 MEASURED = "machine", "data", "speedups", "spent", "counted", "scatter"  # entries of what `experiments` returns

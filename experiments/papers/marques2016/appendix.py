@@ -19,8 +19,8 @@ from gridgrad.experiments.papers.marques2016.scaling import KNOWN, said
 from gridgrad.experiments.papers.other_results import kept, where
 from gridgrad.experiments.papers.parts import Part
 from gridgrad.experiments.plots.figures import measured_on
-from gridgrad.nn.json_text import UNFIT, contents_of_lines
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.nn.files.json_text import UNFIT, contents_of_lines
+from gridgrad.parallel.job.start_ranks import mpiexec
 
 WIDTHS = 500, *sorted(row["width"] for row in KNOWN.tables["III"].lines())  # of the first hidden layer
 FILE = Path("results/marques2016/epochs.jsonl")

@@ -9,7 +9,7 @@ from gridgrad.experiments.papers.marques2016 import appendix, scaling
 from gridgrad.experiments.papers.marques2016.runs import NETWORKS, Run
 from gridgrad.experiments.papers.marques2016.scaling import KNOWN, PRINTED, SUMMED, said
 from gridgrad.experiments.papers.other_results import kept, where
-from gridgrad.nn.conv import Conv2d
+from gridgrad.nn.layers.conv import Conv2d
 
 NEAR = 0.1  # numbers that differ by less, relative, count as the same
 EXACT = 0.01  # the same, of numbers that are computed from each other

@@ -36,12 +36,12 @@ from gridgrad.experiments.papers.marques2016.runs import (
 from gridgrad.experiments.papers.parts import SHORT, Part, run_all
 from gridgrad.experiments.plots import marques2016 as figures
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.job.launch import slots
-from gridgrad.parallel.performance.cost import Cost
-from gridgrad.parallel.performance.machine import read
+from gridgrad.parallel.job.start_ranks import slots
 from gridgrad.parallel.placement import volume
+from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.predict.machine import read
 
-MACHINE = "marques-5MBps"  # of parallel/performance/machines: the paper's laptops and network
+MACHINE = "marques-5MBps"  # of parallel/predict/machines: the paper's laptops and network
 RANKS = 2, 3, 4
 SHORT_SIZES = (64,)  # batches in a short measurement
 COMPARED = "500:1500", 64  # where the forms are compared with each other: network and batch size

@@ -34,11 +34,12 @@ from gridgrad.experiments.common.options import Parser, number, user_input, whol
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.studies.automation.by_hand import LEARNING_RATE, ByHand
-from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, minibatch_indices, parallelize
 from gridgrad.parallel.calibration.core_speed import machine
-from gridgrad.parallel.job.launch import LINK
 from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.job.start_ranks import LINK
 
 BY_HAND, SAME, CHOSEN = "by hand", "the same", "chosen"
 AUTOMATED = {SAME: {"plan": "laugier", "reduction": "plain"}, CHOSEN: {}}  # options of `parallelize`

@@ -26,7 +26,7 @@ from gridgrad.experiments.common.options import Parser, number, of_parallelize, 
 from gridgrad.experiments.common.tables import table
 from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies.convergence.trainings import WAYS, Training, reached, turn
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import on_root, run
 from gridgrad.parallel.training import steps_per_epoch
 

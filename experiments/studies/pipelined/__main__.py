@@ -27,28 +27,29 @@ from gridgrad.experiments.common.markdown import lines
 from gridgrad.experiments.common.options import Parser, position_list, user_input, whole, whole_list
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.tables import table
-from gridgrad.experiments.studies.pipelined.layer_seconds import layer_seconds
-from gridgrad.nn import SGD, SoftmaxCrossEntropy, network_names
+from gridgrad.experiments.studies.pipelined.measured_layers import layer_seconds
+from gridgrad.nn import SGD, SoftmaxCrossEntropy
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.auto.parallelize import of_first
-from gridgrad.parallel.job.launch import LINK
+from gridgrad.parallel.choose.parallelize import of_first
 from gridgrad.parallel.job.run import on_root, run
+from gridgrad.parallel.job.start_ranks import LINK
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.observe.instruction_times import InstructionTimes
-from gridgrad.parallel.partitioning.choose import partition
-from gridgrad.parallel.performance import machine
-from gridgrad.parallel.performance.critical_path import step_time
-from gridgrad.parallel.performance.partition_pipeline import partition_step_time
-from gridgrad.parallel.performance.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.performance.pipeline_plans import Pipelines
-from gridgrad.parallel.performance.planner import Planner
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.partitioning.good_partition import partition
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.memory import Memory
 from gridgrad.parallel.pipeline.passes import repeat
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.partition import Partition, size
 from gridgrad.parallel.placement.plans import HYPERGRAPH
+from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.critical_path import step_time
+from gridgrad.parallel.predict.partition_pipeline import partition_step_time
+from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.planner import Planner
 from gridgrad.parallel.training.stage_cuts import cuts_of
 
 NET = "vgg-style:32,64,128,256"
@@ -106,7 +107,7 @@ class Side:
         self.grid = ProcessGrid(comm if way.sizes else MPI.COMM_SELF, **way.sizes)
         options = {"pipeline": way.pipeline} if way.pipeline else {}
         if way.sizes.get("stage", 1) > 1:
-            chunks = names.parse(way.pipeline).route(way.sizes["stage"]).chunks
+            chunks = schedule_names.parse(way.pipeline).route(way.sizes["stage"]).chunks
             options["cuts"] = way.cuts or (cuts if cuts and len(cuts) == chunks - 1 else cuts_of(seconds, chunks))
         self.owners = None
         if way.plan == HYPERGRAPH:

@@ -27,9 +27,10 @@ from gridgrad.experiments.common.synchronous_workers import maker
 from gridgrad.experiments.common.tables import terminal
 from gridgrad.experiments.studies.protocols.jobs import timed
 from gridgrad.experiments.studies.protocols.tables import document, tables
-from gridgrad.nn import network_names, schedules
+from gridgrad.nn.optimizers import schedules
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import run, run_launcher
-from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols import protocol_names
 
 PROTOCOLS = (
     "sync", "powersgd:4", "local:8", "post-local:100:8", "slowmo:8:0.5", "diloco:50:lr=0.7:momentum=0.5", "easgd:4:0.2",
@@ -50,7 +51,7 @@ def options():
         "--protocols",
         default=",".join(PROTOCOLS),
         metavar="NAME,NAME,..",
-        help=f"{names.HELP}; or powersgd:R, which is {names.SYNC} with the reduction of that name",
+        help=f"{protocol_names.HELP}; or powersgd:R, which is {protocol_names.SYNC} with the reduction of that name",
     )
     add("--straggler", type=number(least=1), default=4.0, metavar="FACTOR", help="in a second training with each protocol the "
         "last worker computes so many times as slowly")  # fmt: skip

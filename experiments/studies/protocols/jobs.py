@@ -12,7 +12,7 @@ from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.common.protocol_runs import rates, rose, staleness
 from gridgrad.experiments.common.synchronous_workers import POWER_SGD
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 
 TIMEOUT = 1800  # seconds that a job may take
 SETTINGS = "dataset", "data_dir", "net", "batch_size", "steps", "schedule", "seed"  # options that `train` has too

@@ -36,9 +36,9 @@ from gridgrad.experiments.plots.figures import measured_on
 from gridgrad.experiments.studies.servers import access as server_access
 from gridgrad.experiments.studies.servers import limit as server_limit
 from gridgrad.experiments.studies.servers import steps as server_steps
-from gridgrad.nn import network_names
-from gridgrad.parallel.job.launch import LINK, cores
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.job.run import UserError, on_root, run
+from gridgrad.parallel.job.start_ranks import LINK, cores
 
 PARTS = "steps", "access", "limit"
 KEYS = "part", "problem", "ranks", "link", "mpi"  # what names a result

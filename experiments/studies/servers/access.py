@@ -15,7 +15,8 @@ from gridgrad.experiments.common.made_up_data import minibatch
 from gridgrad.experiments.common.made_up_server import gradient_of, made_up_server, momentum
 from gridgrad.experiments.common.progress import progress
 from gridgrad.experiments.studies.servers.one_sided import OneSidedServer
-from gridgrad.nn import LOSSES, SGD, network_names
+from gridgrad.nn import LOSSES, SGD
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.job.waiting import meet

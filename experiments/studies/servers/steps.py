@@ -11,10 +11,10 @@ from gridgrad.experiments.common.made_up_server import momentum
 from gridgrad.experiments.common.progress import progress
 from gridgrad.nn import LOSSES
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.protocols import names, ownership
-from gridgrad.parallel.protocols.division import divide, one_worker
+from gridgrad.parallel.protocols import ownership, protocol_names
+from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 
-WAYS = names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in ownership.OWNERSHIPS)
+WAYS = protocol_names.SYNC, *(f"server:{policy}:{owners}" for policy in ("bsp", "asp") for owners in ownership.OWNERSHIPS)
 
 
 class Side:
@@ -25,9 +25,9 @@ class Side:
 
     def __init__(self, way, serial, comm, x, y, reduction):
         self.grid, self.x, self.y = ProcessGrid(comm, batch=comm.size), x, y
-        own_grid, self.workers = (one_worker if way == names.SYNC else divide)(self.grid)
+        own_grid, self.workers = (one_worker if way == protocol_names.SYNC else divide)(self.grid)
         self.net = parallelize(serial, own_grid, reduction=reduction)
-        self.protocol = names.parse(way)(self.net, self.workers, momentum)
+        self.protocol = protocol_names.parse(way)(self.net, self.workers, momentum)
         self.trainer = self.net.trainer(LOSSES["cross-entropy"](), self.protocol)
         shares = self.protocol.shares(len(x), len(x), seed=0)
         self.turns = self.protocol.turns(shares, steps=2**40)  # far more than are taken
@@ -83,7 +83,7 @@ def measure(comm, serial, outputs, batch_size, reduction, rounds, steps):
             side.rounds.append(side.steps(steps))
     rows = []
     for way, side in sides.items():
-        ratios = [own / other for own, other in zip(side.rounds, sides[names.SYNC].rounds)]
+        ratios = [own / other for own, other in zip(side.rounds, sides[protocol_names.SYNC].rounds)]
         rows.append({"way": way, **side.row(), "ratio": median(ratios), "ratio_range": [min(ratios), max(ratios)]})
         side.end()
     return rows

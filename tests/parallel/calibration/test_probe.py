@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gridgrad.experiments import calibrate
-from gridgrad.parallel.auto import this_machine
 from gridgrad.parallel.calibration import measure, probe, step_overhead, time_limit
 from gridgrad.parallel.calibration.time_limit import TimeLimit
 from gridgrad.parallel.calibration.turns import in_turns, timed
-from gridgrad.parallel.performance import machine
+from gridgrad.parallel.choose import this_machine
+from gridgrad.parallel.predict import machine
 from tests.clock import Clock
 from tests.mpi import mpi
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gridgrad.parallel.auto import this_machine
 from gridgrad.parallel.calibration import measure, step_overhead, time_limit
 from gridgrad.parallel.calibration.core_speed import NormalisedTimer
 from gridgrad.parallel.calibration.time_limit import TimeLimit, spread, verdict
+from gridgrad.parallel.choose import this_machine
 from gridgrad.parallel.grid.grid_description import GroupDescription
-from gridgrad.parallel.performance import machine
+from gridgrad.parallel.predict import machine
 from tests.clock import Clock
 from tests.mpi import mpi
 

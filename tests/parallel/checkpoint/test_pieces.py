@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from gridgrad.nn.window import put, take
+from gridgrad.nn.kernels.window import put, take
 from gridgrad.parallel.checkpoint.pieces import Piece, assemble, boxes, even_share, share, without
 from gridgrad.parallel.placement.partition import Partition, size
 

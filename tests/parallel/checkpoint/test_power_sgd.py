@@ -6,7 +6,7 @@ import numpy as np
 
 from gridgrad.nn import SGD, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
-from gridgrad.nn.window import put
+from gridgrad.nn.kernels.window import put
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.sync import power_sgd

@@ -12,8 +12,8 @@ from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint.restore import newest
 from gridgrad.parallel.checkpoint.saver import Saver
 from gridgrad.parallel.checkpoint.state import NetworkState
-from gridgrad.parallel.protocols import names
-from gridgrad.parallel.protocols.division import one_worker
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.worker_grid import one_worker
 from gridgrad.parallel.sync.reduction import BlockingReduction
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder
@@ -45,7 +45,7 @@ class Worker:
 
     def __init__(self, net, workers, text, make_optimizer=momentum):
         self.net, self.workers = net, workers
-        self.protocol = names.parse(text)(net, workers, make_optimizer)
+        self.protocol = protocol_names.parse(text)(net, workers, make_optimizer)
         self.trainer = net.trainer(LOSS, self.protocol)
         self.participants = {"network": NetworkState(net), "protocol": self.protocol}
         self.losses, self.data = [], samples(net, COUNT)
@@ -120,7 +120,7 @@ def assert_goes_on(comm, text, grids, **options):
 
 
 def test_every_protocol_is_tested():
-    assert TEXTS.keys() == names.FORMS.keys()
+    assert TEXTS.keys() == protocol_names.FORMS.keys()
 
 
 @mpi(3)
@@ -173,7 +173,7 @@ def test_a_training_that_is_complete_only_ends(comm):
 def test_workers_that_are_never_at_the_same_step_have_no_checkpoints(comm):
     for text in ASYNCHRONOUS:
         with spread(comm, {"batch": 2}, network()) as (net, workers):
-            protocol = names.parse(text)(net, workers, momentum)
+            protocol = protocol_names.parse(text)(net, workers, momentum)
             with pytest.raises(ValueError, match="no checkpoints of asynchronous parameter servers.*: use --protocol"):
                 protocol.state()
             protocol.finish()
@@ -194,7 +194,7 @@ def test_another_number_of_workers_is_refused(comm):
                 resumed(comm, sizes, "local:3", directory)
         with ProcessGrid(comm, batch=4) as grid, pytest.raises(ValueError, match="has 2 workers"):
             net = distribute(network(), grid)
-            protocol = names.parse("sync")(net, one_worker(grid)[1], momentum)
+            protocol = protocol_names.parse("sync")(net, one_worker(grid)[1], momentum)
             newest(comm, directory).restore(net, {"network": NetworkState(net), "protocol": protocol})
         with pytest.raises(ValueError, match="with other settings: its protocol differs in seen, weight"):
             resumed(comm, {"batch": 2, "model": 2}, "sgp", directory)

@@ -12,7 +12,7 @@ import pytest
 
 from gridgrad.nn import SGD, Linear, Sequential, Sigmoid, SparseLinear, Tanh, TiedAutoencoder
 from gridgrad.nn.device import to_host
-from gridgrad.nn.window import put, take
+from gridgrad.nn.kernels.window import put, take
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint import saver as saver_module
 from gridgrad.parallel.checkpoint.manifest import found_in

@@ -12,7 +12,7 @@ from gridgrad.parallel import ProcessGrid, parallelize, resumable_steps
 from gridgrad.parallel.checkpoint import saver
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
-from gridgrad.parallel.job.launch import mpiexec
+from gridgrad.parallel.job.start_ranks import mpiexec
 from tests.mpi import mpi
 from tests.parallel.checkpoint.training import folder, minibatches
 

@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from gridgrad.experiments import train
-from gridgrad.nn.linear import Linear
+from gridgrad.nn.layers.linear import Linear
 from gridgrad.parallel.faults import watchdog
 from gridgrad.parallel.job.run import run
 from gridgrad.parallel.sync.buckets import AllReduceBucket

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, Sequential, SoftmaxCrossEntropy
-from gridgrad.nn.adaptive import Adam
+from gridgrad.nn.optimizers.adaptive import Adam
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.faults import whereabouts
 from gridgrad.parallel.faults.finite import FiniteCheck
@@ -215,8 +215,8 @@ def test_states_in_words():
     slot[0] = 100.0, 31.4, True, b"all-reduce of 'loss', group of ranks 1, 3, step 12"
     waiting = State(3, 1, slot[0].item(), 100.5, 2.0)
     assert str(waiting) == "rank 3 has waited for 31 s in all-reduce of 'loss', group of ranks 1, 3, step 12"
-    slot[0] = 100.0, 31.4, False, b"forward at nn/conv.py:123, step 12"
-    computing = "rank 1 is in no collective: for 31 s it has computed in forward at nn/conv.py:123, step 12"
+    slot[0] = 100.0, 31.4, False, b"forward at nn/layers/conv.py:123, step 12"
+    computing = "rank 1 is in no collective: for 31 s it has computed in forward at nn/layers/conv.py:123, step 12"
     assert str(State(1, 1, slot[0].item(), 100.5, 2.0)) == computing
     silent = State(1, 2**22 + 5, slot[0].item(), 140.0, 2.0)
     assert silent.silent and "rank 1 has not answered for 40 s: process 4194309 is gone; before, it computed in" in str(silent)

@@ -9,7 +9,7 @@ import time
 from mpi4py import MPI
 
 import parallel.job.run
-from gridgrad.nn.whole_files import NotWritten
+from gridgrad.nn.files.whole_files import NotWritten
 from gridgrad.parallel.job.run import UserError, on_root, run
 
 comm = MPI.COMM_WORLD

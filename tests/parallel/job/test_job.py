@@ -15,9 +15,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from gridgrad.nn.whole_files import NotWritten
-from gridgrad.parallel.job import launch
-from gridgrad.parallel.job.launch import (
+from gridgrad.nn.files.whole_files import NotWritten
+from gridgrad.parallel.job import start_ranks
+from gridgrad.parallel.job.run import (
+    UserError,
+    check_launcher,
+    check_size,
+    launched_rank,
+    one_line,
+    promised_ranks,
+    run,
+    run_launcher,
+)
+from gridgrad.parallel.job.start_ranks import (
     FALSE_START,
     MARK,
     STARTS,
@@ -31,16 +41,6 @@ from gridgrad.parallel.job.launch import (
     remove_orphaned_segments,
     remove_session,
     slots,
-)
-from gridgrad.parallel.job.run import (
-    UserError,
-    check_launcher,
-    check_size,
-    launched_rank,
-    one_line,
-    promised_ranks,
-    run,
-    run_launcher,
 )
 from tests.killer import segments_of
 
@@ -181,7 +181,7 @@ def test_a_hung_rank_is_ended_by_the_watchdog(monkeypatch):
         return 3.0 * (b"about to hang" in b"".join(read))
 
     monkeypatch.setattr(subprocess, "Popen", Popen)
-    monkeypatch.setattr(launch, "time", SimpleNamespace(monotonic=now, time=time.time, sleep=time.sleep))
+    monkeypatch.setattr(start_ranks, "time", SimpleNamespace(monotonic=now, time=time.time, sleep=time.sleep))
     finished = job("hung", timeout=3)
     assert finished.status is None
     assert "about to hang" in finished.stdout and "ended by the watchdog after 3 s" in finished.stderr

@@ -7,19 +7,19 @@ import pytest
 
 from gridgrad.nn import SGD, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.auto import parallelize as choosing
-from gridgrad.parallel.auto.parallelize import of_first
-from gridgrad.parallel.balance.rebalance import Rebalancer
 from gridgrad.parallel.checkpoint.manifest import Manifest
+from gridgrad.parallel.choose import parallelize as choosing
+from gridgrad.parallel.choose.parallelize import of_first
+from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.job import under_way, waiting
 from gridgrad.parallel.job.run import on_root
 from gridgrad.parallel.job.waiting import broadcast, meet, sleep_until
 from gridgrad.parallel.placement.owners import Owners
 from tests.clock import Clock
 from tests.mpi import mpi
-from tests.parallel.balance.test_rebalance import INTERVAL
-from tests.parallel.balance.test_rebalance import run as rebalanced
 from tests.parallel.checkpoint.training import Training, folder, images
+from tests.parallel.choose.test_rebalance import INTERVAL
+from tests.parallel.choose.test_rebalance import run as rebalanced
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from gridgrad.parallel.observe.profile import Profile
 from gridgrad.parallel.observe.span_observer import METHODS
 from gridgrad.parallel.observe.timeline import Event, last_needed, waiting
 from gridgrad.parallel.observe.trace import Trace
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.passes import complete
 from tests.clock import Clock
 from tests.mpi import mpi
@@ -449,7 +449,7 @@ def test_a_pipeline_shows_its_instructions_with_the_layers_within_them(comm):
         for _ in range(3):
             net.learn(x, y, SoftmaxCrossEntropy(), optimizer)
     found = trace.timeline()
-    schedule = complete(names.parse("1f1b").schedule(2, 3))
+    schedule = complete(schedule_names.parse("1f1b").schedule(2, 3))
     assert not any("F" in phase for *_, phase in profile.seconds)  # instructions are no passes of layers
     if comm.rank == 0:
         for rank in range(comm.size):

@@ -5,7 +5,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, LocalResponseNorm, MaxPool2d, ReLU, Residual, Sequential, SparseLinear
 from gridgrad.parallel.partitioning.chains import chain_of, owners
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 
 def chain():

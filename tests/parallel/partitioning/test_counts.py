@@ -8,7 +8,7 @@ import pytest
 from gridgrad.experiments.papers.eserol2019 import vgg16
 from gridgrad.parallel.partitioning import count_exact, count_search
 from gridgrad.parallel.partitioning.count_search import search
-from gridgrad.parallel.partitioning.counts import Chain, capacities, owners
+from gridgrad.parallel.partitioning.filter_counts import Chain, capacities, owners
 
 SMALL = Chain([1, 3, 2, 4, 1], [0, 2, 3, 1, 2], [5, 4, 3, 2, 0])
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import network_names
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph
 from gridgrad.parallel.partitioning.hypergraph_files import read_hypergraph, read_parts, write_hypergraph, write_parts
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 
 PUBLISHED = """0 13 12 38 3
        1 0 1 2 3 4

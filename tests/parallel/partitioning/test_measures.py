@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, Residual, Sequential, network_names
+from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, Residual, Sequential
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.partitioning import naive
 from gridgrad.parallel.partitioning.measures import measure
-from gridgrad.parallel.partitioning.of_network import of_network
+from gridgrad.parallel.partitioning.network_hypergraph import of_network
 from gridgrad.parallel.placement.owners import Owners
 
 WORK = [629, 6624, 2677, 5896, 2130, 4801, 4740, 2330, 4677, 4600, 1069, 1069, 1069, 546, 84, 60]  # Eserol's profile of VGG16

@@ -6,7 +6,7 @@ import numpy as np
 
 from gridgrad.nn import Context, Conv2d, LocalResponseNorm, MaxPool2d, ReLU, Sequential
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.window import Window
+from gridgrad.nn.kernels.window import Window
 from gridgrad.parallel import C, H, Partition, ProcessGrid, Redistribute, Shard, parallelize
 from gridgrad.parallel.placement import volume
 from tests.mpi import mpi

@@ -24,14 +24,14 @@ from gridgrad.nn.sequence import shapes
 from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.performance.cost import Cost, busiest
-from gridgrad.parallel.performance.machine import read
-from gridgrad.parallel.performance.simulation import VirtualTime
 from gridgrad.parallel.placement import volume
 from gridgrad.parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, N, Shard
 from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.simulation import VirtualTime
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, parallel, serial
 

@@ -10,13 +10,13 @@ from gridgrad.parallel.calibration.measure import trials
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.observe.timeline import last_needed
-from gridgrad.parallel.performance.cost import Cost
 from gridgrad.parallel.placement.plans import CHOICES
+from gridgrad.parallel.predict.cost import Cost
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
-from tests.parallel.performance.test_cost import compare, dense, images
-from tests.parallel.performance.test_simulation import MACHINE, step_seconds, wide
 from tests.parallel.placement import ring_layer
+from tests.parallel.predict.test_cost import compare, dense, images
+from tests.parallel.predict.test_simulation import MACHINE, step_seconds, wide
 
 
 def know(monkeypatch):

@@ -7,7 +7,7 @@ import numpy as np
 
 from gridgrad.nn import Context
 from gridgrad.nn.device import to_device, to_host
-from gridgrad.nn.window import along
+from gridgrad.nn.kernels.window import along
 from gridgrad.parallel import C, H, N, Partial, Partition, ProcessGrid, Redistribute, Replicate, Shard
 from gridgrad.parallel.grid.group import LONG_GATHER
 from gridgrad.parallel.placement.moves import elements_sent

@@ -5,15 +5,16 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy, Tanh, TiedAutoencoder, network_names
+from gridgrad.nn import MSE, SGD, Adam, Linear, Sequential, SoftmaxCrossEntropy, Tanh, TiedAutoencoder
+from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.faults.replicas import ReplicaCheck
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.performance.cost import Cost
-from gridgrad.parallel.performance.layer_rows import layer_rows
-from gridgrad.parallel.performance.machine import read
 from gridgrad.parallel.placement.placements import Invariant
 from gridgrad.parallel.placement.plans import fewest_bytes, words_of
+from gridgrad.parallel.predict.cost import Cost
+from gridgrad.parallel.predict.layer_rows import layer_rows
+from gridgrad.parallel.predict.machine import read
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, block, grids, on_cpus, on_first, parallel, serial
 

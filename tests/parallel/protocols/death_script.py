@@ -14,8 +14,8 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.job.deaths import end_after_death
 from gridgrad.parallel.job.run import run
-from gridgrad.parallel.protocols import names
-from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols import protocol_names
+from gridgrad.parallel.protocols.worker_grid import divide
 from tests.parallel.protocols.training import dense, samples
 
 STEPS, LAST = 60, 5  # the victim dies before its turn of this number, for which the others wait before theirs
@@ -25,7 +25,7 @@ def main():
     text, victim, dying = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     own, workers = divide(ProcessGrid(MPI.COMM_WORLD, batch=MPI.COMM_WORLD.size))
     net, (x, y) = distribute(dense(), own), samples(dense(), 29)
-    protocol = names.parse(text)(net, workers, lambda updated: SGD(updated, 0.1))
+    protocol = protocol_names.parse(text)(net, workers, lambda updated: SGD(updated, 0.1))
     trainer = net.trainer(LOSSES["cross-entropy"](), protocol)
     for number, turn in enumerate(protocol.turns(protocol.shares(len(x), 8, 0), STEPS)):
         if number == LAST and workers.rank == victim:

@@ -10,7 +10,7 @@ from gridgrad.nn import LOSSES, SGD, Linear, Sequential
 from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.protocols import exchange, names, simulated_training
+from gridgrad.parallel.protocols import exchange, protocol_names, simulated_training
 from gridgrad.parallel.protocols.exchange import Exchanged, exchange_halves, pairs
 from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
 from gridgrad.parallel.protocols.simulated_workers import Simulation
@@ -141,8 +141,8 @@ def test_samples_move_between_epochs_of_a_training(monkeypatch):
     monkeypatch.setattr(simulated_training, "Exchanged", Noted)
     serial = Sequential([Linear(3, 4)], seed=1, dtype=np.float64, input_shape=(3,))
     found = simulated_training.train(
-        Simulation(workers), serial, names.parse("parallel-sgd:exchange"), partial(SGD, lr=0.1), LOSSES["cross-entropy"](),
-        *training_samples(serial, count), batch_size=count, steps=4, seconds=lambda samples: 0.0,
+        Simulation(workers), serial, protocol_names.parse("parallel-sgd:exchange"), partial(SGD, lr=0.1),
+        LOSSES["cross-entropy"](), *training_samples(serial, count), batch_size=count, steps=4, seconds=lambda samples: 0.0,
     )  # fmt: skip
     for some in zip(*held, strict=True):
         assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))

@@ -8,11 +8,11 @@ from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, SGD, Dropout, Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute, train_step
-from gridgrad.parallel.protocols import names
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.diloco import fragments_of
-from gridgrad.parallel.protocols.division import one_worker
 from gridgrad.parallel.protocols.parallel_sgd import Stripes
 from gridgrad.parallel.protocols.protocol import Counted, Shares
+from gridgrad.parallel.protocols.worker_grid import one_worker
 from gridgrad.parallel.sync.reduction import OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
 from tests.mpi import mpi
@@ -147,7 +147,7 @@ def test_a_mean_after_each_step_is_synchronous_training(comm):
         x, y = samples(dense(), count)
         with ProcessGrid(comm, batch=comm.size) as grid:
             net = distribute(dense(), grid)
-            protocol = names.parse("sync")(net, one_worker(grid)[1], lambda net: SGD(net, LR, momentum))  # noqa: B023
+            protocol = protocol_names.parse("sync")(net, one_worker(grid)[1], lambda net: SGD(net, LR, momentum))  # noqa: B023
             for turn in protocol.turns(protocol.shares(count, 6 if momentum else count, 0), 4):
                 mine = block(net, x[turn.indices], y[turn.indices])
                 train_step(net, LOSSES["cross-entropy"](), protocol, *mine, turn.samples)
@@ -158,7 +158,7 @@ def test_a_mean_after_each_step_is_synchronous_training(comm):
             assert error(net.state_dict(everywhere=True), together) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", names.FORMS)
+@pytest.mark.parametrize("name", protocol_names.FORMS)
 def test_one_worker_is_serial_training_to_the_last_bit(name):
     x, y = samples(dense(), COUNT)
     (_,), (state,) = simulated(1, dense, EXAMPLES.get(name, name), (x, y), STEPS, momentum=0.5)
@@ -268,7 +268,7 @@ def test_what_a_report_says():
 )
 def test_a_wrong_text_is_refused(text, words):
     with pytest.raises(ValueError) as refused:
-        names.parse(text)
+        protocol_names.parse(text)
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 

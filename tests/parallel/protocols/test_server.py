@@ -9,11 +9,11 @@ from mpi4py import MPI
 
 from gridgrad.nn import LOSSES, OPTIMIZERS, SGD
 from gridgrad.parallel import ProcessGrid, distribute
-from gridgrad.parallel.protocols import names
-from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import Shares
 from gridgrad.parallel.protocols.shard import BSP, Shard
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.worker_grid import divide
 from gridgrad.parallel.protocols.workers import Workers, filled
 from gridgrad.parallel.sync.reduction import BlockingReduction, OverlappedReduction
 from gridgrad.parallel.sync.shared_memory import SharedMemoryReduction
@@ -100,7 +100,7 @@ def test_the_optimizer_of_a_server_may_be_any():
     def work(workers):
         with ProcessGrid(MPI.COMM_SELF) as alone:
             net = distribute(dense(), alone)
-            protocol = names.parse("server:bsp")(net, workers, lambda updated: OPTIMIZERS["adagrad"](updated, 0.05))
+            protocol = protocol_names.parse("server:bsp")(net, workers, lambda updated: OPTIMIZERS["adagrad"](updated, 0.05))
             trainer = net.trainer(loss, protocol)
             for turn in protocol.turns(protocol.shares(COUNT, BATCH, 0), STEPS):
                 trainer.step([net.blocks(data[0][turn.indices], data[1][turn.indices])], turn.samples)
@@ -129,7 +129,7 @@ def count(net, workers, text, turns):
     """
     net.allocate()
     before = net.params.copy()
-    protocol = names.parse(text)(net, workers, lambda updated: SGD(updated, 1.0))
+    protocol = protocol_names.parse(text)(net, workers, lambda updated: SGD(updated, 1.0))
     for turn in protocol.turns(Shares(workers.size, workers.size, 0, workers.size), turns // workers.size):
         net.grads[...] = (turn.step * workers.size + turn.share + 1) / turn.weight
         if hasattr(workers, "compute"):
@@ -190,7 +190,7 @@ def test_all_workers_hear_the_same_of_deaths_also_if_one_dies_while_they_are_tol
     told, simulation = {}, Simulation(3)
     own = First(simulation, 0)
     with ProcessGrid(MPI.COMM_SELF) as alone:
-        protocol = names.parse("server:asp:single")(distribute(dense(), alone), own, lambda updated: SGD(updated, 1.0))
+        protocol = protocol_names.parse("server:asp:single")(distribute(dense(), alone), own, lambda updated: SGD(updated, 1.0))
         for kind, numbers in (("final", ()), ("done", (0,))):
             for worker in (0, 2, 1):
                 own.handlers[kind](worker, filled(numbers), np.empty(0, np.uint8))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gridgrad.nn import LOSSES, SGD
-from gridgrad.nn.network_names import build
-from gridgrad.parallel.protocols import names
+from gridgrad.nn.zoo.network_names import build
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import LAYER, Shares
 from gridgrad.parallel.protocols.simulated_training import train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
@@ -34,7 +34,7 @@ def optimizer(net, lr=0.1):
 def trained(simulation, protocol, steps=STEPS, make_optimizer=optimizer, seconds=lambda count: count / 64, **options):
     """(the Training, its parameters)."""
     x, y = samples()
-    make = names.parse(protocol)
+    make = protocol_names.parse(protocol)
     found = train(simulation, network(), make, make_optimizer, LOSS, x, y, BATCH, steps, seconds, **options)
     return found, found.states[0]
 

@@ -8,11 +8,11 @@ from mpi4py import MPI
 from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
 from gridgrad.parallel import ProcessGrid, distribute
-from gridgrad.parallel.protocols import names
-from gridgrad.parallel.protocols.division import divide
+from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.simulated_group import SimulatedGroup
 from gridgrad.parallel.protocols.simulated_training import held
 from gridgrad.parallel.protocols.simulated_workers import SimulatedWorkers, Simulation
+from gridgrad.parallel.protocols.worker_grid import divide
 from tests.parallel.equality import micro_batches_of
 
 LR, BATCH = 0.1, 8
@@ -39,7 +39,7 @@ def train(net, workers, text, data, steps, lr=LR, momentum=0.0, batch_size=BATCH
 
     seconds: that a worker in virtual time computes in each turn.
     """
-    protocol = names.parse(text)(net, workers, lambda updated: SGD(updated, lr, momentum))
+    protocol = protocol_names.parse(text)(net, workers, lambda updated: SGD(updated, lr, momentum))
     trainer, history = net.trainer(LOSSES["cross-entropy"](), protocol), {}
     x, y = data
     if protocol.shuffles or protocol.exchanges:

@@ -10,15 +10,15 @@ from gridgrad.nn import LOSSES, SGD, Context
 from gridgrad.nn.chunk import Chunk
 from gridgrad.nn.sequence import output_shape
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.pipeline import names
+from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.pipeline.schedule import Schedule, Unsound, execution
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.stages import cut
 from gridgrad.parallel.training import transports
 from gridgrad.parallel.training.boundaries import StageBoundary
+from gridgrad.parallel.training.chunk_passes import Host, MicroBatch
 from gridgrad.parallel.training.executor import Executor
-from gridgrad.parallel.training.passages import Host, MicroBatch
 from gridgrad.parallel.training.stage_cuts import balanced_cuts
 from gridgrad.parallel.training.transports import BufferPool, Mailbox
 from tests.parallel.equality import assert_same, micro_batches_of, serial
@@ -102,7 +102,7 @@ class HostOf(Host):
 
 def schedules(stages, micro_batches):
     """Complete ones: all that are synchronous, and one of our own."""
-    found = [names.parse(name).schedule(stages, micro_batches) for name in SYNCHRONOUS]
+    found = [schedule_names.parse(name).schedule(stages, micro_batches) for name in SYNCHRONOUS]
     return [complete(schedule) for schedule in (*found, own_schedule(stages, micro_batches))]
 
 
@@ -136,7 +136,7 @@ def test_every_schedule_in_one_process_equals_serial(stages):
 
 def test_a_broken_schedule_stops_where_the_check_says():
     """A receive before the send that it needs, on both ranks."""
-    whole = complete(names.parse("1f1b").schedule(2, 3))
+    whole = complete(schedule_names.parse("1f1b").schedule(2, 3))
     first, second = map(list, whole.rows)
     at = [str(one) for one in first].index("0RECV_B0")
     first.insert([str(one) for one in first].index("0SEND_F0"), first.pop(at))
@@ -203,7 +203,7 @@ def test_memory_is_used_again(monkeypatch):
 
 def test_samples_are_converted_also_where_the_first_chunk_is_empty():
     """Whole numbers, as data sets have them, give what the same numbers in the type of the network give."""
-    schedule = complete(names.parse("gpipe").schedule(3, 2))
+    schedule = complete(schedule_names.parse("gpipe").schedule(3, 2))
     whole = np.random.default_rng(0).integers(0, 255, (5, 7)).astype(np.uint8)
     states = []
     for x in (whole, whole.astype(np.float64), whole.astype(np.float32)):

@@ -1,0 +1,278 @@
+"""Winograd's convolution: tiles of n x n pixels, with n = m + r - 1, give m x m outputs with n^2 products instead of m^2 r^2.
+
+With m = 4 and a kernel of r = 3, these are four times fewer. A tile d and a kernel g are transformed, multiplied elementwise,
+and the products transformed back (Lavin and Gray 2016, section 4):
+
+    Y = A^T ((G g G^T) * (B^T d B)) A
+
+The elementwise products, summed over the channels, are n^2 matrix products (tiles, C) x (C, F), one for each of the n^2
+points of a transformed tile. The transforms are matrix products, too: first along the rows of the image, then along its
+columns, each with its own m. Both read overlapping tiles where they lie, as views with strides, so tiles are never copied.
+OpenBLAS does not pack the operands of such small products (`nn/kernels/gemm.py`). The backward pass is the adjoint of each
+step.
+
+It works on blocks of images and rows, so that temporary arrays stay in the cache and their size is bounded, however large
+the batch is.
+"""
+
+from math import prod
+
+from gridgrad.nn.device import xp
+from gridgrad.nn.kernels.cook_toom import INPUT, KERNEL, OUTPUT, transform
+from gridgrad.nn.kernels.gemm import column_sums
+from gridgrad.nn.kernels.patches import add_bias, padded
+from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.window import matching_slices
+from gridgrad.nn.kernels.workspace import blocks, scratch
+
+# The sizes of tiles for a kernel of so many rows and columns. Larger tiles have larger rounding errors.
+TILES = {3: ((4, 4), (4, 2), (2, 4), (2, 2)), 5: ((3, 2), (2, 3), (2, 2))}
+GRADIENTS_AT_ONCE = 1 << 20  # the elements of the gradients of transformed kernels that are computed at a time
+KERNELS_AT_ONCE = 1 << 12  # so many kernels are transformed at once, so that they stay in the cache
+# Products are summed over so many channels at a time, because the transforms amplify the rounding errors of long sums: more so
+# the transforms with many points, which are the keys.
+CHANNELS_AT_ONCE = {4: 128, 5: 128, 6: 128, 7: 64}
+
+
+class Winograd:
+    """The convolution of one window with tiles of m[0] x m[1] outputs. The stride of the window must be 1."""
+
+    goes_block_by_block = False
+
+    def __init__(self, window, m=(4, 4)):
+        self.window, self.m = window, m
+        self.n = tuple(m + r - 1 for m, r in zip(m, window.kernel))
+        self.points = prod(self.n)
+
+    def _matrices(self, which, dtype):
+        """The matrices of `transforms` for the rows and for the columns. which: INPUT, KERNEL or OUTPUT."""
+        return [transform(m, r, which, dtype) for m, r in zip(self.m, self.window.kernel)]
+
+    def products(self, rows, columns):
+        """The elementwise products for an output of rows x columns pixels, for one input channel and filter."""
+        return prod(self._tile_grid(slice(0, rows), columns)) * self.points
+
+    def pixels_computed(self, rows, columns):
+        """The work for an output of this size, as a number of pixels for the cost model.
+
+        The model's tables were measured with images that the largest tiles fit, so this is the number of pixels for which those
+        need as many products.
+        """
+        kernel = self.window.kernel
+        outputs = TILES[kernel[0]][0]
+        return self.products(rows, columns) * prod(outputs) / prod(m + r - 1 for m, r in zip(outputs, kernel))
+
+    def input_gradient_cost(self, images, height, width, channels, filters):
+        """The cost of `input_gradient`, as a multiple of the cost of the forward pass: it takes the same products again."""
+        return 1
+
+    def forward(self, x, w, b, y, progress=None):
+        """Write the convolution to y. b: may have no elements, if there is no bias."""
+        kernel = self._kernel(w)
+        for images, rows in self._blocks(x, y, progress):
+            points = self._points(x, images, rows, y.shape[2])
+            products = scratch("products", (*points.shape[:-1], w.shape[3]), x.dtype)
+            multiply(points, kernel, products, CHANNELS_AT_ONCE[max(self.n)])
+            part = y[images, rows]
+            self._outputs(products, part)
+            add_bias(part, b)
+
+    def backward(self, x, w, dy, dw, db, dx=None, progress=None):
+        """Write the gradients of the kernel, of the bias if db has elements, and of the input unless dx is None."""
+        kernel = None if dx is None else self._kernel(w)
+        left, right = (g.T for g in self._matrices(KERNEL, w.dtype))
+        kernel_gradient = scratch("kernel gradient", (self.points, *w.shape[2:]), w.dtype) if self._is_small(w) else None
+        (dw if kernel_gradient is None else kernel_gradient).fill(0)
+        sums = scratch("column sums", db.shape, db.dtype)
+        db.fill(0)
+        if dx is not None:
+            dx.fill(0)
+        for images, rows in self._blocks(x, dy, progress):
+            points = self._points(x, images, rows, dy.shape[2])
+            products = self._product_gradients(dy, images, rows)
+            if kernel_gradient is None:
+                add_kernel_gradient(matrices(points), matrices(products), left, right, dw)
+            else:
+                add_products(matrices(points), matrices(products), kernel_gradient, self.n[1])
+            if db.size:
+                xp.add(db, column_sums(dy[images, rows].reshape(-1, w.shape[3]), sums), out=db)
+            if dx is not None:
+                self._to_pixels(products, kernel, images, rows, dx)
+        if kernel_gradient is not None:
+            transform_kernels(left, right, kernel_gradient, dw)
+
+    def _is_small(self, w):
+        """Whether the gradient of the transformed kernel is added up over all blocks; else each block's is transformed back."""
+        return self.points * prod(w.shape[2:]) <= GRADIENTS_AT_ONCE
+
+    def input_gradient(self, dy, w, dx, progress=None):
+        """Write the gradient of the input to dx."""
+        kernel = self._kernel(w)
+        dx.fill(0)
+        for images, rows in self._blocks(dx, dy, progress):
+            self._to_pixels(self._product_gradients(dy, images, rows), kernel, images, rows, dx)
+
+    def _kernel(self, w):
+        """The transformed kernel: (points, C, F)."""
+        kernel = scratch("kernel", (self.points, *w.shape[2:]), w.dtype)
+        transform_kernels(*self._matrices(KERNEL, w.dtype), w, kernel)
+        return kernel
+
+    def _blocks(self, x, y, progress):
+        """Yield slices (images, rows) of the output whose tiles fit the cache. x, y: arrays like the input and the output."""
+        tile = self.points * max(x.shape[3], y.shape[3]) * x.itemsize
+        # Each block reads the whole transformed kernel, so a block needs enough tiles for this to be negligible.
+        most = max(kernels().winograd_bytes, kernels().winograd_tiles * tile)
+        return blocks(len(x), y.shape[1], -(-y.shape[2] // self.m[1]) * tile // self.m[0], self.m[0], most, progress)
+
+    def _tile_grid(self, rows, columns):
+        """(rows, columns) of the grid of tiles that covers the slice `rows` of the outputs. columns: those of the output."""
+        return -(-(rows.stop - rows.start) // self.m[0]), -(-columns // self.m[1])
+
+    def _points(self, x, images, rows, columns):
+        """The transformed tiles of the input for a block of outputs: (*n, images, tile rows, tile columns, C)."""
+        (top, _), (left, _) = self.window.padding
+        (down, across), (kh, kw) = self._tile_grid(rows, columns), self.window.kernel
+        first, right = rows.start - top, max(0, across * self.m[1] + kw - 1 - left - x.shape[2])
+        block = padded(x, images, first, first + down * self.m[0] + kh - 1, left, right, "padded")
+        return self._transformed(self._matrices(INPUT, x.dtype), block, down, across, "points")
+
+    def _product_gradients(self, dy, images, rows):
+        """The gradients of the products for a block of outputs: (*n, images, tile rows, tile columns, F)."""
+        down, across = self._tile_grid(rows, dy.shape[2])
+        right = across * self.m[1] - dy.shape[2]
+        block = padded(dy, images, rows.start, rows.start + down * self.m[0], 0, right, "padded gradient")
+        return self._transformed([at.T for at in self._matrices(OUTPUT, dy.dtype)], block, down, across, "products")
+
+    def _transformed(self, pair, block, down, across, name):
+        """left @ tile @ right.T for the tiles that start at every m-th pixel: (*n, images, down, across, channels).
+
+        pair: (left, right), matrices with as many columns as a tile has rows and columns. block: (images, rows, columns,
+        channels). name: of the result.
+        """
+        (left, right), (images, _, columns, channels) = pair, block.shape
+        (height, width), (m_rows, m_columns) = (left.shape[1], right.shape[1]), self.m
+        b, r, q, c = block.strides
+        tiles = xp.lib.stride_tricks.as_strided(block, (images, down, height, columns * channels), (b, m_rows * r, r, c))
+        halfway = scratch("halfway", (images, down, self.n[0], columns, channels), block.dtype)
+        xp.matmul(left, tiles, out=halfway.reshape(images, down, self.n[0], -1))
+        b, d, i, q, c = halfway.strides
+        tiles = xp.lib.stride_tricks.as_strided(
+            halfway, (self.n[0], images, down, across, width, channels), (i, b, d, m_columns * q, q, c)
+        )
+        points = scratch(name, (*self.n, images, down, across, channels), block.dtype)
+        xp.matmul(right, tiles, out=points.transpose(0, 2, 3, 4, 1, 5))
+        return points
+
+    def _outputs(self, products, part):
+        """Write the outputs of a block to `part`, (images, rows, columns, F), from products, (*n, images, ..., F)."""
+        left, right = self._matrices(OUTPUT, part.dtype)
+        images, down, across, filters = products.shape[2:]
+        halfway = scratch("halfway", (self.m[0], *products.shape[1:]), products.dtype)
+        rows = lambda array: array.reshape(len(array), self.n[1] * images * down, -1).transpose(1, 0, 2)  # noqa: E731
+        xp.matmul(left, rows(products), out=rows(halfway))
+        whole = images, down * self.m[0], across * self.m[1], filters
+        fits = part.shape == whole and part.flags.c_contiguous
+        target = part if fits else scratch("whole tiles", whole, part.dtype)
+        tiles = target.reshape(images, down, self.m[0], across, self.m[1], filters).transpose(2, 0, 1, 3, 4, 5)
+        xp.matmul(right, halfway.transpose(0, 2, 3, 4, 1, 5), out=tiles)
+        if not fits:
+            xp.copyto(part, target[:, : part.shape[1], : part.shape[2]])
+
+    def _to_pixels(self, products, kernel, images, rows, dx):
+        """Add the gradient of the input for one block to dx.
+
+        products: the gradients of the products, (*n, images, tile rows, tile columns, F). kernel: the transformed one.
+        """
+        left, right = (bt.T for bt in self._matrices(INPUT, dx.dtype))
+        (m_rows, m_columns), (n_rows, n_columns), channels = self.m, self.n, dx.shape[3]
+        count, down, across = products.shape[2:5]
+        points = scratch("points", (*products.shape[:-1], channels), dx.dtype)
+        multiply(products, kernel.transpose(0, 2, 1), points, CHANNELS_AT_ONCE[max(self.n)])
+        # Tiles overlap: the last columns of a tile are added to the following tiles, which may lie beyond the last one.
+        reach = -(-n_columns // m_columns) - 1
+        columns = scratch("columns", (n_rows, count, down, across + reach, n_columns, channels), dx.dtype)
+        xp.matmul(right, points.transpose(0, 2, 3, 4, 1, 5), out=columns[:, :, :, :across])
+        columns[:, :, :, across:, :m_columns] = 0
+        for shift in range(1, reach + 1):
+            overlap = columns[:, :, :, :across, shift * m_columns : (shift + 1) * m_columns]
+            target = columns[:, :, :, shift : shift + across, : overlap.shape[4]]
+            xp.add(target, overlap, out=target)
+        pixels = scratch("pixels", (count, down, n_rows, across + reach, m_columns * channels), dx.dtype)
+        own = columns.reshape(*columns.shape[:4], -1)[..., : m_columns * channels]
+        xp.matmul(left, own.transpose(1, 2, 3, 0, 4), out=pixels.transpose(0, 1, 3, 2, 4))
+        (top, _), (before, _) = self.window.padding
+        width = min(dx.shape[2], (across + reach) * m_columns - before)
+        pixels = pixels.reshape(count, down, n_rows, -1, channels)[:, :, :, before : before + width]
+        for i in range(n_rows):
+            p, r = matching_slices(i - top, m_rows, down, dx.shape[1], rows.start // m_rows)
+            target = dx[images, r, :width]
+            xp.add(target, pixels[:, p, i], out=target)
+
+
+def matrices(points):
+    """An array (*n, images, tile rows, tile columns, channels) as matrices (tiles, channels), one for each point."""
+    return points.reshape(points.shape[0] * points.shape[1], -1, points.shape[-1])
+
+
+def multiply(points, kernel, out, at_once):
+    """Write the matrix products of each point to `out`, summed over `at_once` channels at a time.
+
+    points: (*n, .., C), kernel: (points, C, F), out: (*n, .., F).
+    """
+    points, out = matrices(points), matrices(out)
+    channels = kernel.shape[1]
+    if channels <= at_once:
+        xp.matmul(points, kernel, out=out)
+        return
+    partial_sum = scratch("sum over some channels", out.shape[1:], out.dtype)
+    for point, matrix, total in zip(points, kernel, out):
+        xp.matmul(point[:, :at_once], matrix[:at_once], out=total)
+        for start in range(at_once, channels, at_once):
+            some = slice(start, start + at_once)
+            xp.matmul(point[:, some], matrix[some], out=partial_sum)
+            xp.add(total, partial_sum, out=total)
+
+
+def add_products(points, products, kernel_gradient, at_once):
+    """Add points.T @ products to the gradient of the transformed kernel, (points, C, F), for `at_once` points at a time.
+
+    points: (points, tiles, C). products: (points, tiles, F).
+    """
+    partial_sum = scratch("products of some points", (at_once, *kernel_gradient.shape[1:]), points.dtype)
+    for start in range(0, len(points), at_once):
+        some = slice(start, start + at_once)
+        xp.matmul(points[some].transpose(0, 2, 1), products[some], out=partial_sum)
+        xp.add(kernel_gradient[some], partial_sum, out=kernel_gradient[some])
+
+
+def add_kernel_gradient(points, products, left, right, dw):
+    """Add the gradient of the kernel from a block to dw, (kh, kw, C, F): left @ (points.T @ products) @ right.T.
+
+    points: (points, tiles, C). products: (points, tiles, F). left, right: (kh, n) and (kw, n). It goes over some channels at a
+    time, so that little memory is needed.
+    """
+    channels, filters = dw.shape[2:]
+    at_once = max(1, GRADIENTS_AT_ONCE // (len(points) * filters) // 16 * 16)
+    for start in range(0, channels, at_once):
+        part, gradient = points[:, :, start : start + at_once], dw[:, :, start : start + at_once]
+        of_points = scratch("products of some channels", (len(points), part.shape[2], filters), dw.dtype)
+        xp.matmul(part.transpose(0, 2, 1), products, out=of_points)
+        share = scratch("share of the gradient", gradient.shape, dw.dtype)
+        transform_kernels(left, right, of_points, share)
+        xp.add(gradient, share, out=gradient)
+
+
+def transform_kernels(left, right, kernels, out):
+    """Write left @ kernel @ right.T to out for each input channel and filter.
+
+    left: (p, kh). right: (q, kw). kernels: (kh, kw, C, F), out: (p, q, C, F); the first two dimensions may be joined.
+    """
+    (p, kh), (q, kw) = left.shape, right.shape
+    kernels, out = kernels.reshape(kh, kw, -1), out.reshape(p, q, -1)
+    for start in range(0, kernels.shape[2], KERNELS_AT_ONCE):
+        some = slice(start, start + KERNELS_AT_ONCE)
+        part = kernels[..., some]
+        halfway = scratch("kernels halfway", (kh, q, part.shape[2]), kernels.dtype)
+        xp.matmul(right, part, out=halfway)
+        xp.matmul(left, halfway.transpose(1, 0, 2), out=out[..., some].transpose(1, 0, 2))

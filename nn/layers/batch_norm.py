@@ -1,0 +1,245 @@
+"""Batch normalisation, and the ReLU that follows it in the same passes over the memory.
+
+The arrays are larger than the caches and little is computed for each element, so what counts is how often memory is read and
+written. So they are processed in pieces that stay in the cache (`nn/kernels/channels.py`): forward reads x twice, for the
+statistics and to write the output; backward reads x and dy, too, twice. Sums over a piece are products with ones.
+"""
+
+from math import prod
+
+import numpy as np
+
+from gridgrad.nn.arguments import whole_number
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
+from gridgrad.nn.kernels.channels import channel_sums, pieces, sums_of_pieces
+from gridgrad.nn.kernels.table_in_use import kernels
+from gridgrad.nn.kernels.workspace import scratch
+from gridgrad.nn.layer import Buffer, Layer, Parameter
+from gridgrad.nn.layers.activations import ReLU
+
+
+class BatchNorm(Layer):
+    """Batch normalisation, y = gamma (x - mean) / sqrt(variance + eps) + beta for each channel.
+
+    This is algorithm 1 of Ioffe and Szegedy 2015, for x of shape (n, features) or (n, H, W, channels). In training, mean and
+    variance are those of the *global* minibatch, over samples and pixels. In evaluation they are the running mean and
+    variance: exponential moving averages over the minibatches, updated as running <- (1 - momentum) running + momentum newest.
+    As in PyTorch, the running variance averages the unbiased variances.
+
+    Parameters
+    ----------
+    channels : int
+        The number of channels or features.
+    eps : float
+        Above 0.
+    momentum : float
+        The weight of the newest minibatch in the running mean and variance, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        For values out of range.
+
+    Examples
+    --------
+    >>> from gridgrad.nn import BatchNorm, Sequential
+    >>> net = Sequential([BatchNorm(3)])
+    >>> list(net.state_dict())
+    ['0.weight', '0.bias', '0.running_mean', '0.running_var']
+    """
+
+    output_may_be_overwritten = True
+    overwrites_gradient = False
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        channels = whole_number(channels, "BatchNorm: channels")
+        if not eps > 0 or not 0 <= momentum <= 1:
+            raise ValueError(f"BatchNorm({channels}): eps must be above 0 and momentum in [0, 1], not {eps} and {momentum}")
+        self.channels, self.eps, self.momentum = channels, eps, momentum
+        self.gamma = Parameter("weight", (channels,), fill=1.0)
+        self.beta = Parameter("bias", (channels,))
+        self.mean = Buffer("running_mean", (channels,))
+        self.variance = Buffer("running_var", (channels,), fill=1.0)
+        self.parameters, self.buffers = (self.gamma, self.beta), (self.mean, self.variance)
+
+    def sum_over_ranks(self, sums: Array) -> Array:
+        """Sum `sums`, a float64 array, in place over the ranks that hold other samples or pixels; returns it.
+
+        Here there are no other ranks; a parallel network replaces this by an all-reduce.
+        """
+        return sums
+
+    def forward(self, x: Array, context: Context) -> Array:
+        return self.normalise(x, context)
+
+    def normalise(self, x: Array, context: Context, relu: ReLU | None = None) -> Array:
+        """The output for x. relu: a ReLU layer to apply to it; the backward pass then goes through that, too."""
+        kept = context[self]
+        kept.for_gradients = kept.for_input_gradient = kept.x = None
+        if context.training:
+            kept.x, kept.relu = x, relu
+            kept.mean, variance = self._statistics(x, kept)
+        else:
+            kept.mean, variance = (buffer.value.astype(xp.float64) for buffer in self.buffers)
+        kept.inverse = 1 / xp.sqrt(variance + self.eps)
+        kept.scale = self.gamma.value * kept.inverse
+        kept.shift = self.beta.value - kept.mean * kept.scale
+        y = kept.workspace("y", x.shape, x.dtype)
+        for x_piece, y_piece, scale, shift in pieces((x, y), (kept.scale, kept.shift)):
+            xp.multiply(x_piece, scale, out=y_piece)
+            xp.add(y_piece, shift, out=y_piece)
+            if relu:
+                relu.activate(y_piece, y_piece)
+        if relu:
+            self._report(relu, "forward", context)
+        return y
+
+    @staticmethod
+    def _report(relu, phase, context):
+        """Tell the observer about a pass of the ReLU; its time is part of that of the BatchNorm."""
+        context.begin_pass(relu, phase)
+        context.end_pass(relu, phase)
+
+    def _statistics(self, x, kept):
+        """The mean and the variance of the global minibatch for each channel, float64. Updates the running ones.
+
+        The squares are those of the differences from the mean of the first piece, which is near the mean of all pieces.
+        """
+        channels = x.shape[-1]
+        near = self._near_mean(x)
+        found = sums_of_pieces(x, 2)
+        for number, (x_piece, near_piece) in enumerate(pieces((x,), (near,))):
+            difference = scratch("difference", x_piece.shape, x.dtype)
+            xp.subtract(x_piece, near_piece, out=difference)
+            channel_sums(difference, found[0, number])
+            xp.multiply(difference, difference, out=difference)
+            channel_sums(difference, found[1, number])
+        sums = found.sum(axis=1, dtype=xp.float64)
+        rows = prod(x.shape[:-1])
+        totals = xp.empty(channels + 1, xp.float64)  # the last element counts the rows
+        totals[:channels] = sums[0] + rows * near.astype(xp.float64)
+        totals[channels] = rows
+        self.sum_over_ranks(totals)
+        kept.count = max(float(totals[channels]), 1.0)
+        mean = totals[:channels] / kept.count
+        apart = mean - near
+        squares = self.sum_over_ranks(sums[1] - 2 * apart * sums[0] + rows * apart * apart)
+        self._update_running(mean, squares / max(kept.count - 1, 1.0))
+        return mean, xp.maximum(squares / kept.count, 0)
+
+    def _near_mean(self, x):
+        """The mean of the first samples for each channel, in the type of x."""
+        if not x.size:
+            return xp.zeros(x.shape[-1], x.dtype)
+        some = x[: max(1, kernels().piece // prod(x.shape[1:]))]
+        return channel_sums(some, xp.empty(x.shape[-1], x.dtype)) / prod(some.shape[:-1])
+
+    def _update_running(self, mean, variance):
+        """Update the running mean and variance. variance: the unbiased one of the newest minibatch."""
+        for buffer, newest in ((self.mean, mean), (self.variance, variance)):
+            old = buffer.value * (1 - self.momentum)
+            buffer.value[...] = old + self.momentum * newest.astype(old.dtype)
+
+    def gradients(self, dy: Array, context: Context) -> None:
+        kept = context[self]
+        sums = kept.pop("for_gradients")
+        if sums is None:
+            kept.for_input_gradient = sums = self._sums(dy, context)
+        xp.copyto(self.beta.grad, sums[0].astype(dy.dtype))
+        xp.copyto(self.gamma.grad, sums[1].astype(dy.dtype))
+
+    def _sums(self, dy, context):
+        """The sums over the local rows of dy and of dy times the normalised x: (2, channels), float64.
+
+        They are the gradients of beta and gamma. `input_gradient` needs them, too, summed over the ranks. If there is a
+        ReLU, dy becomes the gradient of the output before that: 0 where the output is 0.
+        """
+        kept = context[self]
+        self.check_trained(kept.x)
+        found = sums_of_pieces(dy, 2)
+        contiguous = xp.ascontiguousarray(dy)
+        vectors = kept.mean, kept.scale, -kept.shift
+        for number, piece in enumerate(pieces((kept.x, contiguous), vectors)):
+            x_piece, dy_piece, mean, scale, minus_shift = piece
+            if kept.relu:
+                keep_where_positive(x_piece, scale, minus_shift, dy_piece)
+            product = scratch("product", dy_piece.shape, dy.dtype)
+            xp.subtract(x_piece, mean, out=product)
+            xp.multiply(product, dy_piece, out=product)
+            channel_sums(dy_piece, found[0, number])
+            channel_sums(product, found[1, number])
+        if kept.relu:
+            self._report(kept.relu, "input_gradient", context)
+            if contiguous is not dy:
+                xp.copyto(dy, contiguous)
+        sums = found.sum(axis=1, dtype=xp.float64)
+        sums[1] *= kept.inverse
+        return sums
+
+    def input_gradient(self, dy: Array, context: Context) -> Array:
+        """dx = scale (dy - mean of dy - normalised x * mean of (dy * normalised x)): scale dy - slope x - constant."""
+        kept = context[self]
+        sums = kept.pop("for_input_gradient")
+        if sums is None:
+            kept.for_gradients = sums = self._sums(dy, context)
+        means = self.sum_over_ranks(sums.flatten()).reshape(sums.shape) / kept.count
+        slope = kept.scale * kept.inverse * means[1]
+        constant = kept.scale * means[0] - slope * kept.mean
+        dx = context.gradient_space(dy.shape, dy)
+        vectors = kept.scale, slope, constant
+        for x_piece, dy_piece, dx_piece, scale, slope, constant in pieces((kept.x, dy, dx), vectors):
+            term = scratch("product", dy_piece.shape, dy.dtype)
+            xp.multiply(x_piece, slope, out=term)
+            xp.add(term, constant, out=term)
+            xp.multiply(dy_piece, scale, out=dx_piece)
+            xp.subtract(dx_piece, term, out=dx_piece)
+        return dx
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if shape[-1] != self.channels:
+            raise ValueError(f"layer {self.name} {self!r} takes {self.channels} channels but gets {shape[-1]}")
+        return shape
+
+    def __repr__(self):
+        held = self.gamma.size
+        return f"BatchNorm({self.channels}{'' if held == self.channels else f', block of {held}'})"
+
+
+class RectifiedBatchNorm(Layer):
+    """A BatchNorm and the ReLU behind it, which keep their names and have entries of their own in the context."""
+
+    output_may_be_overwritten = True
+
+    def __init__(self, norm, relu):
+        self.norm, self.relu, self.name, self.parameters, self.buffers = norm, relu, norm.name, norm.parameters, norm.buffers
+
+    @property
+    def observed_as(self) -> Layer:
+        return self.norm
+
+    def forward(self, x: Array, context: Context) -> Array:
+        return self.norm.normalise(x, context, self.relu)
+
+    def gradients(self, dy: Array, context: Context) -> None:
+        self.norm.gradients(dy, context)
+
+    def input_gradient(self, dy: Array, context: Context) -> Array:
+        return self.norm.input_gradient(dy, context)
+
+    def __repr__(self):
+        return f"{self.norm!r}, {self.relu!r}"
+
+
+def keep_where_positive(x, scale, minus_shift, dy):
+    """Set dy to 0 in place except where x * scale - minus_shift > 0. All arrays are pieces that fit each other.
+
+    The sign bit of minus_shift - x * scale becomes a mask, because NumPy multiplies by booleans more slowly.
+    """
+    sign = scratch("sign", x.shape, x.dtype)
+    xp.multiply(x, scale, out=sign)
+    xp.subtract(minus_shift, sign, out=sign)
+    integers = np.dtype(f"i{x.itemsize}")
+    mask, bits = sign.view(integers), dy.view(integers)
+    xp.right_shift(mask, 8 * x.itemsize - 1, out=mask)
+    xp.bitwise_and(bits, mask, out=bits)

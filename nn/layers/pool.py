@@ -1,0 +1,308 @@
+"""Pooling: the maximum or the mean of each window.
+
+Both are separable: they reduce over the rows of a window first and over its columns then, in blocks of output rows that stay
+in the cache. NumPy is slow in loops over the few channels of a pixel, so all calculations are on long runs of memory. The
+rows of an image are such runs. Its columns are first copied apart: one array has the columns at the first place of all
+windows, the next one those at the second place, until a place of one window is the first place of the next window.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy.typing as npt
+
+from gridgrad.nn import device
+from gridgrad.nn.context import Context
+from gridgrad.nn.device import Array, xp
+from gridgrad.nn.kernels.pool_space import clear_uncovered, runs, space_for
+from gridgrad.nn.kernels.window import COLUMNS, ROWS, Padding, Pixels, image_output, make_window
+from gridgrad.nn.kernels.workspace import blocks, copy_runs, scratch
+from gridgrad.nn.layer import Layer
+
+
+class Pool2d(Layer):
+    """The base class of poolings: (n, H, W, C) -> (n, P, Q, C). Windows may overlap."""
+
+    output_may_be_overwritten = takes_images = True
+    overwrites_gradient = False
+    in_padding = 0.0  # the value of the pixels in the padding
+
+    def __init__(self, kernel: Pixels, stride: Pixels | None = None, padding: Padding = 0) -> None:
+        self.window = make_window(kernel, kernel if stride is None else stride, padding, self)
+        if any(2 * pad > k for k, pads in zip(self.window.kernel, self.window.padding) for pad in pads):
+            raise ValueError(f"{self!r}: the padding must be at most half the kernel")
+
+    def forward(self, x: Array, context: Context) -> Array:
+        y = self.begin_forward(x.shape, x.dtype, context)
+        self.forward_block(x, y, slice(0, len(x)), context)
+        return y
+
+    def begin_forward(self, shape: tuple[int, ...], dtype: npt.DTypeLike, context: Context) -> Array:
+        """Prepare a forward pass for inputs of this shape; returns the uninitialised array for the output.
+
+        The caller then calls `forward_block` for each block of images.
+        """
+        kept = context[self]
+        kept.shape = shape
+        (n, _, width, channels), (p, q) = shape, self.window.output(*shape[1:3])
+        self.prepare_backward((n, p, width, channels), (n, p, q, channels), context)
+        return kept.workspace("y", (n, p, q, channels), dtype)
+
+    def input_gradient(self, dy: Array, context: Context) -> Array:
+        dx = context.gradient_space(context[self].shape, dy)
+        self.backward_block(dy, dx, slice(0, len(dy)), context)
+        return dx
+
+    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
+        """Allocate what the backward pass needs. halfway: the shape after pooling the rows. output: that of the output."""
+
+    def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
+        """Write the pooling of x to y. images: the slice of the batch to which x and y belong."""
+        for some, rows, places, space in self._row_blocks(x, y, context):
+            where = slice(images.start + some.start, images.start + some.stop), rows
+            self.reduce([x[some, part] for part in places.values()], space.halfway, ROWS, min(places), where, context)
+            space.take_apart(self.in_padding)
+            if space.wide is None:
+                self.reduce(space.places, y[some, rows], COLUMNS, 0, where, context)
+            else:
+                self.reduce(space.places, space.wide, COLUMNS, 0, where, context)
+                copy_runs(y[some, rows], space.wide[:, :, : y.shape[2]])
+
+    def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
+        """Write the gradient of the input to dx. images: the slice of the batch to which dy and dx belong."""
+        (k, stride, _), (columns, column_stride, _) = self.window.along(ROWS), self.window.along(COLUMNS)
+        clear_uncovered(self.window, ROWS, dx, dy.shape[1])
+        for some, rows, places, space in self._row_blocks(dx, dy, context):
+            where = slice(images.start + some.start, images.start + some.stop), rows
+            gradient = dy[some, rows]
+            if space.wide is not None:
+                space.wide[:, :, dy.shape[2] :] = 0
+                xp.copyto(space.wide[:, :, : dy.shape[2]], gradient)
+                gradient = space.wide
+            # Of all windows with some row or column in them, the first one has it at its last place, and is written first.
+            targets = [(target, i + column_stride >= columns) for i, target in enumerate(space.places)]
+            space.clear_first()
+            self.spread(gradient, targets, COLUMNS, 0, where, context)
+            space.put_together()
+            targets = [(dx[some, part], i + stride >= k) for i, part in places.items()]
+            self.spread(space.halfway, targets, ROWS, min(places), where, context)
+
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
+        """Write the reduction of some arrays of equal shape, one for each place in the window, to y.
+
+        axis: ROWS or COLUMNS. first: the first of these places; those before it lie in the padding. where: the slices
+        (images, rows) of the whole output to which this belongs.
+        """
+        raise NotImplementedError
+
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
+        """Write or add the gradient of each place: the adjoint of `reduce`.
+
+        targets: for each place (the array for its gradient, whether to overwrite it rather than add to it).
+        """
+        raise NotImplementedError
+
+    def _row_blocks(self, x, y, context):
+        """Yield (images, output rows, {place: its rows of x}, Space) for blocks that together cover y, from top to bottom.
+
+        All windows in a block have the same places in the image and not in the padding.
+        """
+        _, stride, before = self.window.along(ROWS)
+        row_bytes = stride * prod(x.shape[2:]) * x.itemsize
+        for run, places in runs(*self.window.along(ROWS), y.shape[1], x.shape[1]):
+            for images, part in blocks(len(x), run.stop - run.start, row_bytes, progress=context.progress):
+                rows, length = slice(run.start + part.start, run.start + part.stop), (part.stop - part.start - 1) * stride + 1
+                starts = {i: rows.start * stride + i - before for i in places}
+                shape = images.stop - images.start, part.stop - part.start, *x.shape[2:]
+                space = space_for(self.window, shape, y.shape[2], x.dtype, device.is_cpu())
+                yield images, rows, {i: slice(start, start + length, stride) for i, start in starts.items()}, space
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*image_output(self.window, shape, self), shape[2])
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.window})"
+
+
+class MaxPool2d(Pool2d):
+    """The maximum of each window: (n, H, W, C) -> (n, P, Q, C). Windows may overlap.
+
+    If several pixels have the maximum, the gradient goes to the first column that contains one, and there to the first row.
+    For the backward pass the context stores one bit for each place in a window: whether the value there is larger than all
+    values before it. The last place with this bit has the maximum.
+
+    Parameters
+    ----------
+    kernel : int or (rows, columns)
+        The size of a window, in pixels.
+    stride : int or (rows, columns), optional
+        How far the windows are apart, in pixels; by default as far as they are large.
+    padding : int, (rows, columns) or ((top, bottom), (left, right))
+        The pixels on each side of an image that are smaller than all others.
+
+    Raises
+    ------
+    ValueError
+        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import MaxPool2d, Sequential
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> Sequential([MaxPool2d(2)]).predict(image)[0, :, :, 0]
+    array([[ 5.,  7.],
+           [13., 15.]], dtype=float32)
+    """
+
+    is_max_pooling = True
+    in_padding = -float("inf")
+
+    def prepare_backward(self, halfway: tuple[int, ...], output: tuple[int, ...], context: Context) -> None:
+        kept = context[self]
+        kept.larger = None
+        if context.training:
+            (rows, columns), (n, p, q, channels) = self.window.kernel, output
+            wide = q + (columns - 1) // self.window.stride[1]
+            kept.larger = {
+                ROWS: kept.workspace(ROWS, (rows - 1, *halfway), xp.bool_),
+                COLUMNS: kept.workspace(COLUMNS, (columns - 1, n, p, wide, channels), xp.bool_),
+            }
+
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
+        larger = context[self].larger
+        held = places[0]
+        for i, place in enumerate(places[1:], first):
+            if larger:
+                xp.greater(place, held, out=larger[axis][i][where])
+            held = xp.maximum(place, held, out=y)
+        if held is not y:
+            xp.copyto(y, held)
+
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
+        """Each gradient goes to the last place that was larger than all before it, and is taken from what is left."""
+        larger = context[self].larger
+        self.check_trained(larger)
+        left, mask, rest = dy, scratch("mask", dy.shape, dy.dtype), scratch("rest", dy.shape, dy.dtype)
+        for i, (target, overwrites) in reversed(list(enumerate(targets[1:], first))):
+            xp.copyto(mask, larger[axis][i][where])
+            share = xp.multiply(left, mask, out=target if overwrites else mask)
+            goes_to_first = i == first and targets[0][1]
+            left = xp.subtract(left, share, out=targets[0][0] if goes_to_first else rest)
+            if not overwrites:
+                xp.add(target, share, out=target)
+        if left is not targets[0][0]:
+            put(left, *targets[0])
+
+
+class AvgPool2d(Pool2d):
+    """The mean of each window: (n, H, W, C) -> (n, P, Q, C). Windows may overlap.
+
+    Parameters
+    ----------
+    kernel : int or (rows, columns)
+        The size of a window, in pixels.
+    stride : int or (rows, columns), optional
+        How far the windows are apart, in pixels; by default as far as they are large.
+    padding : int, (rows, columns) or ((top, bottom), (left, right))
+        The pixels on each side of an image that count as zeros, as in PyTorch by default.
+
+    Raises
+    ------
+    ValueError
+        For values out of range. The padding may be half the kernel at most, so that no window lies completely in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gridgrad.nn import AvgPool2d, Sequential
+    >>> image = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    >>> Sequential([AvgPool2d(2)]).predict(image)[0, :, :, 0]
+    array([[ 2.5,  4.5],
+           [10.5, 12.5]], dtype=float32)
+    """
+
+    def forward_block(self, x: Array, y: Array, images: slice, context: Context) -> None:
+        if not self._is_global(x):
+            super().forward_block(x, y, images, context)
+            return
+        n, height, width, channels = x.shape
+        weights = scratch("weights", (1, height * width), x.dtype)
+        weights.fill(self._weight)
+        xp.matmul(weights, x.reshape(n, height * width, channels), out=y.reshape(n, 1, channels))
+
+    def backward_block(self, dy: Array, dx: Array, images: slice, context: Context) -> None:
+        if not self._is_global(dx):
+            super().backward_block(dy, dx, images, context)
+            return
+        scaled = scratch("scaled", dy.shape, dy.dtype)
+        xp.multiply(dy, dy.dtype.type(self._weight), out=scaled)
+        copy_runs(dx, scaled)
+
+    def reduce(
+        self, places: Sequence[Array], y: Array, axis: int, first: int, where: tuple[slice, slice], context: Context
+    ) -> None:
+        add_up(places, y)
+        if axis == COLUMNS:
+            xp.multiply(y, y.dtype.type(self._weight), out=y)
+
+    def spread(
+        self,
+        dy: Array,
+        targets: Sequence[tuple[Array, bool]],
+        axis: int,
+        first: int,
+        where: tuple[slice, slice],
+        context: Context,
+    ) -> None:
+        if axis == COLUMNS:
+            dy = xp.multiply(dy, dy.dtype.type(self._weight), out=scratch("scaled", dy.shape, dy.dtype))
+        for target, overwrites in reversed(targets):
+            put(dy, target, overwrites)
+
+    def _is_global(self, x):
+        """Whether one window is the whole image: then the mean is a product with a vector."""
+        return x.shape[1:3] == self.window.kernel and not any(map(any, self.window.padding))
+
+    @property
+    def _weight(self):
+        """1 / (the number of pixels in a window)."""
+        return 1 / prod(self.window.kernel)
+
+
+def add_up(arrays, out):
+    """Write the sum of arrays of equal shape to `out`."""
+    if len(arrays) == 1:
+        xp.copyto(out, arrays[0])
+        return
+    total = arrays[0]
+    for array in arrays[1:]:
+        total = xp.add(total, array, out=out)
+
+
+def put(gradient, target, overwrites):
+    """Overwrite the target with the gradient, or add the gradient to it."""
+    if overwrites:
+        xp.copyto(target, gradient)
+    else:
+        xp.add(target, gradient, out=target)

@@ -1,0 +1,73 @@
+"""A summary of a network: output shapes, parameters, operations and bytes of each layer."""
+
+from dataclasses import dataclass
+from math import prod
+
+from gridgrad.nn.layers.conv import Conv2d
+from gridgrad.nn.layers.linear import Linear
+from gridgrad.nn.layers.tied_autoencoder import TiedAutoencoder
+from gridgrad.nn.sequence import shapes
+
+
+@dataclass
+class Row:
+    """One layer.
+
+    shape: the shape of one output sample. parameters: their number. flops: the floating-point operations of the layer's
+    matrix products in a forward pass of one sample.
+    """
+
+    name: str
+    layer: str
+    shape: tuple
+    parameters: int
+    flops: int
+
+    @property
+    def elements(self):
+        """The number of elements of one output sample."""
+        return prod(self.shape)
+
+
+def rows(net, shape):
+    """A Row for each layer, for input samples of `shape`; a branching layer follows the layers in its branches.
+
+    Raises ValueError if the network cannot take samples of this shape.
+    """
+    return [
+        Row(layer.name, layer.description, after, sum(p.size for p in layer.parameters), flops(layer, after))
+        for layer, _, after in shapes(net.layers, shape)
+    ]
+
+
+def flops(layer, shape):
+    """The multiplications and additions of a layer's matrix products in a forward pass. shape: that of one output sample."""
+    if isinstance(layer, Conv2d):
+        return 2 * prod(layer.window.kernel) * layer.inputs * prod(shape)
+    if isinstance(layer, TiedAutoencoder):
+        return 4 * layer.inputs * layer.hidden
+    return 2 * layer.inputs * layer.outputs if isinstance(layer, Linear) else 0
+
+
+def table(net, shape, batch_size):
+    """The rows as a text table, with the operations and the bytes of the outputs for a forward pass of `batch_size` samples.
+
+    A training step costs about three times as many operations.
+    """
+    lines = [("layer", "", "output", "parameters", "GFLOP", "output MiB")]
+    total = rows(net, shape)
+    for row in total:
+        mebibytes = row.elements * batch_size * net.dtype.itemsize / 2**20
+        lines.append((row.name, row.layer, "x".join(map(str, row.shape)), f"{row.parameters:,}",
+                      f"{row.flops * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
+    parameters = sum(row.parameters for row in total)
+    mebibytes = sum(row.elements for row in total) * batch_size * net.dtype.itemsize / 2**20
+    lines.append(("total", f"{parameters * net.dtype.itemsize / 2**20:.1f} MiB of parameters", "", f"{parameters:,}",
+                  f"{sum(row.flops for row in total) * batch_size / 1e9:.3f}", f"{mebibytes:.2f}"))  # fmt: skip
+    return aligned(lines, "<<>>>>")
+
+
+def aligned(lines, sides):
+    """Lines of cells, which are texts, as one text with straight columns. sides: "<" or ">" for each column."""
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join("  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(line, sides, widths)).rstrip() for line in lines)

@@ -1,1 +1,0 @@
-"""Automatic choices: the grid, the plan and the reduction, from measurements of this machine that are stored."""

@@ -1,0 +1,150 @@
+"""Which reduction is fastest on this machine: measured once and stored, so that a repeated run repeats bit by bit.
+
+It takes `SECONDS` at the most, or one turn of the measurements. So that two measurements agree, "plain" is preferred unless
+another way is clearly faster, and the sizes of buckets are powers of two.
+
+The answers are stored in the file `reductions.json` in the cache folder (`nn/files/cache_files.py`); if it is deleted,
+they are measured again. An answer is valid for jobs that agree in the MPI library, the kind of processor, the number of cores,
+the grid, the ranks on each node, the type of the gradients and roughly their number, and the network settings. Host names do
+not matter.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import re
+import sys
+from collections import Counter
+from math import inf, log2
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad.nn.files.cache_files import cache_path
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.nn.files.whole_files import write_text
+from gridgrad.parallel.calibration.time_limit import TimeLimit
+from gridgrad.parallel.calibration.turns import in_turns, timed
+from gridgrad.parallel.sync.shared_memory import NoSharedMemory, SharedRun, shared_arrays
+
+ROUNDS, SECONDS = 7, 0.5  # how often each way to sum is timed, and after how many seconds no longer
+MARGIN = 1.1  # the least by which another way has to be faster than "plain"
+LARGEST = 1 << 22  # the most elements that are summed in a measurement
+LATENCIES_PER_BUCKET = 10  # sending a bucket takes this many times as long as the latency of its collective
+SMALLEST_BUCKET, LARGEST_BUCKET = 8, 14  # the logarithms of their sizes in KiB, of base 2
+TRANSPORT = "GRIDGRAD_LINK", "FI_", "UCX_", "OMPI_MCA_", "MPIR_CVAR_"  # how the names of such environment variables begin
+ANSWER = re.compile(r"plain|shared|overlap:[1-9][0-9]{0,8}")
+
+
+def fastest_reduction(net, question):
+    """The reduction for a ParallelSequential, as a text for `--reduction`: plain, shared or overlap:KIB. Collective.
+
+    question: "overlap" asks for the size of the buckets. "auto" asks which way is fastest, and compares plain and shared on one
+    node, shared and overlap on several. The sums are timed without computation beside them, because a sum that overlaps with
+    backward takes no less of the cores' time.
+    """
+    grid = net.grid
+    held = Counter()
+    for layer in net.leaves():
+        for p in layer.parameters:
+            held[p.layout.summed] += p.size
+    largest = grid.max(np.array(list(held.values()))).tolist()  # blocks may be uneven, and all ranks must choose the same group
+    elements, axes = max(zip(largest, held, strict=True), key=lambda pair: (grid.group(*pair[1]).size > 1) * pair[0])
+    group = grid.group(*axes)
+    if group.size == 1 or not elements:
+        return "plain"
+    elements, several_nodes = min(elements, LARGEST), grid.spans_nodes(*axes)
+    nodes = set(grid.comm.allgather((grid.node.ranks[0], grid.node.size)))
+    key = " ".join([question, *map(str, MPI.get_vendor()), platform.machine(), f"{os.cpu_count()} cores",
+                    f"grid {grid}", f"ranks a node {sorted(size for _, size in nodes)}", net.dtype.name,
+                    f"2^{elements.bit_length()}", *transport()])  # fmt: skip
+    stored = grid.comm.bcast(stored_answers().get(key) if grid.rank == 0 else None)
+    if stored:
+        return stored
+    answer = grid.comm.bcast(measure_fastest(grid, group, elements, net.dtype, question, several_nodes))
+    if grid.rank == 0:
+        store_answer(key, answer)
+    return answer
+
+
+def transport(environ=os.environ):
+    """The environment variables, as sorted texts NAME=VALUE, that choose or describe the network between the nodes."""
+    return sorted(f"{name}={value}" for name, value in environ.items() if name.startswith(TRANSPORT))
+
+
+def measure_fastest(grid, group, elements, dtype, question, several_nodes):
+    """The answer for `fastest_reduction`, from measurements in this job. Collective.
+
+    group: this rank's ranks that sum `elements` gradients of type `dtype`; the other groups of the grid sum at the same time,
+    as in training.
+    """
+    array = np.ones(elements, dtype)
+    ways = {"plain": lambda: group.comm.Allreduce(MPI.IN_PLACE, array)}
+    ways["latency"] = lambda: group.comm.Allreduce(MPI.IN_PLACE, array[:1])
+    if question == "auto":
+        with contextlib.suppress(NoSharedMemory):
+            ways["shared"] = shared_memory_sum(grid, group, elements, dtype)
+    turns = in_turns(grid.comm, [*map(timed, ways.values())], TimeLimit(grid.comm, SECONDS), ROUNDS)
+    return fastest(dict(zip(ways, turns.min(axis=0).tolist())), question, several_nodes, array.nbytes)
+
+
+def fastest(seconds, question, several_nodes, nbytes):
+    """The answer for `fastest_reduction`. seconds: {"plain", "latency", "shared": how long each takes} for so many bytes."""
+    if MARGIN * seconds.get("shared", inf) < seconds["plain"]:
+        return "shared"
+    if question == "auto" and not several_nodes:
+        return "plain"
+    per_byte = max(seconds["plain"] - seconds["latency"], 1e-9) / max(nbytes, 1)
+    kib = LATENCIES_PER_BUCKET * seconds["latency"] / per_byte / 1024
+    return f"overlap:{1 << min(max(round(log2(kib)), SMALLEST_BUCKET), LARGEST_BUCKET)}"
+
+
+def shared_memory_sum(grid, group, elements, dtype):
+    """A function that sums `elements` gradients over `group` as `parallel/sync/shared_memory.py` does. Collective."""
+    arrays = shared_arrays(grid.node.comm, elements, dtype, grid.comm)
+    members = grid.on_node(group)
+    run, leaders = SharedRun([arrays[m] for m in members], members.index(grid.node.rank)), grid.leaders(group)
+
+    def add_up():
+        grid.node.comm.Barrier()
+        run.add_up_part(run.others)
+        grid.node.comm.Barrier()
+        if leaders:
+            leaders.comm.Allreduce(MPI.IN_PLACE, run.gradients[0])
+        grid.node.comm.Barrier()
+
+    return add_up
+
+
+def median_seconds(grid, action, rounds=ROUNDS):
+    """How long `action`, which all ranks run together, takes: the median over `rounds` of the slowest rank's time.
+
+    Collective.
+    """
+    turns = in_turns(grid.comm, [timed(action)], TimeLimit(grid.comm), rounds + 1)
+    return median(turns[1:, 0].tolist())  # the first turn, in which memory is touched for the first time, does not count
+
+
+def answers_file():
+    """The path of the file of answers, which may not exist."""
+    return cache_path("reductions.json")
+
+
+def stored_answers():
+    """The stored answers, {question and machine: answer}; an empty dict if the file is missing or damaged."""
+    try:
+        answers = content_of(answers_file().read_bytes())
+        return {key: answer for key, answer in answers.items() if isinstance(answer, str) and ANSWER.fullmatch(answer)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def store_answer(key, answer):
+    """Store an answer. If that fails, print a warning, since the next run will measure again and may get another answer."""
+    try:
+        write_text(answers_file(), json.dumps(stored_answers() | {key: answer}, indent=1))
+    except OSError as error:
+        print(f"can not write {answers_file()} ({error.strerror}): this run uses --reduction {answer}; name it to repeat "
+              f"the run bit by bit", file=sys.stderr)  # fmt: skip

@@ -1,0 +1,279 @@
+"""One call that makes a serial network parallel.
+
+The planner chooses the grid and the plan, and a measurement the reduction, if they are "auto".
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from mpi4py import MPI
+
+from gridgrad.nn.sequential import Sequential
+from gridgrad.parallel.choose.reductions import choose_reduction
+from gridgrad.parallel.choose.shares import measured_shares
+from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
+from gridgrad.parallel.grid.devices import ranks_on_cpus
+from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, check_places, parse_grid
+from gridgrad.parallel.job.run import one_line
+from gridgrad.parallel.job.uncaught import end_job_when_uncaught
+from gridgrad.parallel.job.waiting import broadcast
+from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
+from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.place_network import shares_by_axis, splits
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.predict.machine import Machine
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
+from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.network import ParallelSequential
+
+
+def parallelize(
+    net: Sequential,
+    grid: ProcessGrid | str | Mapping[str, int] = "auto",
+    plan: str | Sequence[str] | None = None,
+    reduction: str = "auto",
+    update: str | None = None,
+    reduce_dtype: str = "same",
+    shares: Mapping[str, Sequence[float]] | str | None = None,
+    owners: Mapping[str, Partition] | Owners | None = None,
+    batch_size: int = BATCH_SIZE,
+    memory: float | None = None,
+    machine: Machine | None = None,
+    pipeline: str | None = None,
+    micro_batches: int | None = None,
+    cuts: Sequence[int] | None = None,
+    allocate: bool = True,
+) -> ParallelSequential:
+    """Make a serial network parallel: all ranks together compute what the serial network computes. Collective.
+
+    The planner runs only for a grid or a plan that is "auto" on several ranks, and sums are timed only for the reductions
+    "auto" and "overlap" without a size. What is measured takes less than five seconds, and is stored, so that a second call
+    measures nothing; but for the shares "auto", which are measured each time. Where the planner runs, it chooses what is not
+    given of `pipeline`, `micro_batches` and `cuts`; with a pipeline or cuts its grid has the axis `stage`. Afterwards an
+    uncaught exception on one rank ends the whole job: see `parallel/job/uncaught.py`.
+
+    Parameters
+    ----------
+    net : Sequential
+        A serial network. If it was never used, it costs no memory; if it was used, its weights are copied. A network for
+        images must have an `input_shape`.
+    grid : ProcessGrid, str or dict
+        Sizes of the axes, such as batch=2,model=2, or auto; their product is the number of ranks. auto: the planner chooses
+        the grid, and the plan, for this machine. In Python also a ProcessGrid, or a dict such as {"batch": 2, "model": 2}.
+    plan : str or sequence of str, optional
+        Placement of the weights along the axis model: fewest-bytes, laugier, marques, hypergraph, or out, in, replicate,
+        redundant, height or width: one word for all layers with weights, or one for each layer, comma-separated, or by kind,
+        such as conv=height,linear=fewest-bytes; an autoencoder takes hidden or replicate; or hypergraph:fine, or a file of
+        owners FILE.h5 that `gridgrad partition` wrote; or auto: the planner chooses it (default: fewest-bytes, or auto if the
+        grid is auto).
+    reduction : str
+        How gradients are summed: plain (blocking collectives after backward), overlap:KIB (in buckets of that many KiB, while
+        backward computes; without a number, a size is measured), shared (in memory that the ranks of a node share, with an
+        all-reduce between nodes; on CPUs only, and in no pipeline), powersgd:R (after backward, matrices as products of two
+        matrices of R columns, with error feedback: far fewer bytes, and other results; see docs/training.md), or auto: the
+        fastest of the first three on this machine, which is measured once and stored, or plain if a rank uses a GPU and in a
+        pipeline.
+    update : str, optional
+        Whether each rank updates all its parameters, whole, or only its shard of them, sharded, as in ZeRO-1 (default: sharded
+        if the reduction is shared, else whole).
+    reduce_dtype : str
+        Type in which gradients are sent, same or float16, which halves the bytes and rounds each value by up to 2^-11; sums are
+        in float32.
+    shares : dict or str, optional
+        How unevenly the ranks of an axis share samples, rows, kernels and neurons: numbers by axis, such as
+        model=3:2,batch=2:1, in Python {"model": (3, 2), "batch": (2, 1)}; a share may be 0 (default: equal shares). On the
+        command line also one number for each rank of the one axis that has several, such as 3,2,1.5,1. auto: each rank is timed
+        with several shares, so that the slowest rank finishes as early as possible.
+    owners : dict of Partition or Owners, optional
+        {name of a layer: Partition} of the outputs of layers that the plan splits by "out", for ranks whose outputs are not
+        consecutive: `Partition.owned` makes one from the rank of the axis `model` that has each output. For the plan
+        "hypergraph", Owners; by default a partition is searched for, with parts in proportion to the shares along the axis
+        `model`.
+    batch_size : int
+        Samples in the global minibatch.
+    memory : float, optional
+        Memory of a rank that the planner may use, in bytes or, on the command line, GiB (default: the rank's share of the
+        node's memory).
+    machine : Machine, optional
+        What the planner predicts for; by default the machine that this job runs on, which is probed once if nobody has
+        calibrated it (`parallel/choose/this_machine.py`).
+    pipeline : str, optional
+        Schedule of a grid with stages (default: 1f1b): sequential: one micro-batch after the other; gpipe: all forwards, then
+        all backwards; 1f1b: one forward, one backward in turn; interleaved:V: 1f1b with V chunks of layers on each rank; zb-h1,
+        zbv: gradients of parameters apart, with less waiting, zbv with two chunks on each rank; async:K: at most K minibatches
+        at a time on each rank, an update after each, with the parameters of the forward kept for the backward, or,
+        async:K:nostash, the newest ones instead, and, async:K:bound=B, at most B updates between the two; FILE.csv: a schedule
+        in PyTorch's format.
+    micro_batches : int, optional
+        Split each minibatch into so many micro-batches, whose gradients are added up; without a pipeline they pass through the
+        network one after another, in the memory of one of them (default: 1, or for each stage of a pipeline 4).
+    cuts : sequence of int, optional
+        Numbers of the layers with which the second and all later chunks of a pipeline begin, in the order in which they run,
+        from 0 (default: chunks of about the same work).
+    allocate : bool
+        Whether the network gets its memory now. Otherwise its method `allocate` does that, so that a program can check first
+        whether it fits.
+
+    Returns
+    -------
+    This rank's part of the network.
+
+    Raises
+    ------
+    ValueError
+        If the grid does not fit the ranks, the plan does not fit the network, the shapes of consecutive layers do not fit, or
+        no layer has weights.
+
+    Examples
+    --------
+    `parallelize(net)` leaves the choice to the planner; "batch=4" is data parallelism, and "batch=2,model=4" is 2-D.
+
+    >>> import numpy as np
+    >>> from mpi4py import MPI
+    >>> from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
+    >>> from gridgrad.parallel import parallelize
+    >>> net = parallelize(Sequential([Linear(3, 5), Tanh(), Linear(5, 2)], dtype=np.float64), f"model={MPI.COMM_WORLD.size}")
+    >>> optimizer, loss = SGD(net, lr=0.1), MSE()
+    >>> x, y = np.ones((4, 3)), np.zeros((4, 2))  # the global minibatch: each rank takes its part
+    >>> values = [net.learn(x, y, loss, optimizer) for step in range(3)]
+    >>> values[2] < values[0]
+    True
+    >>> net.grid.free()
+    """
+    parallel = _unallocated(
+        net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine,
+        {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts},
+    )  # fmt: skip
+    if allocate:
+        parallel.allocate()
+    return parallel
+
+
+def _unallocated(
+    net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine, pipelining
+):  # fmt: skip
+    """What `parallelize` returns, before its memory is allocated. pipelining: its arguments pipeline, micro_batches, cuts."""
+    auto_shares = isinstance(shares, str) and shares == "auto"
+    if auto_shares and isinstance(plan, str) and is_partition(plan):
+        raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
+    pipelines = None if auto_shares else Pipelines(**pipelining)
+    grid, plan, owners, chosen = grid_and_plan(
+        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, not auto_shares, pipelines
+    )  # fmt: skip
+    if auto_shares:
+        if owners:
+            raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
+        machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
+        shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
+    make_reduction = partial(choose_reduction, reduction, update, reduce_dtype)
+    return distribute(net, grid, plan, make_reduction, shares, owners, **(pipelining | chosen))
+
+
+def grid_and_plan(
+    net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True, pipelines=None
+):  # fmt: skip
+    """(the ProcessGrid, the text of the plan, the owners, the pipelining) for these arguments of `parallelize`.
+
+    partitions: whether the planner considers the plan "hypergraph". pipelines: what is asked for of a pipeline, a Pipelines; if
+    it is None, the planner considers none on a grid that is "auto". The pipelining is a dict of the arguments pipeline,
+    micro_batches and cuts that the planner has chosen, empty if it has chosen no pipeline. Collective.
+    """
+    end_job_when_uncaught()
+    _check_serial(net)
+    grid, plan, shares, pipelining = _grid_or_text(grid), _plan_text(plan), shares_by_axis(shares), {}
+    if grid == "auto" and MPI.COMM_WORLD.size == 1:
+        grid = "batch=1"
+    if grid == "auto" and plan is not None and is_partition(plan):
+        raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
+    if grid == "auto" or plan == "auto":
+        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares.get(CHOSEN)) if partitions else None
+        grid, plan, found, pipelining = choose_grid_and_plan(
+            net, grid, plan, batch_size, memory, machine, shares, partition, pipelines
+        )
+        owners = found or owners
+    if isinstance(grid, str):
+        grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
+    if plan is not None and is_partition(plan):
+        if owners is None and grid.sizes[CHOSEN] > 1:
+            splits(grid.sizes, shares)  # refuses those that do not fit the grid
+            owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], shares.get(CHOSEN)))
+        plan = HYPERGRAPH
+    return grid, "fewest-bytes" if plan is None else plan, owners, pipelining
+
+
+def of_first(comm, decide):
+    """What `decide` returns on the first rank, on all ranks; the others sleep meanwhile. Collective.
+
+    ValueError on all of them if it raises that or OSError there.
+    """
+    found = message = None
+    if comm.rank == 0:
+        try:
+            found = decide()
+        except (ValueError, OSError) as error:
+            message = one_line(error)
+        except MemoryError:
+            message = "there is too little memory to plan for a network of this size: name the grid and the plan"
+    found, message = broadcast(comm, (found, message))
+    if message is not None:
+        raise ValueError(message)
+    return found
+
+
+def _check_serial(net):
+    """Raise ValueError unless `net` is a serial Sequential."""
+    if isinstance(net, ParallelSequential):
+        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
+    if not isinstance(net, Sequential):
+        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
+
+
+def _grid_or_text(grid):
+    """The grid as a ProcessGrid or a text."""
+    if isinstance(grid, dict):
+        return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
+    if not isinstance(grid, str | ProcessGrid):
+        raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
+    return grid
+
+
+def _plan_text(plan):
+    """The plan as a text or None."""
+    if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
+        return ",".join(plan)
+    if plan is not None and not isinstance(plan, str):
+        raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
+    return plan
+
+
+def choose_grid_and_plan(
+    net, grid, plan, batch_size, memory, machine=None, shares=None, partition=None, pipelines=None
+):  # fmt: skip
+    """(grid, plan, owners, pipelining) for `parallelize`, in which the planner has chosen what was "auto". Collective.
+
+    The arguments are those of `parallelize`, and partition and pipelines those of the Planner. A grid or a plan
+    that is not "auto" is kept. The owners are None but for the plan "hypergraph"; pipelining is as in `grid_and_plan`. The
+    planner runs on the first rank.
+    """
+    if not isinstance(grid, str):
+        comm, sizes = grid.comm, grid.sizes
+    else:
+        comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
+    if len(ranks_on_cpus(comm)) < comm.size:
+        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
+    if sizes:
+        check_places(grid, sizes, comm.size)
+        splits({axis: sizes.get(axis, 1) for axis in AXES}, shares)
+    if shares and not sizes:
+        raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
+    named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
+    pipelines = pipelines if comm.size > 1 else None  # one rank alone is one stage
+
+    def decide():
+        chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition, pipelines).best()
+        return chosen.grid, chosen.plan, chosen.owners, chosen.pipelining
+
+    chosen, plan, found, pipelining = of_first(comm, decide)
+    return (chosen if grid == "auto" else grid), plan, found, pipelining

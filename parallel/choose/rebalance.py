@@ -1,0 +1,182 @@
+"""Changing the shares while training runs, where ranks have become slower or faster.
+
+Every few steps each rank compares the seconds that its layers with weights have taken with those that its functions of the
+share predict (`parallel/choose/shares.py`). The functions, scaled by that ratio, give new shares. They are adopted where the
+predicted time of the old shares is more than 1.1 times that of the new ones, as LAMMPS and WarpX do, and where the seconds that
+this saves over the remaining steps are more than the move costs. The first rank decides for all.
+"""
+
+from collections import defaultdict
+from statistics import median
+
+import numpy as np
+from mpi4py import MPI
+
+from gridgrad.nn import Conv2d, Linear, TiedAutoencoder
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.job.waiting import broadcast
+from gridgrad.parallel.observe.span_observer import SpanObserver
+from gridgrad.parallel.placement.gathered_linear import GatheredLinear
+from gridgrad.parallel.placement.halo_conv import HaloConv2d
+from gridgrad.parallel.placement.marques import HandedConv2d
+from gridgrad.parallel.placement.moves import exchanged
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.placements import Replicate
+from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.training.relocation import relocate
+
+GAIN = 1.1  # the least ratio of the predicted times of the old and the new shares
+WITH_WEIGHTS = Linear, Conv2d, TiedAutoencoder, GatheredLinear, HaloConv2d, HandedConv2d
+
+
+class LayerTimes(SpanObserver):
+    """The seconds that this rank computes in layers with weights, of each step on the largest minibatch seen so far.
+
+    names: of the layers. The first step is left out, because it allocates workspaces.
+    """
+
+    def __init__(self, net, names):
+        super().__init__(net)
+        self.clock, self.names = net.grid.tally.clock.now, names
+        self.begin_anew()
+
+    def begin_anew(self):
+        """Forget all steps, and leave out the next one."""
+        self.first, self._steps = self.net.step, defaultdict(lambda: [0.0, 0])
+        self._counts = False
+
+    @property
+    def seconds(self):
+        """The seconds of each step that counts, a list."""
+        steps = [found for step, found in self._steps.items() if step > self.first]
+        largest = max((samples for _, samples in steps), default=0)
+        return [seconds for seconds, samples in steps if samples == largest]
+
+    def end(self, thing, phase, context, share=1.0):
+        self._counts = isinstance(thing, WITH_WEIGHTS) and thing.name in self.names
+        if self._counts:
+            self._steps[self.net.step][1] = context.minibatch_size or 0
+        super().end(thing, phase, context, share)
+
+    def record(self, span):
+        _, start, stop, inner, step = span
+        if self._counts:
+            self._steps[step][0] += stop - start - inner
+
+
+class Rebalancer:
+    """Proposes other shares for a network every `interval` steps, and moves it where they are adopted.
+
+    net: a ParallelSequential, placed from the serial Sequential `serial`. optimizer: that of `net`. balance: a Balance for its
+    grid, which says how fast each rank was when it was made. steps: of the whole run. Raises ValueError if the ranks of the
+    grid share nothing. It observes the network from now on; on a GPU every pass then waits for its computations.
+
+    log: a list with a dict for each proposal: "step" (after so many), "slowness" (the measured seconds of each rank over those
+    that its functions predict), "shares" and "proposed" ({what is shared: shares}), "seconds" and "proposed_seconds"
+    (predicted, of the slowest rank in a step), "saved" and "move" (predicted seconds, of the remaining steps and of the move),
+    "adopted", "reason", "left_out" (lines about ranks that get nothing), "took" (measured seconds of the move) and "bytes"
+    (that all ranks sent for it); the last two are None if there was no move.
+    """
+
+    def __init__(self, net, serial, optimizer, balance, interval, steps):
+        if not balance.chosen:
+            raise ValueError(f"on the grid {net.grid} with the plan {','.join(net.plan)} the ranks share nothing that can move")
+        self.net, self.serial, self.optimizer = net, serial, optimizer
+        self.balance, self.interval, self.steps = balance, interval, steps
+        self.times = LayerTimes(net, balance.layers)
+        net.observe(self.times)
+        self.slowness = np.ones(net.grid.size)
+        self.log, self._took = [], 0.0
+
+    def after_step(self):
+        """Call this after each step: it proposes shares if it is time to. Returns a new log entry or None. Collective."""
+        if self.net.step % self.interval or self.net.step >= self.steps:
+            return None
+        seconds = self.times.seconds
+        if not self.net.grid.comm.allreduce(bool(seconds), MPI.LOR):  # such as after a single step
+            return None
+        held = self.shares_held()
+        predicted = self.balance.computing(held)[self.net.grid.rank] if seconds else 0.0
+        measured = self.net.grid.comm.gather(median(seconds) / predicted if predicted > 0 else 0.0)
+        entry, placement = broadcast(self.net.grid.comm, self._proposal(held, np.array(measured)) if measured else None)
+        self.slowness = np.array(entry["slowness"])
+        if entry["adopted"]:
+            entry["took"], entry["bytes"] = self._move(*placement)
+        self.times.begin_anew()
+        self.log.append(entry)
+        return entry
+
+    def shares_held(self):
+        """{name of a Problem: the shares of the ranks of its axis now}."""
+        partitions = {leaf.name: shared_partition(leaf) for leaf in reversed(list(self.net.leaves())) if leaf.parameters}
+        return {
+            one.name: (partitions[one.name] if one.axis == CHOSEN else self.net.splits[one.axis].of_length(one.total)).sizes
+            for one in self.balance.chosen
+        }
+
+    def _proposal(self, held, measured):
+        """(the entry of the log, (shares, owners) of the proposal), on the first rank.
+
+        held: what `shares_held` returned. measured: for each rank the ratio of measured and predicted seconds; 0 where it
+        computes nothing, so that its speed can not be seen: then it is taken to have changed as the others have.
+        """
+        seen = measured > 0
+        change = float(np.median(measured[seen] / self.slowness[seen])) if seen.any() else 1.0
+        slowness = np.where(seen, measured, self.slowness * change)
+        proposed = self.balance.slowed(slowness)
+        old, new = proposed.seconds(held), proposed.seconds(proposed.shares)
+        shares, owners = proposed.placement()
+        saved, move = (old - new) * (self.steps - self.net.step), max(self._move_seconds(shares, owners) + new, self._took)
+        if proposed.shares == held:
+            reason = "the shares are the fastest ones already"
+        elif old <= GAIN * new:
+            reason = f"a step would be {old / max(new, 1e-12):.3g} times as fast; up to {GAIN} shares are not changed"
+        elif saved <= move:
+            reason = "moving would take longer than it saves"
+        else:
+            reason = ""
+        entry = {
+            "step": self.net.step, "slowness": slowness.tolist(), "shares": held, "proposed": proposed.shares, "seconds": old,
+            "proposed_seconds": new, "saved": saved, "move": move, "adopted": not reason,
+            "reason": reason or f"a step becomes {old / new:.3g} times as fast",
+            "left_out": [line for one in proposed.chosen for line in one.left_out()], "took": None, "bytes": None,
+        }  # fmt: skip
+        return entry, (shares, owners)
+
+    def _placed(self, shares, owners):
+        return place(self.serial, self.net.grid, ",".join(self.net.plan), shares, owners)
+
+    def _move_seconds(self, shares, owners):
+        """Predicted seconds of the exchanges that bring the parameters and the optimizer's state to another placing."""
+        machine, arrays, total = self.balance.machine, 1 + len(self.optimizer.state_names), 0.0
+        grid = GridDescription(self.net.grid.sizes, self.net.grid.coordinates, machine.node["ranks"])
+        parameters = [p for leaf in leaves(self._placed(shares, owners).layers) for p in leaf.parameters]
+        for (_, before), now in zip(self.net.parameters, parameters, strict=True):
+            for axis, rank in grid.coordinates.items():
+                source, target = (p.layout.placements.get(axis, Replicate()) for p in (before, now))
+                if source != target:
+                    _, most = exchanged(source.partition, target.partition, rank)
+                    nbytes = most * (np.prod(before.shape) // source.partition.length) * self.net.dtype.itemsize
+                    total += arrays * machine.collective_seconds("exchange", grid.group(axis), grid.size, nbytes)
+        return total
+
+    def _move(self, shares, owners):
+        """Move the network to other shares: (seconds of the slowest rank, bytes that all ranks sent). Collective.
+
+        The tally keeps nothing of it, so that its counts are those of training steps.
+        """
+        tally, comm = self.net.grid.tally, self.net.grid.comm
+        start = tally.clock.now()
+        relocate(self.net, self.optimizer, self._placed(shares, owners))
+        self._took = comm.allreduce(tally.clock.now() - start, MPI.MAX)
+        moved = [tally.records.pop(key) for key in list(tally.records) if key[0] == "relocation"]
+        return self._took, comm.allreduce(sum(record.bytes for record in moved))
+
+
+def shared_partition(leaf):
+    """The Partition of what the ranks of the axis model share of a layer with parameters; None if they share nothing of it."""
+    if isinstance(leaf, HandedConv2d):
+        return leaf.kernels.target.partition
+    placement = leaf.parameters[0].layout.placements.get(CHOSEN)
+    return placement and placement.partition

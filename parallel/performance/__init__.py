@@ -1,1 +1,0 @@
-"""What a training step costs on a machine: workload, prices, planner and simulation."""

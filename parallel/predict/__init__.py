@@ -1,0 +1,1 @@
+"""Predicting what a step takes on a machine, and the plan that takes least."""

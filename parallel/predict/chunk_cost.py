@@ -1,0 +1,122 @@
+"""The predicted cost of the chunks of a network, which a pipeline runs one micro-batch at a time."""
+
+from dataclasses import dataclass
+from math import prod
+
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.placement.place_network import checked, place
+from gridgrad.parallel.placement.plans import words_of
+from gridgrad.parallel.placement.stages import check_cuts
+from gridgrad.parallel.predict.cost import busiest, local_shape
+from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS, Workload
+
+OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
+
+
+@dataclass(frozen=True)
+class ChunkCost:
+    """What a chunk costs the rank with the most work of those that hold a part of it.
+
+    layers: how many layers of the network it has. seconds: {op: seconds}, of "F", "I" and "W" for one micro-batch and of "U",
+    the sums of gradients and the update, for a step. sums: the seconds of the sums alone. moving: the seconds of F, I and W in
+    which the rank communicates with others of its stage. added: the seconds of adding the gradients of a micro-batch to those
+    of others. collectives: the numbers of them in the passes of one micro-batch and in U, a tuple; sent: the bytes that the
+    rank sends in them.
+    parameters: how many the rank holds. elements: of the activations that are kept for one micro-batch. taken: bytes that the
+    chunk takes from the one before it for one micro-batch. flops: of one micro-batch.
+    """
+
+    layers: int
+    seconds: dict
+    sums: float
+    moving: float
+    added: float
+    collectives: tuple
+    sent: tuple
+    parameters: int
+    elements: int
+    taken: int
+    flops: float
+
+    @property
+    def computed(self):
+        """Seconds of the passes for one micro-batch."""
+        return sum(self.seconds[op] for op in "FIW")
+
+
+def chunk_costs(net, sizes, plan, samples, machine, cuts, shares=None):
+    """The ChunkCost of each chunk of a network, whatever stage it is on.
+
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
+    see `parallelize`. samples: of a global micro-batch. machine: a Machine. cuts: the positions in `net.layers` at which new
+    chunks begin. ValueError if the plan, the shares or the cuts do not fit.
+    """
+    layers, _ = checked(net)
+    check_cuts(cuts, net.layers)
+    at = busiest(sizes, words_of(plan, layers), machine.node["ranks"], shares).coordinates
+    grid = GridDescription(sizes, at | {STAGE: 0}, machine.node["ranks"])
+    bounds = [0, *cuts, len(net.layers)]
+    placed = place(net, grid, plan, shares, None, cuts, [0] * (len(bounds) - 1))  # as if one rank had all chunks
+    found = []
+    for number, chunk in enumerate(placed.chunks):
+        workload = Workload(local_shape(placed.between[number], samples, grid), samples, net.dtype.itemsize)
+        workload.first = number == 0
+        taken = prod(workload.shape) * workload.itemsize
+        workload.go(chunk)
+        if number == len(placed.chunks) - 1:
+            workload.loss(grid)
+        workload.update(chunk, grid)
+        found.append(cost_of(workload, grid, machine, bounds[number + 1] - bounds[number], taken))
+    return found
+
+
+def layer_costs(net, sizes, plan, samples, machine, shares=None):
+    """The ChunkCost of each layer of `net.layers` as a chunk of its own; see `chunk_costs`."""
+    return chunk_costs(net, sizes, plan, samples, machine, [*range(1, len(net.layers))], shares)
+
+
+def cost_of(workload, grid, machine, layers, taken):
+    """The ChunkCost of a Workload that has gone through a chunk. layers, taken: as in ChunkCost."""
+    seconds, moving, sums, collectives, sent = dict.fromkeys("FIWU", 0.0), 0.0, 0.0, [0, 0], [0, 0]
+    works = [work for work in workload.works if not (work.phase == "loss" and work.group)]  # nobody waits for that sum
+    for work in works:
+        op, price = OPS[work.phase], work.seconds(machine, grid.size, workload.itemsize)
+        if work.phase == "loss":
+            price -= machine.core.get("step", 0.0)  # which is of a step, not of a micro-batch
+        seconds[op] += price
+        if work.group:
+            collectives[op == "U"] += 1
+            sent[op == "U"] += work.nbytes
+            moving += price if op != "U" else 0.0
+            sums += price if op == "U" else 0.0
+    parameters, itemsize = workload.parameters, workload.itemsize
+    added = machine.operation_seconds("add.forward", (parameters,), 1.0, 0, 3 * parameters * itemsize, itemsize, grid.size)
+    return ChunkCost(
+        layers,
+        seconds,
+        sums,
+        moving,
+        added if parameters else 0.0,
+        tuple(collectives),
+        tuple(sent),
+        parameters,
+        workload.elements,
+        taken,
+        sum(work.flops for work in works if work.phase != "update"),
+    )
+
+
+def fixed_copies(micro_batches):
+    """How many arrays as large as the parameters a rank keeps beside them: gradients, their sums and the optimizer's."""
+    return 1 + (micro_batches > 1) + OPTIMIZER_ARRAYS
+
+
+def message_seconds(sizes, machine, sender, receiver, nbytes):
+    """(latency, occupied) in seconds of a message between two ranks of the axis `stage`: see `Machine.message_seconds`.
+
+    sizes: {axis: number of ranks}.
+    """
+    grid = GridDescription(sizes, None, machine.node["ranks"])
+    on_node = grid.group(STAGE).on_node
+    return machine.message_seconds(sender // on_node == receiver // on_node, nbytes, grid.size)

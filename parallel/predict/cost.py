@@ -1,0 +1,93 @@
+"""The predicted cost of a training step: the work of one rank (`parallel/predict/workload.py`) times what each operation
+takes on a machine (`parallel/predict/machine.py`)."""
+
+from functools import cached_property
+
+from gridgrad.parallel.grid.grid_description import GridDescription
+from gridgrad.parallel.placement.marques import MARQUES, MASTER
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.predict.workload import Workload
+
+
+class Cost:
+    """The predicted time and memory of a training step on one rank.
+
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. grid: a GridDescription of the rank whose
+    step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
+    of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
+
+    works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
+    memory: bytes that the rank needs, see `Workload.memory`. is_even: whether all ranks have equal shares, as far as that goes.
+    The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
+    """
+
+    def __init__(self, net, grid, plan, batch_size, machine, shares=None, owners=None):
+        self.net, self.grid, self.batch_size, self.machine = net, grid, batch_size, machine
+        self.placed = place(net, grid, plan, shares, owners)
+        self.itemsize, self.is_even = net.dtype.itemsize, shares is None and owners is None
+        workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
+        workload.step(self.placed.layers, grid)
+        self.works, self.executed, self.memory = workload.works, workload.executed, workload.memory
+
+    @cached_property
+    def seconds(self):
+        """Seconds of a step in which the gradient reductions begin after backward (reduction "plain")."""
+        return sum(self.seconds_of(work) for work in self.works)
+
+    def seconds_of(self, work):
+        """Predicted seconds of a Work."""
+        return work.seconds(self.machine, self.grid.size, self.itemsize)
+
+    @cached_property
+    def overlapped_seconds(self):
+        """Seconds of a step in which the gradient reductions are hidden behind backward, as far as it is long enough.
+
+        It is a lower bound for the reduction "overlap".
+        """
+        sums = sum(self.seconds_of(work) for work in self.works if work.layer == "gradients")
+        computed = [work for work in self.works if work.group is None and work.phase in ("backward", "gradients")]
+        backward = sum(self.seconds_of(work) for work in computed)
+        return self.seconds - min(sums, backward)
+
+    @cached_property
+    def parts(self):
+        """Seconds of the step in four parts, a dict: "compute" (forward, backward and loss), "update" (of the parameters),
+        "gradients" (their reductions) and "activations" (all other communication)."""
+        parts = dict.fromkeys(("compute", "update", "gradients", "activations"), 0.0)
+        for work in self.works:
+            if work.group is None:
+                part = "update" if work.phase == "update" else "compute"
+            else:
+                part = "gradients" if work.layer == "gradients" else "activations"
+            parts[part] += self.seconds_of(work)
+        return parts
+
+    @property
+    def collectives(self):
+        """The number of collectives in a step that this rank takes part in."""
+        return sum(work.group is not None for work in self.works)
+
+    @property
+    def bytes_sent(self):
+        """Bytes that this rank sends in a step."""
+        return sum(work.nbytes for work in self.works if work.group is not None)
+
+
+def local_shape(layout, batch_size, grid):
+    """The shape of a rank's block of the activations for a global minibatch, samples first. layout: of the activations."""
+    return layout.of(batch_size).local_shape(grid.coordinates)
+
+
+def busiest(sizes, words, ranks_per_node=None, shares=None):
+    """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
+
+    It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
+    on both sides, because it exchanges two halos. With the plan "marques" it is the master, whatever its share.
+    words: the choices of the layers with weights, which `plans.words_of` finds in the text of a plan.
+    """
+    place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
+    place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
+    if MARQUES in words:
+        place[CHOSEN] = MASTER
+    return GridDescription(sizes, place, ranks_per_node)

@@ -1,0 +1,330 @@
+"""The constants of the cost model for one machine, published or measured, and the seconds that they predict.
+
+A machine file is JSON. `name` and `source` say which machine it describes and where its numbers come from. It also holds
+
+| entry                                          | meaning                                                           |
+|------------------------------------------------|-------------------------------------------------------------------|
+| `core`: `flops`, `bandwidth`, `call`           | of one rank: operations per second, bytes per second of memory    |
+|                                                | traffic, seconds that a call takes at least                       |
+| `core`: `calm`                                 | measured: seconds of the reference product on the unloaded core,  |
+|                                                | see `parallel/calibration/core_speed.py`                          |
+| `core`: `step`, `wait`                         | measured: extra seconds of a step and of a collective,            |
+|                                                | see `parallel/calibration/step_overhead.py`                       |
+| `core`: `crowd`                                | how many ranks shared a core while it was measured, 1 if absent   |
+| `core`: `uncertainty`                          | of a quick probe: how far apart, relative, two predictions have   |
+|                                                | to be to count as different; see `parallel/calibration/probe.py`  |
+| `node`: `ranks`, `bandwidth`, `memory`         | ranks of a node; bytes per second and bytes that they share       |
+| `links`: `node`: `alpha`, `beta`               | seconds per message and per byte between ranks of one node        |
+| `links`: `network`: `alpha`, `beta`            | the same between nodes; beta is of all that a node sends          |
+| `tables`: operation: `axes`, `seconds`         | measured: seconds of an operation on a lattice of its sizes       |
+| `collectives`: kind: ranks: [[bytes, seconds]] | measured: seconds of a collective in groups of so many ranks, all |
+|                                                | groups at the same time                                           |
+
+`gridgrad calibrate` measures the last two. What they lack is computed from the constants: an operation takes the longer of
+its arithmetic and its memory traffic (a roofline); a collective takes alpha for each of its rounds and beta for each byte that
+a rank sends (Thakur et al. 2005; Gholami et al. 2018).
+"""
+
+import math
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from gridgrad.nn.files.json_text import content_of
+from gridgrad.parallel.grid.collectives import COLLECTIVES
+from gridgrad.parallel.grid.grid_description import GroupDescription
+
+SHIPPED = Path(__file__).parent / "machines"
+ACCESSES = 3  # to memory for each byte that goes from rank to rank within a node: read, write, read again
+TABLES = re.compile(
+    r"linear\.(forward|gradients|input_gradient)|conv[35]\.(forward|gradients|backward)|[a-z0-9]+(\.(forward|backward))?"
+)
+
+
+@dataclass
+class Machine:
+    """The contents of a machine file, see the table above. Times are of float32; wider numbers take proportionally longer."""
+
+    name: str
+    source: str
+    core: dict
+    node: dict
+    links: dict
+    tables: dict = field(default_factory=dict)
+    collectives: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self._tables = {name: Table(**table) for name, table in (self.tables | input_gradients(self.tables)).items()}
+        self._curves = {
+            kind: {int(ranks): [tuple(point) for point in curve] for ranks, curve in curves.items()}
+            for kind, curves in self.collectives.items()
+        }
+        self.operation_seconds = lru_cache(maxsize=1 << 16)(self._operation_seconds)
+        self.collective_seconds = lru_cache(maxsize=1 << 16)(self._collective_seconds)
+
+    @cached_property
+    def peak(self):
+        """The highest rate of any product in operations per second.
+
+        It can exceed `core.flops`, because Winograd convolutions compute fewer products than are counted.
+        """
+        rates = [self.core["flops"]]
+        for name, table in self.tables.items():
+            kind, _, phase = name.partition(".")
+            if kind == "linear" or kind.startswith("conv"):
+                times = 2 * (2 if phase == "backward" else 1) * (int(kind[4:]) ** 2 if kind != "linear" else 1)
+                found = values(table["seconds"], [len(axis) for axis in table["axes"]])
+                rates += [times * prod(sizes) / seconds for sizes, seconds in zip(product(*table["axes"]), found)]
+        return max(rates)
+
+    @property
+    def uncertainty(self):
+        """By how much, relative, predicted times have to differ to count as different; 0 unless the machine was only probed."""
+        return self.core.get("uncertainty", 0.0)
+
+    def bandwidth(self, ranks):
+        """Bytes per second of memory traffic for each of `ranks` ranks that run at the same time."""
+        return min(self.core["bandwidth"], self.node["bandwidth"] / min(ranks, self.node["ranks"]))
+
+    def memory(self, ranks):
+        """Bytes of memory for each of so many ranks."""
+        return self.node["memory"] / min(ranks, self.node["ranks"])
+
+    def _operation_seconds(self, operation, sizes, scale, flops, nbytes, itemsize, ranks):
+        """Seconds of one operation on a rank while `ranks` ranks compute.
+
+        operation, sizes: the table that has its time, and where in it. scale: a factor on that time. flops, nbytes: its
+        arithmetic and its memory traffic in bytes, for the roofline where there is no table. itemsize: bytes of a number.
+        """
+        if not all(sizes):
+            return self.core["call"]
+        if operation in self._tables:
+            return scale * self._tables[operation].seconds(sizes) * itemsize / 4
+        rate = self.core["flops"] * 4 / itemsize
+        return self.core["call"] + max(flops / rate, nbytes / self.bandwidth(ranks))
+
+    def _collective_seconds(self, kind, group, ranks, sent):
+        """Seconds of one collective of a group (a GroupDescription) in a job of `ranks` ranks. sent: bytes from this rank."""
+        if group.size == 1:
+            return 0.0
+        if kind in self._curves:
+            return self._measured(self._curves[kind], group.size, sent)
+        within, between = self.links["node"], self.links["network"]
+        through_memory = max(within["beta"], ACCESSES / self.bandwidth(ranks))
+        if group.size <= group.on_node:
+            return COLLECTIVES[kind].rounds(group.size) * within["alpha"] + sent * through_memory
+        # What the groups of a node send goes through its one connection; what they send each other, through its memory.
+        beta = between["beta"] * min(self.node["ranks"], ranks) / group.on_node
+        if group.on_node > 1:
+            beta = max(beta, through_memory)
+        return COLLECTIVES[kind].rounds(group.size) * between["alpha"] + sent * beta
+
+    def message_seconds(self, near, nbytes, ranks):
+        """(seconds that a message is under way besides, seconds that it occupies the links) in a job of so many ranks.
+
+        They are those of an exchange between two ranks. near: whether both are on one node.
+        """
+        pair = GroupDescription(2, 0, 2 if near else 1)
+        latency, whole = (self.collective_seconds("exchange", pair, ranks, sent) for sent in (0, nbytes))
+        return latency, max(0.0, whole - latency)
+
+    def _measured(self, curves, ranks, sent):
+        if ranks in curves:
+            return interpolated(curves[ranks], sent)
+        known = max((p for p in curves if p <= ranks), default=min(curves))
+        latency = curves[known][0][1]
+        return latency * math.log2(ranks) / math.log2(known) + interpolated(curves[known], sent) - latency
+
+
+def interpolated(points, x):
+    """y at x on a curve through points (x, y) with increasing x: piecewise linear on logarithmic axes.
+
+    Below the first point it is constant, above the last one proportional to x.
+    """
+    xs = [point[0] for point in points]
+    i = bisect_right(xs, x)
+    if i == 0:
+        return points[0][1]
+    if i == len(points):
+        return points[-1][1] * max(x, 1) / max(xs[-1], 1)
+    (x0, y0), (x1, y1) = points[i - 1], points[i]
+    share = math.log(x / x0) / math.log(x1 / x0)
+    return y0 * (y1 / y0) ** share
+
+
+class Table:
+    """Measured seconds of an operation on a lattice of sizes, interpolated multilinearly on logarithmic axes.
+
+    Below the lattice it is constant, above it proportional to the size.
+    axes: for each axis a list of increasing sizes. seconds: nested lists with one level for each axis.
+    """
+
+    def __init__(self, axes, seconds):
+        self.axes = axes
+        self.values = seconds
+
+    def seconds(self, sizes):
+        corners, factor = [], 1.0
+        for axis, size in zip(self.axes, sizes):
+            if size >= axis[-1]:
+                factor *= size / axis[-1]
+                corners.append(((len(axis) - 1, 1.0),))
+            elif size <= axis[0]:
+                corners.append(((0, 1.0),))
+            else:
+                i = bisect_right(axis, size)
+                share = math.log(size / axis[i - 1]) / math.log(axis[i] / axis[i - 1])
+                corners.append(((i - 1, 1 - share), (i, share)))
+        total = 0.0
+        for corner in product(*corners):
+            value, weight = self.values, 1.0
+            for i, share in corner:
+                value, weight = value[i], weight * share
+            total += weight * math.log(value)
+        return factor * math.exp(total)
+
+
+def input_gradients(tables):
+    """{operation: table} of the input gradients of convolutions: what backward takes beyond the gradient of the kernel.
+
+    They are told apart because an input gradient can take several times as long as the kernel's gradient, where there are few
+    channels, and because its work depends on the padding and the stride. The two tables behind it are measured one by one, so
+    that their difference is uncertain: it counts at least a tenth of backward.
+    """
+    found = {}
+    for name in {name.partition(".")[0] for name in tables if name.startswith("conv")}:
+        whole, kernel = tables.get(f"{name}.backward"), tables.get(f"{name}.gradients")
+        if whole and kernel and list(whole["axes"]) == list(kernel["axes"]):
+            seconds = np.array(whole["seconds"])
+            rest = np.maximum(seconds - np.array(kernel["seconds"]), seconds / 10)
+            found[f"{name}.input_gradient"] = {"axes": whole["axes"], "seconds": rest.tolist()}
+    return found
+
+
+HELP = "a file that calibrate wrote, or one of those that come with the project"
+
+
+def names():
+    """The names of the machine files that come with the project."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))
+
+
+def read(name):
+    """The Machine of a shipped name or of a file. ValueError if there is no such file or it is no machine file."""
+    path = SHIPPED / f"{name}.json" if name in names() else Path(name)
+    if not path.is_file():
+        shipped = ", ".join(names())
+        raise ValueError(f"machine '{name}': no such file; use one that the program calibrate wrote, or {shipped}")
+    try:
+        return checked(content_of(path.read_bytes()))
+    except ValueError as error:
+        raise ValueError(f"machine '{name}' is no machine file ({error}): make one with the program calibrate") from None
+
+
+NUMBERS = {  # the numbers that a machine file must have, by where they are
+    ("core",): ("flops", "bandwidth", "call"),
+    ("node",): ("ranks", "bandwidth", "memory"),
+    ("links", "node"): ("alpha", "beta"),
+    ("links", "network"): ("alpha", "beta"),
+}
+MEASURED = ("calm", "step", "wait", "crowd", "uncertainty")  # numbers that core may have
+
+
+def checked(content):
+    """A Machine of what a file holds. ValueError that names the entry which is missing or wrong."""
+    known = ("name", "source", "core", "node", "links", "tables", "collectives")
+    if unknown := set(mapping(content, "the file")) - set(known):
+        raise ValueError(f"there is an unknown entry {sorted(unknown)[0]}: a machine file has {', '.join(known)}")
+    for name in ("name", "source"):
+        if not isinstance(content.get(name), str):
+            raise ValueError(f"the entry {name} must be a text")
+    for place, names in NUMBERS.items():
+        inner = content
+        for depth, key in enumerate(place, 1):
+            inner = mapping(inner.get(key), ".".join(place[:depth]))
+        for name in names:
+            positive(inner.get(name), ".".join((*place, name)))
+    for name in MEASURED:
+        positive(content["core"].get(name, 1), f"core.{name}")
+    if type(content["node"]["ranks"]) is not int:
+        raise ValueError(f"the entry node.ranks must be a whole number, not {content['node']['ranks']!r}")
+    for name, table in mapping(content.get("tables", {}), "tables").items():
+        check_table(name, mapping(table, f"tables.{name}"))
+    for kind, curves in mapping(content.get("collectives", {}), "collectives").items():
+        check_curves(f"collectives.{kind}", mapping(curves, f"collectives.{kind}"))
+    return Machine(**content)
+
+
+def check_table(name, table):
+    """Raise ValueError unless this is the table of an operation."""
+    where, axes = f"tables.{name}", table.get("axes")
+    if not TABLES.fullmatch(name):
+        raise ValueError(f"the entry {where} is of no operation that is known")
+    if set(table) != {"axes", "seconds"} or not isinstance(axes, list | tuple) or len(axes) != dimensions(name):
+        raise ValueError(f"the entry {where} must have the seconds, and the sizes of {dimensions(name)} axes")
+    for axis in axes:
+        increasing(axis, f"{where}.axes")
+    for number in values(table["seconds"], [len(axis) for axis in axes], f"{where}.seconds"):
+        positive(number, f"{where}.seconds")
+
+
+def check_curves(where, curves):
+    """Raise ValueError unless these are the curves of a collective, by the number of ranks."""
+    if not curves:
+        raise ValueError(f"the entry {where} has no number of ranks")
+    for ranks, curve in curves.items():
+        if not str(ranks).isdecimal() or int(ranks) < 2:
+            raise ValueError(f"the entry {where}.{ranks} must be named by a number of ranks of at least 2")
+        if not isinstance(curve, list) or not all(isinstance(point, list) and len(point) == 2 for point in curve):
+            raise ValueError(f"the entry {where}.{ranks} must be a list of [bytes, seconds]")
+        increasing([sent for sent, _ in curve], f"{where}.{ranks}")
+        for _, seconds in curve:
+            positive(seconds, f"{where}.{ranks}")
+
+
+def mapping(value, where):
+    """The value; ValueError if it is no JSON object."""
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{where} must be a JSON object" if where == "the file" else f"the entry {where} must be a JSON object"
+        )
+    return value
+
+
+def positive(value, where):
+    """Raise ValueError unless the value is a finite number above 0."""
+    if type(value) not in (int, float) or not value > 0 or not math.isfinite(value):
+        raise ValueError(f"the entry {where} must be a finite number above 0, not {value!r}")
+
+
+def increasing(numbers, where):
+    """Raise ValueError unless there are numbers, above 0 and each larger than the one before."""
+    if not isinstance(numbers, list | tuple) or not numbers:
+        raise ValueError(f"the entry {where} must be a list of numbers")
+    for number in numbers:
+        positive(number, where)
+    if not all(a < b for a, b in zip(numbers, numbers[1:])):
+        raise ValueError(f"the numbers of the entry {where} must increase")
+
+
+def dimensions(name):
+    """How many axes the table of an operation has."""
+    kind = name.partition(".")[0]
+    return {"linear": 3, "conv3": 4, "conv5": 4, "maxpool2d": 2, "avgpool2d": 2, "pooled": 2, "pack": 2}.get(kind, 1)
+
+
+def values(nested, shape, where="seconds"):
+    """The numbers of nested lists of a shape; ValueError if they have another one."""
+    if not shape:
+        yield nested
+        return
+    if not isinstance(nested, list) or len(nested) != shape[0]:
+        raise ValueError(f"the numbers of {where} do not fit the axes of the table")
+    for inner in nested:
+        yield from values(inner, shape[1:], where)

@@ -1,0 +1,157 @@
+"""The predicted time of a training step of a hypergraph partition in a pipeline.
+
+The network is cut into chunks where ranks exchange channels, and every rank has its part of each chunk. The order of the
+schedule is that of training: it is chosen by work alone (`times_of_work`). Then it is played through in virtual time:
+
+| what                  | how long it takes                                                                        |
+|-----------------------|------------------------------------------------------------------------------------------|
+| F, I, W, and B = I + W | the passes of the rank's part of a chunk for a micro-batch                              |
+| U                     | the sums of gradients along other axes, and the update of all that the rank holds        |
+| SEND, RECV            | the copies into messages and out of them                                                 |
+| a message             | an exchange between two ranks of the machine file; a rank's messages leave one after another |
+
+Along the axes other than `model` the ranks are those with the most work. What `critical_path` knows besides, that a message
+also occupies the link of its receiver and that senders wait for long messages, is neglected: no rank stops for a message here.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.pipeline import schedule_names
+from gridgrad.parallel.pipeline.route import Route
+from gridgrad.parallel.pipeline.schedule import Schedule
+from gridgrad.parallel.pipeline.simulate import Simulation
+from gridgrad.parallel.pipeline.times import TableTimes
+from gridgrad.parallel.placement.hypergraph import between_exchanges
+from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.predict.chunk_cost import OPS, cost_of, fixed_copies
+from gridgrad.parallel.predict.cost import local_shape
+from gridgrad.parallel.predict.critical_path import grids_of_ranks
+from gridgrad.parallel.predict.pipeline_cost import computing, memory_of, play, stage_times
+from gridgrad.parallel.predict.workload import Workload
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """A predicted training step of a partition in a pipeline.
+
+    seconds: that it takes; of an asynchronous pipeline, per minibatch. ranks: the StageTime of each rank along the axis model.
+    parts: {(rank, chunk): the ChunkCost of the rank's part}. schedule: of one step, complete; of an asynchronous pipeline, that
+    of several minibatches. times: its Times. played: the Simulation of several steps without a barrier.
+    """
+
+    seconds: float
+    ranks: tuple
+    parts: dict
+    schedule: Schedule
+    times: TableTimes
+    played: Simulation
+
+    @property
+    def memory(self):
+        """Bytes that the rank with the most of them needs."""
+        return max(rank.memory for rank in self.ranks)
+
+
+def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro_batches=None):
+    """The PartitionTime of a network whose filters have these Owners.
+
+    net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. batch_size: of
+    the global minibatch. machine: a Machine. pipeline: the name of a schedule that is for partitions, gpipe, 1f1b or async:K,
+    or a parsed schedule name. micro_batches: into how many parts a minibatch is cut, as for `pipeline_step_time`. ValueError
+    if they do not fit each other, or if the branches of a network exchange channels.
+    """
+    named, ranks = schedule_names.parse(pipeline) if isinstance(pipeline, str) else pipeline, sizes.get(CHOSEN, 1)
+    micro_batches = named.micro_batches(ranks, micro_batches)
+    if micro_batches > (1 if named.in_flight else batch_size):
+        raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
+    samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
+    parts, senders, packing, flights, works = {}, {}, {}, {}, []
+    for rank, grid in enumerate(grids_of_ranks(net, sizes, HYPERGRAPH, machine)):
+        work, costs, exchanged = _of_rank(net, grid, owners, samples, machine)
+        works.append(work)
+        parts |= {(rank, number): cost for number, cost in enumerate(costs)}
+        for number, (messages, seconds) in enumerate(exchanged, 1):
+            chunks = {"SEND_F": number - 1, "RECV_F": number, "SEND_B": number, "RECV_B": number - 1}
+            packing |= {(rank, op, chunks[op]): taken for op, taken in seconds.items()}
+            for op, other, nbytes in messages:
+                flights[rank, other, op, chunks[op]] = _flight(rank, other, nbytes, machine, grid)
+                if op == "SEND_F":
+                    senders.setdefault(number, {}).setdefault(other, []).append(rank)
+    route = Route.everywhere(ranks, [senders.get(number, {}) for number in range(len(works[0]))])
+    times, memory = TableTimes(computing(parts, machine, micro_batches) | packing, flights), memory_of(parts, itemsize, named)
+    order = times_of_work(works)
+    schedule, played, times, counted = play(
+        named, lambda count: named.schedule_on(route, count, order), ranks, micro_batches, times, memory, machine
+    )
+    held = [[parts[rank, chunk] for chunk in range(route.chunks)] for rank in range(ranks)]
+    copies = fixed_copies(micro_batches) + (named.in_flight or 1) - 1  # gradients of several minibatches at a time
+    seconds, stages = stage_times(played, counted, held, copies, itemsize)
+    return PartitionTime(seconds, stages, parts, schedule, times, played)
+
+
+def _of_rank(net, grid, owners, samples, machine):
+    """(the works of a rank's chunks, their ChunkCosts, for each exchange what `_exchanged` says of it)."""
+    placed, itemsize = place(net, grid, HYPERGRAPH, None, owners), net.dtype.itemsize
+    chunks, exchanges = between_exchanges(placed.layers)
+    shape, first, costs, exchanged = local_shape(placed.input, samples, grid), True, [], []
+    for number, chunk in enumerate(chunks):
+        if number:
+            shape, *found = _exchanged(exchanges[number - 1], shape, samples, itemsize, machine, grid)
+            exchanged.append(found)
+        workload, taken = Workload(shape, samples, itemsize), prod(shape) * itemsize
+        workload.first = first
+        workload.go(chunk)
+        shape, first = workload.shape, workload.first
+        if number == len(chunks) - 1:
+            workload.loss(grid)
+        workload.update(chunk, grid)
+        costs.append(cost_of(workload, grid, machine, len(chunk), taken))
+    return chunk_works(placed, chunks, grid), costs, exchanged
+
+
+def _exchanged(exchange, shape, samples, itemsize, machine, grid):
+    """(shape of a rank's array behind an exchange, its messages, {SEND_F, RECV_F, SEND_B or RECV_B: seconds of its copies}).
+
+    Messages are (SEND_F or SEND_B, receiver, bytes). shape: of its array before the exchange, samples first.
+    """
+    workload = Workload(shape, samples, itemsize)
+    workload.first = False  # gradients always travel back
+    workload.go([exchange])
+    messages, seconds, gone = [], dict.fromkeys(("SEND_F", "RECV_F", "SEND_B", "RECV_B"), 0.0), set()
+    for work in workload.works:
+        way = OPS[work.phase].replace("I", "B")
+        if work.group:
+            gone.add(way)
+            messages += [(f"SEND_{way}", other, nbytes) for other, nbytes in work.messages(itemsize).items()]
+        else:  # copies into messages come before the exchange, those out of them behind it
+            seconds[f"{'RECV' if way in gone else 'SEND'}_{way}"] += work.seconds(machine, grid.size, itemsize)
+    return workload.shape, messages, seconds
+
+
+def _flight(rank, other, nbytes, machine, grid):
+    """(latency, occupied) in seconds of a message from one rank along the axis `model` to another."""
+    on_node = grid.group(CHOSEN).on_node
+    latency, occupied = machine.message_seconds(rank // on_node == other // on_node, nbytes, grid.size)
+    return latency + machine.core.get("wait", 0.0), occupied
+
+
+def chunk_works(placed, chunks, grid):
+    """The floating-point operations of the forward pass of each chunk on this rank, for a minibatch of one sample a rank."""
+    samples = grid.sizes["batch"]
+    workload = Workload(local_shape(placed.input, samples, grid), samples)
+    workload.go(placed.layers)
+    found = []
+    for chunk in chunks:
+        inside = {layer.name for layer in leaves(chunk)}
+        found.append(sum(work.flops for work in workload.works if work.phase == "forward" and work.layer in inside))
+    return found
+
+
+def times_of_work(works):
+    """The TableTimes by which the ranks of a partition choose an order. works: for each rank, those of its chunks."""
+    passes = {"F": 1.0, "B": 2.0}
+    parts = [(rank, chunk, work) for rank, of in enumerate(works) for chunk, work in enumerate(of)]
+    return TableTimes({(rank, op, chunk): passes[op] * work for rank, chunk, work in parts for op in passes})

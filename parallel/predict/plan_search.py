@@ -1,0 +1,181 @@
+"""The search for the fastest plan on one grid: a shortest path over the segments of a network.
+
+A *segment* is a layer with weights and the layers that follow it up to the next one with weights; a layer with branches is in
+one segment as a whole. Between segments the search has a *state*: the shape of the activations, their placements along the
+axes, and the order of the axes that shard the samples. From each state, each choice for the next segment leads to one other
+state. Its price is the work of the rank in between: the redistributions that the choice needs, the layers, and the sums of
+their gradients.
+
+The search advances by one segment at a time. After each it knows a lower bound for the time of every plan on its grid, so the
+planner can drop a grid as soon as its first layers show that it cannot be the fastest.
+"""
+
+from dataclasses import dataclass
+
+from gridgrad.nn.network_summary import rows
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.collectives import all_reduce_elements
+from gridgrad.parallel.placement.place_network import splits
+from gridgrad.parallel.placement.placer import Placer
+from gridgrad.parallel.placement.plans import CHOSEN, SHARDED, choices, weighted, weighted_in
+from gridgrad.parallel.predict.cost import busiest, local_shape
+from gridgrad.parallel.predict.workload import Workload
+
+
+class Problem:
+    """What the searches on all grids share: the network in segments, and the least work of each segment.
+
+    net: a serial Sequential. shape: of a sample. batch_size: of the global minibatch. machine: a Machine.
+    shares: see `parallelize`.
+    flops: for each segment, the floating-point operations of the forward pass of one sample. parameters: how many parameters
+    the layers with weights have together.
+    """
+
+    def __init__(self, net, shape, batch_size, machine, shares=None):
+        self.net, self.shape, self.batch_size, self.machine, self.shares = net, shape, batch_size, machine, shares
+        self.itemsize = net.dtype.itemsize
+        self.segments = segments(net.layers)
+        self.parameters = sum(p.size for layer in weighted(net) for p in layer.parameters)
+        self.flops = flops_of_segments(net, self.segments, shape)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The cost of a segment with one choice, beginning in one state.
+
+    seconds: of its work, with gradient reductions and update. seconds_alone: without these two. memory: bytes that it needs.
+    after: the state after the segment.
+    """
+
+    seconds: float
+    seconds_alone: float
+    memory: float
+    after: tuple
+
+
+class PlanSearch:
+    """The search on one grid. sizes: {axis: ranks}. bound: seconds, the lower bound for every plan that is known so far."""
+
+    def __init__(self, problem, sizes):
+        self.problem, self.sizes = problem, sizes
+        self.grid = busiest(sizes, (), problem.machine.node["ranks"], problem.shares)  # none of its plans has a master
+        self._steps = {}  # Steps by segment, choice and state; they do not depend on the price of memory
+        self._done, self._alone = 0, {None: 0.0}  # segments done; the least seconds_alone by state
+        self.bound = self.arithmetic(0) + self._sums_and_update()
+
+    @property
+    def is_complete(self):
+        """Whether all segments are done."""
+        return self._done == len(self.problem.segments)
+
+    def advance(self):
+        """Compute the costs of the next segment, and raise the bound accordingly."""
+        ahead = {}
+        for state, total in self._alone.items():
+            for _, step in self._ahead(self._done, state):
+                ahead[step.after] = min(total + step.seconds_alone, ahead.get(step.after, float("inf")))
+        self._alone, self._done = ahead, self._done + 1
+        self.bound = max(self.bound, min(ahead.values()) + self.arithmetic(self._done) + self._sums_and_update())
+
+    def plan(self, price):
+        """The text of the plan with the smallest sum of seconds and memory times `price`. price: seconds per byte."""
+        states = {None: (0.0, [])}
+        for index, segment in enumerate(self.problem.segments):
+            ahead, count = {}, len(weighted_in(segment))
+            for state, (total, words) in states.items():
+                for choice, step in self._ahead(index, state):
+                    value = total + step.seconds + price * step.memory
+                    if step.after not in ahead or value < ahead[step.after][0]:
+                        ahead[step.after] = value, words + [choice] * count
+            states = ahead
+        ends = []
+        for state, (total, words) in states.items():
+            step = self._step([], None, state)
+            ends.append((total + step.seconds + price * step.memory, words))
+        return ",".join(min(ends)[1])
+
+    # ----- lower bounds
+
+    def arithmetic(self, index=0):
+        """A lower bound for the seconds of the segments from `index` on: their matrix products at peak speed, on all ranks.
+
+        A layer with weights has three products, but the first such layer has two, because it needs no gradient of its input.
+        If the machine file has tables, only two are counted, because an algorithm may save a part of the third.
+        """
+        problem, sizes = self.problem, self.sizes
+        samples = -(-problem.batch_size // sizes["batch"]) * sizes["batch"] / self.grid.size
+        products = 2 * sum(problem.flops[index:])
+        if not problem.machine.tables:
+            products += sum(problem.flops[max(index, 1) :])
+        return products * samples / (problem.machine.peak * 4 / problem.itemsize)
+
+    def _sums_and_update(self):
+        """A lower bound for the seconds of gradient sums and update: all parameters are sharded along the model axis."""
+        machine, ranks, itemsize = self.problem.machine, self.grid.size, self.problem.itemsize
+        sizes = self.grid.sizes
+        held, group = self.problem.parameters // sizes[CHOSEN], self.grid.group(*(axis for axis in sizes if axis != CHOSEN))
+        sums = machine.collective_seconds(
+            "all-reduce", group, ranks, all_reduce_elements(held, group.size, group.rank) * itemsize
+        )
+        return sums + machine.operation_seconds("update", (held,), 1.0, 0, 5 * held * itemsize, itemsize, ranks)
+
+    # ----- steps
+
+    def _ahead(self, index, state):
+        """Yield (choice, Step) for each choice for a segment. index: of the segment. state: before it."""
+        segment = self.problem.segments[index]
+        for choice in self._choices(segment):
+            key = index, choice, state
+            if key not in self._steps:
+                self._steps[key] = self._step(segment, choice, state)
+            yield choice, self._steps[key]
+
+    def _choices(self, segment):
+        """The choices that are considered for the layers of a segment.
+
+        "height" on the model axis needs convolutions, an undivided axis height, and at most as many ranks as the images have
+        rows. With more ranks the plan would still be valid, but ranks without a row only add collectives.
+        """
+        model = self.sizes["model"]
+        kinds = {layer.kind for layer in weighted_in(segment)}
+        by_height = kinds == {"conv"} and self.sizes["height"] == 1 and model <= self.problem.shape[0]
+        sharded = sorted(set.intersection(*(set(SHARDED[kind]) for kind in kinds)), reverse=True)  # "out" before "in"
+        words = (*sharded, "replicate", "height") if by_height else (*sharded, "replicate")
+        return words[:1] if model == 1 else words
+
+    def _step(self, segment, choice, state):
+        """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
+        problem, grid = self.problem, self.grid
+        layers = weighted_in(segment)
+        shape, at, order = state or (problem.shape, None, None)
+        chosen = choices(layers, [choice] * len(layers))
+        placer = Placer(grid, chosen, shape, splits(grid.sizes, problem.shares), at=at, order=order)
+        workload = Workload(local_shape(placer.layout, problem.batch_size, grid), problem.batch_size, problem.itemsize)
+        workload.first = state is None
+        placer.place(segment)
+        if not segment:
+            placer.finish()
+        workload.go(placer.layers)
+        alone = self._seconds(workload.works)
+        workload.update(placer.layers, grid)
+        after = placer.shape, tuple(placer.at.items()), placer.order
+        return Step(self._seconds(workload.works), alone, workload.memory, after)
+
+    def _seconds(self, works):
+        return sum(work.seconds(self.problem.machine, self.grid.size, self.problem.itemsize) for work in works)
+
+
+def segments(layers):
+    """The top-level layers as lists. Each begins with a layer with weights; the first also has all layers before it."""
+    runs = [[]]
+    for layer in layers:
+        if weighted_in([layer]) and weighted_in(runs[-1]):
+            runs.append([])
+        runs[-1].append(layer)
+    return runs
+
+
+def flops_of_segments(net, runs, shape):
+    """For each segment, the floating-point operations of the forward pass of one sample."""
+    flops = {row.name: row.flops for row in rows(net, shape)}
+    return [sum(flops.get(leaf.name, 0) for leaf in leaves(run)) for run in runs]

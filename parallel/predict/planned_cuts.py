@@ -1,0 +1,58 @@
+"""Where to cut a network into the chunks of a pipeline, by predicted times and memory.
+
+`parallel/training/stage_cuts.py` has a rule that needs no machine.
+"""
+
+from itertools import accumulate
+from math import inf
+
+from gridgrad.parallel.grid.process_grid import STAGE
+from gridgrad.parallel.pipeline.cuts import shortest
+from gridgrad.parallel.pipeline.simulate import simulate
+from gridgrad.parallel.predict.chunk_cost import fixed_copies, layer_costs, message_seconds
+
+
+def planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory=inf, shares=None):
+    """The positions in `net.layers` at which to begin the second and every later chunk: a tuple.
+
+    The chunk that takes the longest for a micro-batch, with the messages that it waits for, is as short as possible where the
+    chunks fit the memory; if they do not fit anywhere, memory does not count.
+
+    net, sizes, plan, machine, shares: see `chunk_costs`. batch_size: of the global minibatch. named: the schedule, a result of
+    `parse` of `parallel/pipeline/schedule_names.py`. micro_batches: into how many parts a minibatch is cut. memory: bytes that
+    a rank may use, of which each of its chunks may take the same part.
+    """
+    samples = -(-batch_size // micro_batches)
+    layers = layer_costs(net, sizes, plan, samples, machine, shares)
+    return cuts_of_costs(layers, sizes, machine, named, micro_batches, net.dtype.itemsize, memory)
+
+
+def cuts_of_costs(layers, sizes, machine, named, micro_batches, itemsize, memory=inf):
+    """What `planned_cuts` returns. layers: the ChunkCost of each layer of the network. itemsize: bytes of a number."""
+    ranks = sizes[STAGE]
+    route = named.route(ranks)
+    open_at_most = {}
+    for row in simulate(named.complete(named.schedule(ranks, micro_batches))).kept:
+        open_at_most |= row.of_chunk
+    places = [place for (place,) in route.places]
+    seconds = [0.0, *accumulate(layer.computed for layer in layers)]
+    parameters = [0, *accumulate(layer.parameters for layer in layers)]
+    elements = [0, *accumulate(layer.elements for layer in layers)]
+
+    def needed(chunk, start, end):
+        versions = open_at_most[chunk] if named.in_flight and named.stash else 1
+        copies = versions + fixed_copies(micro_batches)
+        kept = (open_at_most[chunk] + 1) * (elements[end] - elements[start])
+        return itemsize * (copies * (parameters[end] - parameters[start]) + kept)
+
+    def longest(chunk, start, end):
+        found = seconds[end] - seconds[start]
+        if chunk and places[chunk] != places[chunk - 1] and start < len(layers):
+            found += 2 * sum(message_seconds(sizes, machine, places[chunk - 1], places[chunk], layers[start].taken))
+        return found
+
+    def fitting(chunk, start, end):
+        fits = needed(chunk, start, end) <= memory / len(route.held(places[chunk]))
+        return longest(chunk, start, end) if fits else inf
+
+    return shortest(len(layers), route.chunks, fitting) or shortest(len(layers), route.chunks, longest)

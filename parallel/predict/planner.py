@@ -1,0 +1,299 @@
+"""The planner: which grid, and for each layer which placement, makes the fastest training step.
+
+For one grid the best placement of all layers is a shortest path over the network: `parallel/predict/plan_search.py`. All
+grids are searched at once. The search with the lowest bound of its time goes on by one segment of the network, which raises its
+bound, until the plans that are complete are faster than every other grid can be. Everything is placed by
+`parallel/placement/placer.py` and priced by `parallel/predict/cost.py`, as it would run.
+
+Where a plan needs more memory than a rank may have, bytes are given a price, which is raised until they fit.
+
+The search over segments does not find the plan "hypergraph": a partitioner does, for each number of ranks along the axis
+`model`, and its step takes as long as the critical path through all ranks. It computes no less than the other plans, so it can
+win only by sending less. And the search takes seconds. So it is looked at only where the fastest other plan spends more than
+half of its step with communication, and more than `WORTH` seconds, for up to `MOST_PARTS` ranks along the axis unless the plan
+is asked for.
+
+Pipelines are looked at if the caller asks for that. For each number of stages the ranks of a stage have the grid and the plan
+that are the best for so many ranks alone; `parallel/predict/pipeline_plans.py` compares the schedules, micro-batches and
+cuts. Micro-batches have other statistics in BatchNorm than minibatches, so a network with such layers becomes a pipeline only
+where the grid or the pipeline is named. More than `MOST_RANKS` ranks become one only then, too, because each number of stages
+needs a search of its own.
+
+Candidates whose predicted times differ by less than the machine file or the model is uncertain count as equally fast. Among
+them a fixed order decides, so that two measurements of one machine lead to the same choice (`order`).
+"""
+
+import heapq
+import math
+from contextlib import suppress
+from itertools import count
+
+from gridgrad.nn import BatchNorm
+from gridgrad.parallel.grid.process_grid import AXES, STAGE
+from gridgrad.parallel.placement.place_network import checked
+from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
+from gridgrad.parallel.predict.candidate import Candidate, order
+from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.critical_path import costs_of_ranks, played
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.plan_search import PlanSearch, Problem, segments
+from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS
+
+TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
+DEFAULT = "fewest-bytes"  # the plan of a grid that depends on no measurement
+BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
+WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
+MOST_PARTS = 16
+MOST_RANKS, MOST_STAGES = 512, 16  # of pipelines that nobody asked for
+PRICES = (0.0, *(10.0**exponent for exponent in range(-12, -5)))  # of a byte of memory in seconds, tried in turn
+
+
+class NoRoom(ValueError):
+    """No plan fits the memory of a rank."""
+
+
+class Planner:
+    """Finds the grid and the plan with the fastest predicted training step.
+
+    net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
+    memory: bytes that a rank may use, by default its share of the node's. Counted are parameters, gradients, SGD with momentum
+    without sharded optimizers, and activations. grid, plan: if given, only these are considered; as `parallelize` takes them.
+    shares: see `parallelize`. partition: a function of a number of ranks that returns Owners, so that the plan "hypergraph" is
+    considered, too; if it is the one that is given, there must be a partition. pipelines: a Pipelines, what is asked for of a
+    pipeline; None: pipelines are considered only if the grid that is given has several stages.
+    Raises ValueError as `parallelize` does.
+    """
+
+    def __init__(
+        self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None, partition=None, pipelines=None
+    ):  # fmt: skip
+        self.layers, self.shape = checked(net)
+        self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
+        self.memory = memory or machine.memory(ranks)
+        self.plan, self.shares, self.partition = plan, shares, partition
+        self.limit = 1 + max(TOLERANCE, machine.uncertainty)  # times up to this one, relative to the shortest, count as equal
+        self.pipelines, self.grid = pipelines, grid
+        self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
+        self.stages = self._stages()
+
+    def best(self, shown=5, progress=lambda: None):
+        """(the Candidate that is chosen, the others in order: the `shown` fastest ones with their plans, and the rest).
+
+        Of those that count as equally fast the first in the order of `order` is chosen.
+
+        progress: called once for each of the `steps` that the planning takes at the most.
+        NoRoom if there is none that fits the memory.
+        """
+        if self._must_be_pipeline:
+            candidates = list(self._pipelined(math.inf, progress))
+            if not candidates:
+                raise ValueError(f"cuts {','.join(map(str, self.pipelines.cuts))}: no pipeline here has as many chunks")
+            return self._ranked(candidates)
+        if self.plan == HYPERGRAPH:
+            candidates = list(self._partitioned())
+            if not candidates:
+                raise ValueError(
+                    f"plan '{HYPERGRAPH}' needs a grid with several ranks along the axis model and none along height"
+                )
+            return self._ranked(candidates)
+        problem = self._problem()
+        searches = [PlanSearch(problem, sizes) for sizes in self.grids]
+        candidates = [Candidate(search.sizes, search.bound) for search in searches]
+        order = count()  # which of several equal ones in the heap is the first
+        heap = [(search.bound, next(order), search, candidate) for search, candidate in zip(searches, candidates)]
+        heapq.heapify(heap)
+        good = []
+        while heap:
+            bound, _, search, candidate = heapq.heappop(heap)
+            if len(good) > shown and bound > self.limit * good[0].seconds:
+                break
+            if candidate.cost:
+                good.append(candidate)
+                continue
+            progress()
+            if self.plan is None and not search.is_complete:
+                search.advance()
+                heapq.heappush(heap, (search.bound, next(order), search, candidate))
+                continue
+            self._complete(candidate, search)
+            if not candidate.reason:
+                heapq.heappush(heap, (candidate.seconds, next(order), search, candidate))
+        for candidate, search in zip(candidates, searches):
+            candidate.bound = search.bound
+        if self.partition and self.plan is None and (not good or mostly_sends(good[0].cost)):
+            with suppress(ValueError):  # no partitioner is installed, or there is no hypergraph of such a network
+                candidates += self._partitioned()
+        if self.stages:
+            fastest = min((c.seconds for c in candidates if c.cost and not c.reason), default=math.inf)
+            candidates += self._pipelined(fastest, progress)
+        return self._ranked(candidates)
+
+    def _partitioned(self):
+        """Yield a Candidate with the plan "hypergraph" for each grid that may have it."""
+        found = {}  # Owners by the number of ranks
+        for sizes in self.grids:
+            ranks = sizes[CHOSEN]
+            if sizes.get("height", 1) > 1 or ranks == 1 or ranks > MOST_PARTS and self.plan is None:
+                continue
+            if ranks not in found:
+                found[ranks] = self.partition(ranks)
+            owners = found[ranks]
+            costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
+            step = played(costs)
+            busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)
+            candidate = Candidate(sizes, self._arithmetic(sizes), costs[busiest_rank], owners=owners, step=step)
+            most = max(cost.memory for cost in costs)
+            if most > self.memory:
+                candidate.reason = too_large(most, self.memory)
+            yield candidate
+
+    def _pipelined(self, fastest, progress):
+        """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
+        for stages in self.stages:
+            progress()
+            best = self._of_stage(stages)
+            sizes, machine = best.sizes | {STAGE: stages}, self.machine
+            grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
+            cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
+            bound, pipelines = self._arithmetic(sizes), self.pipelines or Pipelines()
+            for time in pipelines.times(
+                self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, self.limit * fastest
+            ):
+                candidate = Candidate(sizes, bound, cost, pipelined=time)
+                if time.memory > self.memory:
+                    candidate.reason = too_large(time.memory, self.memory)
+                else:
+                    fastest = min(fastest, time.seconds)
+                yield candidate
+
+    def _problem(self):
+        return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
+
+    def _arithmetic(self, sizes):
+        """A lower bound in seconds of a step on a grid, however the network is divided."""
+        return PlanSearch(self._problem(), sizes).arithmetic()
+
+    def _of_stage(self, stages):
+        """The Candidate that is the best for the ranks of one of so many stages, if they had the whole network."""
+        rest = self.grid and self.grid | {STAGE: 1}
+        for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
+            with suppress(NoRoom):
+                ranks = self.ranks // stages
+                inner = Planner(self.net, ranks, self.batch_size, self.machine, memory, rest, self.plan, self.shares)
+                return inner.best(shown=0)[0]
+
+    @property
+    def _must_be_pipeline(self):
+        """Whether the grid that is given, or what is asked for, leaves nothing but a pipeline."""
+        if self.grid:
+            return self.grid.get(STAGE, 1) > 1
+        return self.pipelines is not None and self.pipelines.is_asked_for
+
+    def _stages(self):
+        """The numbers of stages of the pipelines that are considered. ValueError if there must be some and are none."""
+        if self.grid:
+            return [self.grid[STAGE]] if self._must_be_pipeline else []
+        most = min(len(self.layers), MOST_STAGES)
+        found = [stages for stages in range(2, most + 1) if self.ranks % stages == 0]
+        if self._must_be_pipeline:
+            if not found:
+                raise ValueError(
+                    f"no pipeline for {self.ranks} ranks: the number of stages must divide it, and be from 2 to {most} here"
+                )
+            return found
+        suitable = self.pipelines and self.plan is None and not self.shares and self.ranks <= MOST_RANKS
+        return found if suitable and not any(isinstance(leaf, BatchNorm) for leaf in self.net.leaves()) else []
+
+    @property
+    def steps(self):
+        """How often `best` says that it has got on, at the most."""
+        return len(self.grids) * (1 if self.plan else 1 + len(segments(self.net.layers))) + len(self.stages)
+
+    def _ranked(self, candidates):
+        """What `best` returns. candidates: all of them. NoRoom if none fits the memory."""
+        complete = sorted((c for c in candidates if c.cost and not c.reason), key=lambda c: c.seconds)
+        if not complete:
+            raise NoRoom(self._no_room(candidates))
+        alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
+        if self.machine.uncertainty and self.plan is None:
+            others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[CHOSEN] > 1]
+            alike = [c for c in others if c.seconds <= self.limit * complete[0].seconds and c.memory <= self.memory] + alike
+        chosen = min(alike, key=order)  # of equal ones the first
+        given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
+        for candidate in given_up:
+            candidate.reason = "a lower bound of its time is above the time of the plans that are shown"
+        return chosen, [c for c in complete if c is not chosen] + [c for c in candidates if c.cost and c.reason] + given_up
+
+    def _by_default(self, candidate):
+        """A Candidate of the same grid with the plan DEFAULT; the same one if that is its plan."""
+        grid = busiest(candidate.sizes, words_of(DEFAULT, self.layers), self.machine.node["ranks"], self.shares)
+        cost = Cost(self.net, grid, DEFAULT, self.batch_size, self.machine, self.shares)
+        return (
+            candidate if cost.placed.plan == candidate.cost.placed.plan else Candidate(candidate.sizes, candidate.bound, cost)
+        )
+
+    def _grids(self):
+        """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
+        has_images = any(layer.kind == "conv" for layer in self.layers)
+        columns = (layer.weight.shape[OUTPUTS] for layer in self.layers)
+        most = {"batch": self.batch_size, "model": max(self.batch_size, *columns)}
+        if has_images:
+            most["height"] = self.shape[0]
+        every = list(every_grid(self.ranks, tuple(most)))
+        useful = [sizes for sizes in every if all(size <= most[axis] for axis, size in sizes.items())]
+        for sizes in useful or every:
+            if all(size == 1 or axis not in (self.plan or "") for axis, size in sizes.items()):  # cut along one axis alone
+                yield {axis: sizes.get(axis, 1) for axis in AXES}
+
+    def _complete(self, candidate, search):
+        """Find the best plan for a grid that fits the memory: the dearest bytes say at once whether there is any."""
+        free, *between, dearest = PRICES
+        for price in (free, dearest):
+            candidate.cost = self._best_plan(search, price)
+            if candidate.cost.memory <= self.memory:
+                break
+        else:
+            candidate.reason = too_large(candidate.cost.memory, self.memory)
+            return
+        if price == dearest:
+            costs = (self._best_plan(search, price) for price in between)
+            candidate.cost = next((cost for cost in costs if cost.memory <= self.memory), candidate.cost)
+
+    def _best_plan(self, search, price):
+        """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
+        plan = self.plan or search.plan(price)
+        grid = busiest(search.sizes, words_of(plan, self.layers), self.machine.node["ranks"], self.shares)
+        return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
+
+    def _no_room(self, candidates):
+        """What to say where no plan fits: which layer is the largest, where it is cut the most."""
+        least = min((c for c in candidates if c.cost), key=lambda c: c.memory)
+        layer = max(self.layers, key=lambda layer: sum(p.size for p in layer.parameters))
+        most = sum(p.size for p in layer.parameters) * self.net.dtype.itemsize * (2 + OPTIMIZER_ARRAYS)
+        return (
+            f"no plan for {self.ranks} ranks fits {self.memory / 2**30:.3g} GiB a rank: the least, grid {least.grid}, needs "
+            f"{least.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "
+            f"momentum take {most / 2**30:.3g} GiB over all ranks: use more ranks, more memory, or a smaller batch"
+        )
+
+
+def too_large(needed, given):
+    """In words, that a plan needs more bytes than a rank may have."""
+    return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}"
+
+
+def mostly_sends(cost):
+    """Whether a Cost's rank spends most of its step, and not too little time, with communication."""
+    seconds = cost.parts["gradients"] + cost.parts["activations"]
+    return seconds > max(WORTH, cost.seconds / 2)
+
+
+def every_grid(ranks, axes):
+    """{axis: size} of every grid of so many ranks over these axes."""
+    first, *rest = axes
+    if not rest:
+        yield {first: ranks}
+        return
+    small = [d for d in range(1, math.isqrt(ranks) + 1) if ranks % d == 0]
+    for size in small + [ranks // d for d in reversed(small) if d * d != ranks]:
+        yield from ({first: size} | others for others in every_grid(ranks // size, rest))
