@@ -17,6 +17,21 @@ Part = slice | npt.NDArray[np.integer]  # the indices of one dimension of a whol
 DRAWN_AT_ONCE = 1 << 16  # the number of initial values drawn in one call, which bounds the memory for them
 
 
+class Block:
+    """The layout of an array of which this process holds a block, whatever others hold.
+
+    index: for each dimension the indices that it holds, a slice or an increasing index array.
+    """
+
+    def __init__(self, index: Sequence[Part]) -> None:
+        self.index = tuple(index)
+
+    @staticmethod
+    def whole(shape: Sequence[int]) -> "Block":
+        """That of an array which this process holds whole."""
+        return Block([slice(0, n) for n in shape])
+
+
 class Parameter:
     """An array that a layer trains; `value` and `grad` are views into the network's flat buffers.
 
@@ -35,22 +50,22 @@ class Parameter:
 
     Attributes
     ----------
-    index : tuple of slice or array
-        The block of the whole array that this process holds, for each dimension: all of it, but for a `block`.
+    layout : Block or Layout
+        Which block of the whole array this process holds, its `index`. In a parallel network it is a Layout
+        (`parallel/placement/layout.py`), which also says what other processes hold.
     value, grad : array
         That block and the gradient of it; None until the network allocates them.
-    layout : Layout
-        How the array is placed on a process grid, see `parallel/placement/layout.py`; None in a serial network.
 
     Examples
     --------
     >>> from gridgrad.nn import Parameter
+    >>> from gridgrad.nn.layer import Block
     >>> gain = Parameter("gain", (5,), fill=1.0)
-    >>> gain.size, gain.block(slice(0, 2)).size
+    >>> gain.size, gain.placed(Block([slice(0, 2)])).size
     (5, 2)
     """
 
-    layout: Any = None
+    layout: Any
     stays_zero = False  # whether no element of the whole array is ever other than zero
     value: Any
     grad: Any
@@ -64,17 +79,20 @@ class Parameter:
         fill: float = 0.0,
     ) -> None:
         self.name, self.shape, self.bound, self.fill = name, tuple(shape), bound, fill
-        self.index: tuple[Part, ...] = tuple(slice(0, n) for n in shape)
+        self.layout = Block.whole(shape)
         self.torch_axes = torch_axes or tuple(range(len(shape)))
         self.value = self.grad = None
 
-    def block(self, *parts: Part) -> Self:
-        """A new Parameter, without memory, that holds these parts of the last dimensions and all of those before them."""
+    def placed(self, layout: Any) -> Self:
+        """The same Parameter in another layout, without memory: a new object."""
         new = copy(self)
-        before = self.shape[: len(self.shape) - len(parts)]
-        new.index = (*(slice(0, n) for n in before), *parts)
-        new.value = new.grad = None
+        new.layout, new.value, new.grad = layout, None, None
         return new
+
+    @property
+    def index(self) -> tuple[Part, ...]:
+        """The block of the whole array that this process holds, for each dimension a slice or an increasing index array."""
+        return self.layout.index
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
@@ -177,19 +195,19 @@ class Layer:
         """The branches of a layer that contains other layers: one list of layers for each branch."""
         return ()
 
-    def block(self, **parts: Sequence[Part]) -> Self:
+    def placed(self, **layouts: Any) -> Self:
         """A new layer, without a name and memory, that computes as this one with blocks of its parameters and buffers.
 
-        parts: by their names what `Parameter.block` takes; the new layer has all of an array that is not named. Raises
-        ValueError for a name that none of them has.
+        layouts: those of its arrays, by name; an array that is not named keeps its own. Raises ValueError for a name that none
+        of them has.
         """
         new = copy(self)
         made: dict[Parameter, Any] = {}
         for attribute, p in vars(self).items():
             if isinstance(p, Parameter):
-                made[p] = p.block(*parts.get(p.name, ()))
+                made[p] = p.placed(layouts.get(p.name, p.layout))
                 setattr(new, attribute, made[p])
-        if unknown := parts.keys() - {p.name for p in made}:
+        if unknown := layouts.keys() - {p.name for p in made}:
             raise ValueError(f"layer {self.name} {self!r} has no parameter {', '.join(sorted(unknown))}")
         new.name = ""
         new.parameters, new.buffers = (tuple(made[p] for p in arrays) for arrays in (self.parameters, self.buffers))

@@ -70,8 +70,8 @@ class SparseWeight(Parameter):
         super().__init__("weight", pattern.shape, bound, torch_axes=(1, 0))
         self.pattern, self.stays_zero = pattern, not pattern.any()
 
-    def block(self, *parts: Part) -> Self:
-        new = super().block(*parts)
+    def placed(self, layout: Any) -> Self:
+        new = super().placed(layout)
         vars(new).pop("kept", None)
         return new
 

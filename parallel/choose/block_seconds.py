@@ -11,6 +11,7 @@ import numpy as np
 
 from gridgrad.nn import Context, Sequential
 from gridgrad.nn.device import synchronise, to_device
+from gridgrad.nn.layer import Block
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.placements import H
 from gridgrad.parallel.placement.plans import weighted
@@ -58,8 +59,8 @@ class LayerSeconds:
 
 def block_of(layer, inputs, outputs):
     """A new layer that is the block of a layer with weights with so many inputs, and outputs or hidden units."""
-    held = slice(0, outputs)
-    return layer.block(weight=(slice(0, inputs), held), bias=(held,))
+    held, kernel = slice(0, outputs), [slice(0, n) for n in layer.weight.shape[:-2]]
+    return layer.placed(weight=Block((*kernel, slice(0, inputs), held)), bias=Block((held,)))
 
 
 class MeasuredSeconds(LayerSeconds):

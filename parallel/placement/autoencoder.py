@@ -1,6 +1,5 @@
 """The placement of a TiedAutoencoder."""
 
-from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import Partial, Shard
 from gridgrad.parallel.placement.plans import CHOICES
@@ -23,6 +22,6 @@ def place_autoencoder(placer, layer):
             sharded[axis], outputs[axis] = Shard(-1, units), Partial()
             adding[axis] = Shard(0, Partition.at_rank(layer.inputs, sizes[axis], first))
     placements = {"weight": sharded, "bias": sharded, "decoder_bias": adding}
-    block = placer.block(layer, **{p.name: Layout(p.shape, sizes, placements[p.name]) for p in layer.parameters})
+    block = layer.placed(**{p.name: placer.layout_of(p, placements[p.name]) for p in layer.parameters})
     placer.append(block, layer.name)
     placer.at |= outputs

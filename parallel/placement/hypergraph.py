@@ -25,7 +25,6 @@ import numpy as np
 from gridgrad.nn.device import xp
 from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
-from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.marques import AddBias
 from gridgrad.parallel.placement.moves import Move, place_of
 from gridgrad.parallel.placement.owners import Owners
@@ -91,10 +90,8 @@ def place_pieces(placer, axis, layer):
         return place_pairs(placer, axis, layer, owned)
     needed = needed_by(layer, owned)
     placer.move(axis, Shard(C, needed), layer.name)
-    sizes = placer.grid.sizes
-    weight = Layout(layer.weight.shape, sizes, {axis: Tile(needed, owned)})
-    bias = Layout(layer.bias.shape, sizes, {axis: Shard(0, owned)})
-    placer.append(placer.block(layer, weight=weight, bias=bias), layer.name)
+    weight, bias = placer.layout_of(layer.weight, {axis: Tile(needed, owned)}), _bias_layout(placer, axis, layer, owned)
+    placer.append(layer.placed(weight=weight, bias=bias), layer.name)
     placer.at[axis] = Shard(C, owned)
 
 
@@ -105,8 +102,8 @@ def place_pairs(placer, axis, layer, owned):
     needed, made = needed_and_made(owners, ranks)
     placer.move(axis, Shard(C, needed), layer.name)
     held = Shard(-1, Partition.owned(owners.ravel(), ranks))
-    pairs = Pairs(layer.weight, held.partition.part(rank))
-    pairs.layout = Layout(pairs.shape, placer.grid.sizes, {axis: held})
+    pairs = Pairs(layer.weight)
+    pairs = pairs.placed(placer.layout_of(pairs, {axis: held}))
     mine = [indices(partition.part(rank)) for partition in (needed, made, held.partition)]
     products = [Product(layer, rows, columns, *mine) for rows, columns in rectangles(owners == rank)]
     after = layer.output_shape(placer.shape)
@@ -116,9 +113,11 @@ def place_pairs(placer, axis, layer, owned):
         placer.append(sums, layer.name)
     placer.at[axis] = Shard(C, owned)
     if layer.bias in layer.parameters:
-        bias = layer.bias.block(owned.part(rank))
-        bias.layout = Layout(bias.shape, placer.grid.sizes, {axis: Shard(0, owned)})
-        placer.append(AddBias(bias), layer.name)
+        placer.append(AddBias(layer.bias.placed(_bias_layout(placer, axis, layer, owned))), layer.name)
+
+
+def _bias_layout(placer, axis, layer, owned):
+    return placer.layout_of(layer.bias, {axis: Shard(0, owned)})
 
 
 def needed_and_made(owners, ranks):

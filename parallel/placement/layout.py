@@ -5,7 +5,8 @@ gradient has to be summed: all are answered here for any rank, without communica
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class Layout:
     placements : dict
         {axis: placement}, the outermost axis first: where several axes shard one dimension, each of them divides what the ones
         before it left together. Along an axis that is not named every rank holds the whole array.
+    here : dict, optional
+        {axis: coordinate} of this rank, for `index`.
 
     Examples
     --------
@@ -39,6 +42,7 @@ class Layout:
     shape: tuple[int | None, ...]
     sizes: Mapping[str, int] = field(hash=False)
     placements: Mapping[str, Any] = field(hash=False)
+    here: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -47,7 +51,13 @@ class Layout:
 
     def of(self, samples: int) -> "Layout":
         """The layout of activations with `samples` samples."""
-        return Layout((samples, *self.shape[1:]), self.sizes, self.placements)
+        return replace(self, shape=(samples, *self.shape[1:]))
+
+    @cached_property
+    def index(self) -> tuple[slice | np.ndarray, ...]:
+        """The block that this rank holds: see `block`."""
+        assert self.here is not None, "a Layout without a rank has no index: ask for the block at some coordinates"
+        return self.block(self.here)
 
     def part(self, dim: int, coordinates: Mapping[str, int], inside: str | None = None) -> slice | np.ndarray:
         """The indices of dimension `dim` that the rank at `coordinates` holds, a slice or an index array.

@@ -22,9 +22,8 @@ from math import prod
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.patches import add_bias
-from gridgrad.nn.layer import Layer
+from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.moves import Move, place_of
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
 from gridgrad.parallel.placement.placements import C, N, Shard
@@ -247,7 +246,7 @@ def handed_convolution(block, group, columns, before, after, rows):
     held, whole = Shard(N, at_master(ranks)), Shard(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
     copies, shares = Shard(N, Copies(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
     serial = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False)
-    conv = serial.block(weight=(columns.part(group.rank),))
+    conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
     kernels = ThroughMaster(group, whole, shares, block.weight.shape, whole)
     yield ThroughMaster(group, held, copies, before, held, rows)
     yield HandedConv2d(block.weight, conv, kernels)
@@ -263,8 +262,8 @@ def place_at_masters(placer, layer):
     """Place a Linear or Conv2d: the master holds the weights, and hands out the kernels of a Conv2d."""
     (axis,) = placer.with_masters
     grid = placer.grid
-    weight, bias = (Layout(p.shape, grid.sizes, held_by_masters(placer, p)) for p in (layer.weight, layer.bias))
-    block = placer.block(layer, weight=weight, bias=bias)
+    weight, bias = (placer.layout_of(p, held_by_masters(placer, p)) for p in (layer.weight, layer.bias))
+    block = layer.placed(weight=weight, bias=bias)
     if layer.kind != "conv":
         append_at_masters(placer, block, layer)
         return

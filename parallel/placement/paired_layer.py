@@ -3,7 +3,7 @@
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
-from gridgrad.nn.layer import Layer, Parameter
+from gridgrad.nn.layer import Block, Layer, Parameter
 from gridgrad.parallel.placement.moves import place_of
 from gridgrad.parallel.placement.partition import EMPTY, indices, positions
 from gridgrad.parallel.placement.placements import C
@@ -12,16 +12,14 @@ MOST_PRODUCTS = 8  # into which the pairs of a layer at one rank are divided
 
 
 class Pairs(Parameter):
-    """The block of a weight that consists of pairs (input, output), in no particular pattern.
+    """A weight (.., inputs, outputs) as an array (.., pairs of an input and an output), of which ranks may hold any pairs.
 
-    The weight (.., inputs, outputs) counts as (.., inputs x outputs), of which a rank holds some indices.
-    weight: the Parameter of the serial layer. held: the indices of the pairs that this rank holds.
+    weight: the Parameter of the serial layer.
     """
 
-    def __init__(self, weight, held):
+    def __init__(self, weight):
         *kernel, inputs, outputs = weight.shape
         super().__init__(weight.name, (*kernel, inputs * outputs), weight.bound, weight.torch_axes)
-        self.index = (*self.index[:-1], held)
         self.weight = weight
 
     @property
@@ -34,7 +32,7 @@ class Pairs(Parameter):
         rows, columns = np.divmod(indices(self.index[-1]), outputs)
         for where in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows)) + 1) if len(rows) else ():
             row = slice(int(rows[where[0]]), int(rows[where[0]]) + 1)
-            drawn = self.weight.block(row, slice(0, outputs))
+            drawn = self.weight.placed(Block((*self.index[:-1], row, slice(0, outputs))))
             drawn.value = xp.empty(drawn.block_shape, self.value.dtype)
             drawn.initialise(seed, stream)
             self.value[..., where[0] : where[-1] + 1] = drawn.value[..., 0, to_device(columns[where])]
@@ -48,7 +46,8 @@ class Product:
     """
 
     def __init__(self, layer, inputs, outputs, needed, made, held):
-        self.block = layer.block(weight=(inputs, outputs), bias=(EMPTY,))
+        kernel = [slice(0, n) for n in layer.weight.shape[:-2]]
+        self.block = layer.placed(weight=Block((*kernel, inputs, outputs)), bias=Block((EMPTY,)))
         self.rows, self.columns = (place_of(C, positions(part, whole)) for part, whole in ((inputs, needed), (outputs, made)))
         self.is_whole = (len(inputs), len(outputs)) == (len(needed), len(made))
         rows, columns = np.divmod(held, layer.outputs)

@@ -14,7 +14,7 @@ from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placer import Placer
 from gridgrad.parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
-from gridgrad.parallel.placement.stages import at_stage, cut, put_on_stages
+from gridgrad.parallel.placement.stages import at_stage, cut
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -75,7 +75,7 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
     chunks, between = [], [placer.layout]
     parts = cut(net.layers, cuts)
-    for number, part in enumerate(parts, 1):
+    for number, (part, placer.stage) in enumerate(zip(parts, places, strict=True), 1):
         begin = len(placer.layers)
         placer.place(part)
         if number < len(parts):
@@ -84,7 +84,6 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
             placer.finish()
         chunks.append(placer.layers[begin:])
         between.append(placer.layout)
-    put_on_stages(chunks, places, grid)
     input, output = at_stage(between[0], places[0]), at_stage(between[-1], places[-1])
     return Placed(words, placer.splits, input, output, chunks, between)
 

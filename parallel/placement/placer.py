@@ -17,6 +17,7 @@ from gridgrad.parallel.placement.partition import EMPTY, Partition, size
 from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.placement.stages import at_stage
 
 
 class Placer:
@@ -27,8 +28,8 @@ class Placer:
     which replaces the Split for the outputs of that layer if its choice is "out", or for its hidden units if that is "hidden".
     pieces: the Owners, if the choice is "hypergraph".
     The state changes from layer to layer. shape: of a whole sample of the activations at this point. at: {axis: placement} of
-    them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. layers: the layers
-    placed so far.
+    them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. stage: the rank along
+    the axis `stage` on which the layers are. layers: those placed so far.
     """
 
     def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None, pieces=None):
@@ -38,6 +39,7 @@ class Placer:
             for word in (MARQUES, HYPERGRAPH)
         )
         self.pieces = pieces
+        self.stage = 0
         self.at = dict(at) if at is not None else self._starts()
         self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
         self.layers = []
@@ -54,7 +56,9 @@ class Placer:
 
     def fork(self):
         """A Placer that begins where this one is, for a branch."""
-        return Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order, self.pieces)
+        new = Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order, self.pieces)
+        new.stage = self.stage
+        return new
 
     def wanted(self, axis, choice, at):
         """The placement of the input along an axis that a choice requires.
@@ -77,7 +81,11 @@ class Placer:
     def layout(self):
         """The Layout of the activations at this point."""
         placements = {axis: self.at[axis] for axis in (*self.order, *(axis for axis in self.at if axis not in self.order))}
-        return Layout((None, *self.shape), self.grid.sizes, placements)
+        return Layout((None, *self.shape), self.grid.sizes, placements, self.grid.coordinates)
+
+    def layout_of(self, parameter, placements):
+        """The Layout of a parameter or buffer of the layer at this point. placements: {axis: placement} on a stage."""
+        return at_stage(Layout(parameter.shape, self.grid.sizes, placements, self.grid.coordinates), self.stage)
 
     def place(self, layers):
         """Place the layers one after another. ValueError for a kind of layer for which there is no rule."""
@@ -130,13 +138,6 @@ class Placer:
         """A function of a batch size: the slice of such a global minibatch that the ranks along an axis hold together now."""
         return partial(_rows_of_group, self.layout, axis, self.grid.coordinates)
 
-    def block(self, layer, **layouts):
-        """What this rank holds of a layer. layouts: the Layout of each of its parameters and buffers, by name."""
-        block = layer.block(**{name: layout.block(self.grid.coordinates) for name, layout in layouts.items()})
-        for p in (*block.parameters, *block.buffers):
-            p.layout = layouts[p.name]
-        return block
-
     def append(self, layer, name):
         """Append a layer of this rank. name: of the serial layer that it belongs to."""
         layer.give_name(name)
@@ -164,7 +165,7 @@ class Placer:
         for axis, choice in choices.items():
             self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
         layouts, outputs = self._layouts(layer, choices)
-        block = self.block(layer, **layouts)
+        block = layer.placed(**layouts)
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
         if self._sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
@@ -203,8 +204,7 @@ class Placer:
                 outputs[axis] = self.at[axis]
                 if outputs[axis] == Invariant():  # so that the gradients are
                     weight[axis] = bias[axis] = Invariant()
-        sizes = self.grid.sizes
-        return {"weight": Layout(layer.weight.shape, sizes, weight), "bias": Layout(layer.bias.shape, sizes, bias)}, outputs
+        return {"weight": self.layout_of(layer.weight, weight), "bias": self.layout_of(layer.bias, bias)}, outputs
 
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
@@ -266,9 +266,9 @@ class Placer:
                 self.move(axis, self.shard(axis, C), layer.name)
         apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
-        layout = Layout((layer.channels,), self.grid.sizes, channels | held_by_masters(self, layer.gamma))
+        layout = self.layout_of(layer.gamma, channels | held_by_masters(self, layer.gamma))
         new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum)
-        block = self.block(new, **{p.name: layout for p in (*new.parameters, *new.buffers)})
+        block = new.placed(**{p.name: layout for p in (*new.parameters, *new.buffers)})
         append_at_masters(self, block, layer)
 
     def response_norm(self, layer):

@@ -14,9 +14,8 @@ other axes.
 from dataclasses import replace
 from numbers import Integral
 
-from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.partition import EMPTY, Split
+from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placements import Shard
 
 
@@ -42,16 +41,3 @@ def at_stage(layout, stage):
         return layout
     held = Shard(0, Split.at_rank(layout.sizes[STAGE], stage))
     return replace(layout, placements=layout.placements | {STAGE: held})
-
-
-def put_on_stages(chunks, places, grid):
-    """Put each chunk of placed layers on its rank of the axis `stage`: the blocks that other ranks hold of it become empty.
-
-    chunks: lists of layers, as placed along the other axes. places: the rank along the axis `stage` of each chunk.
-    """
-    for chunk, place in zip(chunks, places, strict=True):
-        for leaf in leaves(chunk):
-            for array in (*leaf.parameters, *leaf.buffers):
-                array.layout = at_stage(array.layout, place)
-                if place != grid.coordinates[STAGE]:
-                    array.index = (EMPTY, *array.index[1:])

@@ -20,7 +20,7 @@ from gridgrad.nn import (
     TiedAutoencoder,
 )
 from gridgrad.nn.device import to_device, to_host, xp
-from gridgrad.nn.layer import Layer
+from gridgrad.nn.layer import Block, Layer
 
 LAYERS = [
     lambda: [Linear(7, 5)],
@@ -130,7 +130,10 @@ def test_bad_sizes_are_refused(bad):
         bad()
 
 
-@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), Linear(7, 5).block(weight=(slice(0, 2), slice(1, 3)))])
+BLOCK = Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3))))
+
+
+@pytest.mark.parametrize("layer", [Linear(7, 5), Conv2d(7, 5, 3), BLOCK])
 def test_outputs_of_a_dense_layer_need_all_inputs(layer):
     for columns in (slice(2, 3), np.array([0, 4])):
         assert layer.inputs_of(columns) == slice(0, 7)
@@ -154,7 +157,7 @@ def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
     whole = Sequential([layer], seed=1, dtype=np.float64)
     whole.allocate()
     held, memory = np.array([0, 3]), whole.params.copy()
-    block = layer.block(**{p.name: (held,) for p in (*layer.parameters, *layer.buffers)})
+    block = layer.placed(**{p.name: Block((*p.index[:-1], held)) for p in (*layer.parameters, *layer.buffers)})
     assert type(block) is type(layer) and block.name == "" and all(p.value is None for p in block.parameters)
     part = Sequential([block], seed=1, dtype=np.float64)
     part.allocate()
@@ -165,10 +168,10 @@ def test_a_block_is_a_new_layer_with_parts_of_the_same_arrays(layer):
 
 
 def test_the_block_of_an_array_that_is_not_named_is_all_of_it():
-    block = Linear(7, 5).block(weight=(slice(0, 2), slice(1, 3)))
+    block = Linear(7, 5).placed(weight=Block((slice(0, 2), slice(1, 3))))
     assert block.weight.block_shape == (2, 2) and block.bias.block_shape == (5,)
     with pytest.raises(ValueError, match="has no parameter gain"):
-        Linear(7, 5).block(gain=(slice(0, 2),))
+        Linear(7, 5).placed(gain=Block((slice(0, 2),)))
 
 
 def test_base_layer_is_abstract():

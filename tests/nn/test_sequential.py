@@ -4,6 +4,7 @@ import pytest
 from gridgrad.nn import Context, Linear, Parameter, ReLU, Sequential
 from gridgrad.nn.device import is_cpu, to_host, xp
 from gridgrad.nn.kernels.window import take
+from gridgrad.nn.layer import Block
 
 
 def net(seed=0, dtype=np.float32):
@@ -46,7 +47,7 @@ def test_a_block_of_initial_weights_is_that_of_the_whole(index):
     index = tuple(part if isinstance(part, slice) else np.array(part) for part in index)
     blocks = {}
     whole = Parameter("weight", (4, 5, 6)[: len(index)], 0.5)
-    for name, p in (("whole", whole), ("block", whole.block(*index))):
+    for name, p in (("whole", whole), ("block", whole.placed(Block(index)))):
         p.value = xp.empty(p.block_shape, np.float64)
         p.initialise(3, "0.weight")
         blocks[name] = to_host(p.value)

@@ -18,6 +18,7 @@ from gridgrad.nn import (
     Tanh,
 )
 from gridgrad.nn.device import to_device, to_host
+from gridgrad.nn.layer import Block
 from gridgrad.nn.zoo.pruning import prune, with_patterns
 from tests.nn.test_layers import difference
 
@@ -92,7 +93,7 @@ def test_blocks_are_parts_of_the_whole():
     whole, rng = SparseLinear(pattern(7, 9)), np.random.default_rng(0)
     columns = np.array([1, 4, 5])
     rows = whole.inputs_of(columns)
-    block = whole.block(weight=(rows, columns), bias=(columns,))
+    block = whole.placed(weight=Block((rows, columns)), bias=Block((columns,)))
     net, part = Sequential([whole], seed=2, dtype=np.float64), Sequential([block], seed=2, dtype=np.float64)
     x = rng.standard_normal((5, 7))
     found, expected = (to_host(one.forward(to_device(some))) for one, some in ((part, x[:, rows]), (net, x)))
