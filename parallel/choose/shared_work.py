@@ -15,8 +15,9 @@ from math import prod
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.marques import HAND_OUT, MARQUES, MASTER, HandedConv2d
-from gridgrad.parallel.placement.moves import Step
+from gridgrad.parallel.placement.marques import MARQUES, HandedConv2d
+from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.move_table import HAND_OUT, step_of
 from gridgrad.parallel.placement.partition import Partition, resized
 from gridgrad.parallel.placement.place_network import place, splits
 from gridgrad.parallel.placement.placements import C, Invariant, Shard
@@ -174,7 +175,7 @@ class RankCosts:
         here, group = (samples, *move.shape), move.group
         if source.dim is not None:
             here = resized(here, source.dim, source.partition_of(samples).size(group.rank))
-        step = Step(group, source, target, here, samples) if source != target else None
+        step = step_of(group, source, target, here, samples) if source != target else None
         if step is None or step.kind is None:
             return 0.0
         return self.machine.collective_seconds(step.kind, group, self.grid.size, max(step.sent, step.most) * self.itemsize)

@@ -7,13 +7,13 @@ the same way and are added.
 | array                                          | coarse grain            | fine grain                            |
 |------------------------------------------------|-------------------------|---------------------------------------|
 | activations between layers                     | `Shard(C, owned)`       | `Shard(C, owned)`                     |
-| input of the layer                             | `Shard(C, needed)`      | `Shard(C, needed)`                    |
+| input of the layer                             | `Copies(C, needed)`     | `Copies(C, needed)`                   |
 | weight                                         | `Tile(needed, owned)`   | `Shard(-1, pairs)`: `PairedLayer`     |
-| output of the layer                            | `Shard(C, owned)`       | `Shard(C, made)`, with partial sums   |
+| output of the layer                            | `Shard(C, owned)`       | `PartialShard(C, made)`               |
 | behind it                                      | the same                | `Shard(C, owned)`: the sums are added |
 
-`needed` and `made` overlap: several ranks need the same channel, or make partial sums of the same feature map. All sends are
-exchanges of the table of moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. All
+Several ranks need the same channel, or make partial sums of the same feature map. All sends are exchanges of the table of
+moves. Pooling, normalisation and activations run at the owner of a channel, before it is sent. All
 ranks have the input of the network; of a normalisation that comes first each has an even part of the channels. So a parameter
 is at one rank, and no gradient has to be summed over the axis: asynchronous pipelines need that. Where several branches take
 one array, a rank receives what any of them needs once. All outputs go to one rank, which computes the loss. (Eserol 2019,
@@ -22,63 +22,15 @@ chapter 3; the thesis did not execute the fine grain.)
 
 import numpy as np
 
-from gridgrad.nn.device import xp
 from gridgrad.nn.layers.sparse_linear import SparseLinear
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.placement.marques import AddBias
-from gridgrad.parallel.placement.moves import Move, place_of
 from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.paired_layer import PairedLayer, Pairs, Product, rectangles
-from gridgrad.parallel.placement.partition import Partition, Split, indices, positions, union
-from gridgrad.parallel.placement.placements import C, N, Replicate, Shard, Tile
+from gridgrad.parallel.placement.partition import Partition, Split, indices, union
+from gridgrad.parallel.placement.placements import AtRank, C, Copies, N, PartialShard, Replicate, Shard, Tile
 from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
 from gridgrad.parallel.placement.redistribute import Redistribute
-
-# ----- moves that send nothing
-
-
-class KeepHeld(Move):
-    """Every rank keeps a part of the indices that it holds."""
-
-    def run(self, step, x, space, layer):
-        rank, dim = step.group.rank, step.source.dim
-        return x[place_of(dim, positions(step.incoming.part(rank), step.outgoing.part(rank)))]
-
-
-class PutBack(Move):
-    """The adjoint of KeepHeld: zeros where nothing was kept."""
-
-    def run(self, step, x, space, layer):
-        rank, dim = step.group.rank, step.source.dim
-        out = space("out", step.there, x.dtype)
-        out.fill(0)
-        out[place_of(dim, positions(step.outgoing.part(rank), step.incoming.part(rank)))] = x
-        return out
-
-
-class Same(Move):
-    """One rank holds the whole array before and after; the others hold nothing, in another shape."""
-
-    def run(self, step, x, space, layer):
-        return x if x.shape == step.there else xp.empty(step.there, x.dtype)
-
-
-class Keep(Redistribute):
-    """`Shard(C, more) -> Shard(C, fewer)` where each rank holds all of its indices already, and its adjoint."""
-
-    def move_of(self, source, target):
-        return KEEP_HELD if source == self.source else PUT_BACK
-
-
-class AtOneRank(Redistribute):
-    """`Shard(C, ..) -> Shard(N, ..)` of an array that one rank holds whole."""
-
-    def move_of(self, source, target):
-        return SAME
-
-
-KEEP_HELD, PUT_BACK, SAME = KeepHeld(), PutBack(), Same()
-
 
 # ----- placing layers, for a Placer
 
@@ -89,7 +41,7 @@ def place_pieces(placer, axis, layer):
     if layer.name in placer.pieces.pairs:
         return place_pairs(placer, axis, layer, owned)
     needed = needed_by(layer, owned)
-    placer.move(axis, Shard(C, needed), layer.name)
+    placer.move(axis, needing(placer, axis, needed), layer.name)
     weight, bias = placer.layout_of(layer.weight, {axis: Tile(needed, owned)}), _bias_layout(placer, axis, layer, owned)
     placer.append(layer.placed(weight=weight, bias=bias), layer.name)
     placer.at[axis] = Shard(C, owned)
@@ -100,7 +52,7 @@ def place_pairs(placer, axis, layer, owned):
     owners = placer.pieces.pairs[layer.name]
     ranks, rank = placer.grid.sizes[axis], placer.grid.coordinates[axis]
     needed, made = needed_and_made(owners, ranks)
-    placer.move(axis, Shard(C, needed), layer.name)
+    placer.move(axis, needing(placer, axis, needed), layer.name)
     held = Shard(-1, Partition.owned(owners.ravel(), ranks))
     pairs = Pairs(layer.weight)
     pairs = pairs.placed(placer.layout_of(pairs, {axis: held}))
@@ -108,7 +60,7 @@ def place_pairs(placer, axis, layer, owned):
     products = [Product(layer, rows, columns, *mine) for rows, columns in rectangles(owners == rank)]
     after = layer.output_shape(placer.shape)
     placer.append(PairedLayer(pairs, products, needed.size(rank), made.size(rank), after), layer.name)
-    sums = Redistribute(placer.grid.group(axis), Shard(C, made), Shard(C, owned), after, placer.rows_along(axis))
+    sums = Redistribute(placer.grid.group(axis), PartialShard(C, made), Shard(C, owned), after, placer.rows_along(axis))
     if sums.moves("forward"):
         placer.append(sums, layer.name)
     placer.at[axis] = Shard(C, owned)
@@ -118,6 +70,12 @@ def place_pairs(placer, axis, layer, owned):
 
 def _bias_layout(placer, axis, layer, owned):
     return placer.layout_of(layer.bias, {axis: Shard(0, owned)})
+
+
+def needing(placer, axis, needed):
+    """The placement of an input of which the ranks need these channels: as it is now, if they hold just those."""
+    at = placer.at[axis]
+    return Copies(C, needed) if at.dim is None else at.needing(needed)
 
 
 def needed_and_made(owners, ranks):
@@ -145,16 +103,16 @@ def starts_of_branches(placer, axis, branches, name, added):
     for branch in branches:
         start = owned
         if branch and branch[0].kind and branch[0].name not in placer.pieces.pairs:
-            start = Shard(C, needed_by(branch[0], placer.pieces.partition(branch[0].name)))
+            start = owned.needing(needed_by(branch[0], placer.pieces.partition(branch[0].name)))
         elif branch and branch[0].kind:
-            start = Shard(C, needed_and_made(placer.pieces.pairs[branch[0].name], placer.grid.sizes[axis])[0])
+            start = owned.needing(needed_and_made(placer.pieces.pairs[branch[0].name], placer.grid.sizes[axis])[0])
         elif starts and not branch and added:
             first = placer.fork()
             first.place(branches[0])
             start = first.at[axis]
         starts.append(start)
     parts = zip(*(start.partition.parts for start in (owned, *starts)))
-    placer.move(axis, Shard(C, Partition.of(owned.partition.length, tuple(map(union, parts)))), name)
+    placer.move(axis, owned.needing(Partition.of(owned.partition.length, tuple(map(union, parts)))), name)
     return starts
 
 
@@ -170,7 +128,7 @@ def bring_to_loss(placer, axis):
     """Bring all outputs of the network to the rank that computes the loss."""
     ranks, rank = placer.grid.sizes[axis], placer.pieces.loss
     placer.move(axis, Shard(C, Partition.at_rank(placer.shape[-1], ranks, rank)), "output")
-    placer.move(axis, Shard(N, Split.at_rank(ranks, rank)), "output", AtOneRank)
+    placer.move(axis, AtRank(N, Split.at_rank(ranks, rank)), "output")
 
 
 def checked_pieces(owners, layers, grid):

@@ -6,30 +6,28 @@ every rank computes the output maps of its kernels, and the slaves hand them in.
 
 | array                    | at the master         | while the ranks convolve                 |
 |--------------------------|-----------------------|------------------------------------------|
-| input                    | `Shard(N, AT_MASTER)` | `Shard(N, Copies)`: whole, where needed  |
-| kernels (a parameter)    | `Shard(-1, at rank 0)`| `Shard(-1, shares)`                      |
-| output                   | `Shard(N, AT_MASTER)` | `Shard(C, shares)`                       |
+| input                    | `AtMaster(N)`         | `Copies(N)`: whole, where needed         |
+| kernels (a parameter)    | `AtMaster(-1)`        | `Shard(-1, shares)`                      |
+| output                   | `AtMaster(N)`         | `Shard(C, shares)`                       |
 
-Each change of placement is a `ThroughMaster`, whose backward is its adjoint: the gradient of the output is handed out, those of
+Each change of placement is a Redistribute, whose backward is its adjoint: the gradient of the output is handed out, those of
 the kernels are handed in, and the partial sums of the input's gradient are handed in and added. Biases are not sent (equation
 5.1 of the paper has none): the master adds them. A rank without kernels, which may be the master, is sent nothing and sends
 nothing.
 """
 
 from dataclasses import dataclass
-from math import prod
 
 from gridgrad.nn.device import xp
 from gridgrad.nn.kernels.gemm import column_sums
 from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
-from gridgrad.parallel.placement.moves import Move, place_of
-from gridgrad.parallel.placement.partition import EMPTY, Partition, Split, resized, size
-from gridgrad.parallel.placement.placements import C, N, Shard
+from gridgrad.parallel.placement.master_moves import MASTER
+from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
+from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.redistribute import Redistribute
 
-MASTER = 0
 MARQUES = "marques"  # the word of a plan
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
@@ -40,7 +38,7 @@ def at_master(ranks):
 
 
 @dataclass(frozen=True)
-class Copies:
+class EachWhole:
     """Like a Split, but every rank for which `working` is true holds the whole dimension, and the others nothing of it."""
 
     working: tuple
@@ -50,108 +48,11 @@ class Copies:
         return Partition.of(length, tuple(slice(0, length) if works else EMPTY for works in self.working))
 
 
-class HandOut(Move):
-    """The master, which has the whole array, sends each rank its part of the target. No rank sends anything else."""
-
-    kind = "hand out"
-
-    def run(self, step, x, space, layer):
-        group, dim, parts = step.group, step.target.dim, step.incoming.parts
-        if group.rank != MASTER:
-            out = space("out", step.there, x.dtype)
-            group.start_point_to_point(empties(x, group), [out, *empties(x, group)[1:]], layer, self.kind).wait()
-            return out
-        blocks = [x if size(part) == x.shape[dim] else x[place_of(dim, part)] for part in parts]
-        sent = [block if block is x else self._packed(block, space, f"to {rank}") for rank, block in enumerate(blocks)]
-        group.start_point_to_point(sent, empties(x, group), layer, self.kind).wait()
-        return sent[MASTER]
-
-    @staticmethod
-    def _packed(block, space, name):
-        packed = space(name, block.shape, block.dtype)
-        packed[...] = block
-        return packed
-
-    def buffer(self, step):
-        return self.most(step) if step.group.rank == MASTER else 0, 0
-
-    def most(self, step):
-        return through_master(step, step.incoming, step.target.dim)
-
-
-class HandIn(Move):
-    """Each rank sends its part of the source to the master, which joins them, or adds them where they overlap."""
-
-    kind = "hand in"
-
-    def run(self, step, x, space, layer):
-        group, dim, parts = step.group, step.source.dim, step.outgoing.parts
-        out = space("out", step.there, x.dtype)
-        if group.rank != MASTER:
-            group.start_point_to_point([x, *empties(x, group)[1:]], empties(x, group), layer, self.kind).wait()
-            return out
-        shapes = [resized(step.there, dim, size(part)) for part in parts]
-        blocks = [x, *(space(f"of {rank}", shape, x.dtype) for rank, shape in enumerate(shapes) if rank != MASTER)]
-        group.start_point_to_point(empties(x, group), blocks, layer, self.kind).wait()
-        if step.adds:
-            out.fill(0)
-        for part, block in zip(parts, blocks, strict=True):
-            if not size(part):  # a rank without kernels has no samples either, so that its block does not fit
-                continue
-            where = place_of(dim, part)
-            if step.adds:
-                out[where] += block
-            else:
-                out[where] = block
-        return out
-
-    def buffer(self, step):
-        rank = step.group.rank
-        return 0 if rank == MASTER else elements(step, step.source.dim) * step.outgoing.size(rank), 0
-
-    def most(self, step):
-        return through_master(step, step.outgoing, step.source.dim)
-
-
-def empties(x, group):
-    """An empty array for each rank: nothing is sent there, or received from there."""
-    return [x.reshape(-1)[:0]] * group.size
-
-
-def elements(step, dim):
-    """How many elements the whole array of a Step has for one index of a dimension."""
-    whole = resized(resized(step.here, step.source.dim, step.outgoing.length), step.target.dim, step.incoming.length)
-    return prod(resized(whole, dim, 1))
-
-
-def through_master(step, parts, dim):
-    """Elements that the master sends or receives if the other ranks hold `parts`, a Partition of the dimension `dim`."""
-    return elements(step, dim) * (sum(parts.sizes) - parts.size(MASTER))
-
-
-HAND_OUT, HAND_IN = HandOut(), HandIn()
-
-
-class ThroughMaster(Redistribute):
-    """A Redistribute of an array that the master holds whole on one side, `whole`, which is the source or the target."""
-
-    def __init__(self, group, source, target, shape, whole, rows=None):
-        super().__init__(group, source, target, shape, rows)
-        self.whole = whole
-
-    def move_of(self, source, target):
-        return HAND_OUT if source == self.whole else HAND_IN
-
-    def __repr__(self):
-        name = "HandOut" if self.source == self.whole else "HandIn"
-        return f"{name}({'x'.join(map(str, self.shape))}, {self.group.size} ranks)"
-
-
 class HandedConv2d(Layer):
     """A convolution with this rank's share of the kernels, which the master hands out. It has no bias, see `AddBias`.
 
     weight: the Parameter, whole on the master and empty elsewhere. conv: a Conv2d of this rank's kernels, which are in no flat
-    buffer but belong to the context. kernels: the ThroughMaster that brings them.
+    buffer but belong to the context. kernels: the Redistribute that brings them.
     Input (n, H, W, inputs), output (n, P, Q, kernels of this rank). Passes are collective over the group, but for the gradient
     of the input.
     """
@@ -243,14 +144,14 @@ def handed_convolution(block, group, columns, before, after, rows):
     kernels. before, after: the shapes of an input and of an output sample. rows: see `Redistribute`.
     """
     window, ranks = block.window, group.size
-    held, whole = Shard(N, at_master(ranks)), Shard(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
-    copies, shares = Shard(N, Copies(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
+    held, whole = AtMaster(N, at_master(ranks)), AtMaster(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
+    copies, shares = Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
     serial = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False)
     conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
-    kernels = ThroughMaster(group, whole, shares, block.weight.shape, whole)
-    yield ThroughMaster(group, held, copies, before, held, rows)
+    kernels = Redistribute(group, whole, shares, block.weight.shape)
+    yield Redistribute(group, held, copies, before, rows)
     yield HandedConv2d(block.weight, conv, kernels)
-    yield ThroughMaster(group, Shard(C, columns), held, after, held, rows)
+    yield Redistribute(group, Shard(C, columns), held, after, rows)
     if block.has_bias:
         yield AddBias(block.bias)
 
@@ -276,7 +177,7 @@ def place_at_masters(placer, layer):
 def held_by_masters(placer, parameter):
     """{axis: placement} of a parameter of which each master holds all, by its last dimension."""
     length, sizes = parameter.shape[-1], placer.grid.sizes
-    return {axis: Shard(-1, Partition.at_rank(length, sizes[axis], MASTER)) for axis in placer.with_masters}
+    return {axis: AtMaster(-1, Partition.at_rank(length, sizes[axis], MASTER)) for axis in placer.with_masters}
 
 
 def append_at_masters(placer, block, layer):

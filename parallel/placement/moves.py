@@ -1,34 +1,13 @@
-"""The table of moves: how an array is brought from one placement along an axis of the grid to another.
+"""Moves of an array from one placement along an axis of the grid to another, by collectives and exchanges.
 
-| forward                                                  | collective     | backward                                |
-|----------------------------------------------------------|----------------|-----------------------------------------|
-| `Shard(d, p) -> Replicate`                               | all-gather     | `Partial -> Shard(d, p)`                |
-| `Partial -> Shard(d, p)`                                 | reduce-scatter | `Shard(d, p) -> Replicate`              |
-| `Partial -> Replicate`                                   | all-reduce     | `Partial -> Replicate`                  |
-| `Shard(d, p) -> Shard(e, q)`                             | all-to-all     | `Shard(e, q) -> Shard(d, p)`            |
-| `Shard(d, p) -> Shard(d, q)`                             | exchange       | `Shard(d, q) -> Shard(d, p)`            |
-| `Replicate -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Partial`                |
-| `Shard(d, p) -> Partial`: pad the part with zeros        | -              | `Replicate -> Shard(d, p)`              |
-| `Replicate -> Partial`: zeros on all but the first rank  | -              | `Replicate -> Partial`                  |
-| `Shard(d, p) -> Invariant`                               | all-gather     | `Invariant -> Shard(d, p)`: the own part |
-| `Invariant -> Shard(d, p)`: take the own part            | -              | `Shard(d, p) -> Invariant`: all-gather  |
-| `Invariant -> Replicate`: nothing changes                | -              | `Partial -> Invariant`: all-reduce      |
-| `Partial -> Invariant`                                   | all-reduce     | `Invariant -> Replicate`                |
-| `Replicate -> Invariant`: nothing changes                | -              | `Invariant -> Partial`: zeros on all but rank 0 |
-
-Each row of the table is a subclass of Move, which says how the move is executed, which collective it uses, and how many
-elements a rank sends. Training, the byte formulas, the cost model and the planner all use this one table. The collectives
-themselves, with their costs, are in `parallel/grid/collectives.py`, by the name in the second column.
-
-An exchange sends each rank the elements that it needs and other ranks hold. Halos, changes of the partition of one dimension,
-and owner maps are all exchanges. Where the parts of the source overlap, as in backward from a halo, the ranks that hold the
-same element hold partial sums of it, and the exchange adds them.
+Each Move says how it is executed, which collective it uses, and how many elements a rank sends. The collectives themselves,
+with their costs, are in `parallel/grid/collectives.py`, by the name in `kind`. Which Move leads from which placement to which
+is the table in `parallel/placement/move_table.py`.
 """
 
 from collections import Counter
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -36,23 +15,23 @@ from gridgrad.nn.device import to_device, xp
 from gridgrad.nn.kernels.window import along
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.placement.partition import common, positions, resized, size
-from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import PartialShard
 
 
 class Step:
     """One direction of a redistribution on one rank of the group, for arrays of one shape.
 
-    group: the ranks of the axis, anything with a `size` and a `rank`. source, target: placements. here: the shape of this
-    rank's array before the move. samples: how many samples the ranks of the group hold together.
+    move: the Move that is executed. group: the ranks of the axis, anything with a `size` and a `rank`. source, target:
+    placements. here: the shape of this rank's array before the move. samples: how many samples the ranks of the group hold
+    together.
 
-    move: the row of the table. there: the shape of this rank's array after the move. outgoing, incoming: the Partition of the
-    dimension that the source and the target shard; None where they shard none.
-    KeyError if the table has no such move.
+    there: the shape of this rank's array after the move. outgoing, incoming: the Partition of the dimension that the source and
+    the target shard; None where they shard none.
     """
 
-    def __init__(self, group, source, target, here, samples, move=None):
-        self.group, self.source, self.target, self.here = group, source, target, tuple(here)
-        self.move, there = move or move_of(source, target), self.here
+    def __init__(self, move, group, source, target, here, samples):
+        self.move, self.group, self.source, self.target, self.here = move, group, source, target, tuple(here)
+        there = self.here
         self.outgoing = self.incoming = None
         if source.dim is not None:
             self.outgoing = source.partition_of(samples)
@@ -104,8 +83,8 @@ class Step:
 
     @cached_property
     def adds(self):
-        """Whether several ranks hold partial sums of one element, because the parts of the source overlap."""
-        return bool((self.outgoing.holders > 1).any())
+        """Whether several ranks hold partial sums of one element."""
+        return isinstance(self.source, PartialShard) and bool((self.outgoing.holders > 1).any())
 
     @cached_property
     def row(self):
@@ -114,7 +93,7 @@ class Step:
 
 
 class Move:
-    """A row of the table. kind: the name of its collective."""
+    """How an array is moved. kind: the name of the collective; None where nothing is sent."""
 
     kind: str | None = None
 
@@ -203,7 +182,11 @@ class AllToAll(Move):
 
 
 class Exchange(Move):
-    """Point-to-point messages between neighbours. `start` returns at once, so that computing can overlap; `finish` waits."""
+    """Each rank is sent the elements that it needs and others hold, point to point; partial sums of an element are added.
+
+    Halos, changes of the partition of one dimension, and owner maps are exchanges. `start` returns at once, so that computing
+    can overlap; `finish` waits.
+    """
 
     kind = "exchange"
 
@@ -281,79 +264,6 @@ class Exchange(Move):
                 if number and size(part):
                     copied[behind * (size(part) if isinstance(part, slice) else 1)] += size(part) * step.row * number
         return packed, unpacked
-
-
-class TakePart(Move):
-    def run(self, step, x, space, layer):
-        return x[place_of(step.target.dim, step.incoming.part(step.group.rank))]
-
-
-class PutIntoZeros(Move):
-    def run(self, step, x, space, layer):
-        out = space("out", step.there, x.dtype)
-        out.fill(0)
-        out[place_of(step.source.dim, step.outgoing.part(step.group.rank))] = x
-        return out
-
-
-class FirstRankKeeps(Move):
-    def run(self, step, x, space, layer):
-        return x if step.group.rank == 0 else xp.zeros_like(x)
-
-
-class Unchanged(Move):
-    def run(self, step, x, space, layer):
-        return x
-
-
-SAME, OTHER = "same dimension", "other dimension"
-MOVES = {
-    (Shard, Replicate): AllGather(),
-    (Partial, Shard): ReduceScatter(),
-    (Partial, Replicate): AllReduce(),
-    (Shard, Shard, OTHER): AllToAll(),
-    (Shard, Shard, SAME): Exchange(),
-    (Replicate, Shard): TakePart(),
-    (Shard, Partial): PutIntoZeros(),
-    (Replicate, Partial): FirstRankKeeps(),
-    (Shard, Invariant): AllGather(),
-    (Partial, Invariant): AllReduce(),
-    (Invariant, Shard): TakePart(),
-    (Invariant, Partial): FirstRankKeeps(),
-    (Invariant, Replicate): Unchanged(),
-    (Replicate, Invariant): Unchanged(),
-}
-
-
-def move_of(source: Any, target: Any) -> Move:
-    """The row of the table for two placements; KeyError if there is none."""
-    key: tuple = type(source), type(target)
-    if key == (Shard, Shard):
-        key += (SAME if source.dim == target.dim else OTHER,)
-    return MOVES[key]
-
-
-def elements_sent(source, target, samples, shape, group_size):
-    """Elements that all ranks of a group together send in one move.
-
-    source, target: placements. samples: how many the group holds together. shape: of a whole sample.
-    """
-    if source == target or group_size == 1:
-        return 0
-    whole, total = (samples, *shape), 0
-    for rank in range(group_size):
-        here = whole
-        if source.dim is not None:
-            here = resized(whole, source.dim, source.partition_of(samples).size(rank))
-        total += Step(Member(group_size, rank), source, target, here, samples).sent
-    return total
-
-
-class Member:
-    """One rank of a group of a given size, for a Step that is only counted and never run."""
-
-    def __init__(self, size, rank):
-        self.size, self.rank = size, rank
 
 
 def place_of(dim, part):

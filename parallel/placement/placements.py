@@ -1,18 +1,20 @@
 """Placements: how a global array is distributed over the ranks along one axis of the process grid.
 
-| placement               | meaning                                                          | adjoint                 |
-|-------------------------|------------------------------------------------------------------|-------------------------|
-| `Shard(dim, partition)` | the ranks of the axis hold parts of one dimension                | `Shard(dim, partition)` |
-| `Replicate`             | every rank of the axis holds the whole array                     | `Partial`               |
-| `Partial`               | the ranks of the axis hold partial sums, which add up to the array | `Replicate`           |
-| `Invariant`             | every rank of the axis holds the whole array, and the whole gradient | `Invariant`         |
-
-The parameters of a layer have one more, `Tile`: the ranks hold rectangles of a weight.
+| placement                      | meaning                                                              | adjoint        |
+|--------------------------------|----------------------------------------------------------------------|----------------|
+| `Shard(dim, partition)`        | the ranks of the axis hold parts of one dimension                    | the same       |
+| `Replicate`                    | every rank of the axis holds the whole array                         | `Partial`      |
+| `Partial`                      | the ranks of the axis hold partial sums, which add up to the array   | `Replicate`    |
+| `Invariant`                    | every rank of the axis holds the whole array, and the whole gradient | the same       |
+| `Copies(dim, partition)`       | the ranks hold parts that may overlap, such as a part and its halo   | `PartialShard` |
+| `PartialShard(dim, partition)` | the ranks hold partial sums of parts that may overlap                | `Copies`       |
+| `AtRank(dim, partition)`       | one rank holds the whole array                                       | the same       |
+| `AtMaster(dim, partition)`     | the first rank holds the whole array, and hands out what is needed   | the same       |
+| `Tile(inputs, outputs)`        | the ranks hold rectangles of a weight                                | the same       |
 
 The adjoint is the placement of the array's gradient. If every rank holds a copy, each rank computes a partial sum of the
 gradient, and these must be added. If every rank holds a partial sum, the gradient of each partial sum is the gradient of the
-whole sum. Where the parts of a Shard overlap, as with a halo, the gradients of an element that several ranks hold are partial
-sums too; the exchange back to parts that do not overlap adds them.
+whole sum. The same holds for each element of which several ranks hold a copy or a partial sum.
 
 The loss computes the gradient of the outputs that a rank holds, so the outputs of a network must have a placement that is its
 own adjoint: with `Replicate` every rank would hold the whole gradient where a partial sum of it is expected. `Invariant` is the
@@ -62,8 +64,39 @@ class Shard:
         """The Partition or Split of dimension `dim`, counted from 0, of an array with `dims` of them; None if it is whole."""
         return self.partition if self.dim % dims == dim else None
 
+    def needing(self, partition: Partition) -> "Shard":
+        """The placement in which each rank holds these indices, which may overlap: this one if it holds just them already."""
+        return self if partition == self.partition else Copies(self.dim, partition)
+
     def __str__(self):
-        return f"Shard(dim={self.dim})"
+        return f"{type(self).__name__}(dim={self.dim})"
+
+
+class Copies(Shard):
+    """Each rank holds its part of one dimension, and the parts may overlap: of an element that several ranks hold, all have it.
+
+    A rank holds what it needs beside what it owns, such as a halo, or the channels from which its filters are computed.
+    """
+
+    @property
+    def adjoint(self):
+        return PartialShard(self.dim, self.partition)
+
+
+class PartialShard(Shard):
+    """Each rank holds its part of one dimension; the parts may overlap, and an element is the sum of what ranks hold of it."""
+
+    @property
+    def adjoint(self):
+        return Copies(self.dim, self.partition)
+
+
+class AtRank(Shard):
+    """One rank holds the whole array: all indices of one dimension are its part."""
+
+
+class AtMaster(Shard):
+    """The first rank, the master, holds the whole array: it hands out parts or copies of it, and gets them handed in."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +109,11 @@ class Tile:
     inputs: Partition
     outputs: Partition
     dim = -1
+
+    @property
+    def adjoint(self):
+        """The placement of the gradient: the same."""
+        return self
 
     def split_of(self, dim, dims):
         return {dims - 2: self.inputs, dims - 1: self.outputs}.get(dim)

@@ -10,11 +10,11 @@ from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.autoencoder import place_autoencoder
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.hypergraph import Keep, bring_to_loss, place_pieces, side_by_side, starts_of_branches
+from gridgrad.parallel.placement.hypergraph import bring_to_loss, place_pieces, side_by_side, starts_of_branches
 from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
 from gridgrad.parallel.placement.partition import EMPTY, Partition, size
-from gridgrad.parallel.placement.placements import PIXELS, C, Invariant, N, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Partial, Replicate, Shard
 from gridgrad.parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.placement.stages import at_stage
@@ -74,7 +74,7 @@ class Placer:
         """The Shard of a dimension along an axis, divided by the Split of that axis; the samples of a master are at it."""
         split = self.splits[axis]
         if dim == N and axis in self.with_masters:
-            split = at_master(split.ranks)
+            return AtMaster(N, at_master(split.ranks))
         return Shard(dim, split if dim == N else split.of_length(self.shape[dim - 1 if dim > 0 else dim]))
 
     @property
@@ -226,7 +226,7 @@ class Placer:
             length = self.shape[dim - 1]
             outputs = self.splits[axis].of_length(window.outputs(dim, length))
             needed = needed_part(window, outputs, dim, length)
-            halo = self.redistribution(axis, Shard(dim, needed))
+            halo = self.redistribution(axis, self.at[axis].needing(needed))
             if halo.moves("forward"):
                 halos.append(halo)
             mine = mine.of_part(dim, outputs.part(self.grid.coordinates[axis]), length)
@@ -283,7 +283,7 @@ class Placer:
             mine, seen = owned.part(rank), needed.part(rank)
             if size(mine):
                 new.before, new.after = mine.start - seen.start, seen.stop - mine.stop
-            halo = self.redistribution(axis, Shard(C, needed))
+            halo = self.redistribution(axis, self.at[axis].needing(needed))
             if halo.moves("forward"):
                 self.append(halo, layer.name)
         self.append(new, layer.name)
@@ -333,7 +333,7 @@ class Placer:
         for number, layers in enumerate(branches):
             placer = self.fork()
             for axis, starts in begins.items():
-                placer.move(axis, starts[number], name, Keep)
+                placer.move(axis, starts[number], name)
             placer.place(layers)
             if not placers:
                 placer.whole_values(name)

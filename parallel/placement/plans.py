@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gridgrad.nn.sequence import leaves, shapes
-from gridgrad.parallel.placement.moves import elements_sent
+from gridgrad.parallel.placement.move_table import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split
 from gridgrad.parallel.placement.placements import PIXELS, C, H, Invariant, N, Partial, Replicate, Shard, W
 from gridgrad.parallel.placement.redistribute import Redistribute

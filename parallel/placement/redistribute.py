@@ -8,7 +8,8 @@ from gridgrad.nn.context import Context
 from gridgrad.nn.device import xp
 from gridgrad.nn.layer import Layer
 from gridgrad.parallel.grid.group import Group
-from gridgrad.parallel.placement.moves import Step, move_of
+from gridgrad.parallel.placement.move_table import move_of
+from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard
 
@@ -19,8 +20,8 @@ STEPS = 64  # how many Steps a layer caches: one for each direction, shape of th
 class Redistribute(Layer):
     """Moves `source -> target` in forward and `target* -> source*` in backward, where * is the adjoint placement.
 
-    `placements.py` defines the adjoint, and `moves.py` says which collective each move is. Arrays are (samples, features) or
-    (samples, height, width, channels). All passes are collective over the group.
+    `placements.py` defines the adjoint, and `move_table.py` says which collective each move is. Arrays are (samples, features)
+    or (samples, height, width, channels). All passes are collective over the group.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ class Redistribute(Layer):
                 self._steps.clear()
             way = self.ways[direction]
             samples = size(self.rows(batch_size))
-            self._steps[key] = Step(self.group, *way, here, samples, self.move_of(*way)) if self.moves(direction) else None
+            self._steps[key] = Step(self.move_of(*way), self.group, *way, here, samples) if self.moves(direction) else None
         return self._steps[key]
 
     def __repr__(self):

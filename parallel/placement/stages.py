@@ -16,7 +16,7 @@ from numbers import Integral
 
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.placement.partition import Split
-from gridgrad.parallel.placement.placements import Shard
+from gridgrad.parallel.placement.placements import AtRank
 
 
 def check_cuts(cuts, layers):
@@ -39,5 +39,5 @@ def at_stage(layout, stage):
     """The Layout of an array all of which is at one rank of the axis `stage`. layout: along the other axes."""
     if layout.sizes[STAGE] == 1:
         return layout
-    held = Shard(0, Split.at_rank(layout.sizes[STAGE], stage))
+    held = AtRank(0, Split.at_rank(layout.sizes[STAGE], stage))
     return replace(layout, placements=layout.placements | {STAGE: held})

@@ -4,7 +4,8 @@ takes on a machine (`parallel/predict/machine.py`)."""
 from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.marques import MARQUES, MASTER
+from gridgrad.parallel.placement.marques import MARQUES
+from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.place_network import place
 from gridgrad.parallel.placement.plans import CHOSEN
 from gridgrad.parallel.predict.workload import Workload

@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 
 from gridgrad.nn.device import xp
-from gridgrad.parallel.placement.moves import Step, move_of
+from gridgrad.parallel.placement.move_table import step_of
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.placements import Replicate
 
@@ -13,9 +13,9 @@ def relocate(net, optimizer, placed):
     """Change a ParallelSequential from one placing to another, with the same plan on the same grid. Collective.
 
     Afterwards the network is as if it had had the new shares from the start. What is moved are exchanges between two Partitions
-    along an axis (`parallel/placement/moves.py`), counted in the tally under "relocation". The observers of the network are
-    told, so that they can move arrays of their own. For a moment a rank holds the parameters and the optimizer's state twice,
-    the state without sharding.
+    along an axis (`parallel/placement/move_table.py`), counted in the tally under "relocation". The observers of the network
+    are told, so that they can move arrays of their own. For a moment a rank holds the parameters and the optimizer's state
+    twice, the state without sharding.
 
     net: the network, between two training steps; contexts of its earlier layers are of no more use. optimizer: the Optimizer of
     the network. placed: the new placing, a result of `place`.
@@ -68,8 +68,8 @@ class Relocation:
         for axis in self.net.grid.sizes:
             source, target = (counted_from_0(layout, axis) for layout in (before, now))
             if source != target:
-                step = Step(self.net.grid.group(axis), source, target, x.shape, None)
-                x = move_of(source, target).run(step, xp.ascontiguousarray(x), new_space, "relocation")
+                step = step_of(self.net.grid.group(axis), source, target, x.shape, None)
+                x = step.move.run(step, xp.ascontiguousarray(x), new_space, "relocation")
         return x
 
 

@@ -35,7 +35,7 @@ from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.span_observer import SpanObserver
 
 CONVOLUTIONS = "Conv2d", "HandedConv2d"
-MOVES = "Redistribute", "ThroughMaster"  # what they do beside the communication itself, they do for it: copies into messages
+MOVES = ("Redistribute",)  # what they do beside the communication itself, they do for it: copies into messages
 LEARNING_RATE = 1e-6  # so small that the network stays as it is, and all steps do the same work
 
 

@@ -26,7 +26,7 @@ def cases(comm):
             owned, outputs = (Partition.even(length, comm.size) for length in (height, window.output(height, 2)[0]))
             needed = Partition.of(height, tuple(window.input_part(H, rows, height) for rows in outputs.parts))
             whole = np.random.default_rng(height).standard_normal((3, height, 2, 5))
-            halo = Redistribute(group, Shard(H, owned), Shard(H, needed), whole.shape[1:])
+            halo = Redistribute(group, Shard(H, owned), Shard(H, owned).needing(needed), whole.shape[1:])
             yield grid, halo, whole, owned.part(comm.rank), needed.part(comm.rank), window
 
 
@@ -67,7 +67,7 @@ def test_channels_have_halos_too(comm):
         owned = Partition.even(7, comm.size)
         needed = Partition.of(7, tuple(slice(max(0, own.start - 2), min(7, own.stop + 2)) for own in owned.parts))
         mine, seen = owned.part(comm.rank), needed.part(comm.rank)
-        halo = Redistribute(grid.group("model"), Shard(C, owned), Shard(C, needed), whole.shape[1:])
+        halo = Redistribute(grid.group("model"), Shard(C, owned), Shard(C, owned).needing(needed), whole.shape[1:])
         norm = LocalResponseNorm(5, 0.5)
         norm.before, norm.after = mine.start - seen.start, seen.stop - mine.stop
         context = Context(batch_size=len(whole))

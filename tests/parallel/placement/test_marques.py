@@ -21,13 +21,14 @@ from gridgrad.nn import (
     SoftmaxCrossEntropy,
 )
 from gridgrad.nn.sequence import shapes
-from gridgrad.parallel import ProcessGrid, Trace, parallelize, train_step
+from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, train_step
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.marques import KERNELS, MASTER, Copies, ThroughMaster, at_master
+from gridgrad.parallel.placement.marques import KERNELS, EachWhole, at_master
+from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.placements import C, N, Shard
+from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
 from gridgrad.parallel.placement.plans import weighted, words_of
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
@@ -145,15 +146,15 @@ def test_the_halves_of_backward_and_the_gradient_of_the_input_equal_serial(comm)
 def test_what_is_handed_out_is_handed_in(comm):
     """The adjoint identity <F x, y> = <x, F* y> of all three arrays of a convolution."""
     rng = np.random.default_rng(0)
-    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), Shard(N, at_master(comm.size))
-    copies = Shard(N, Copies(tuple(n > 0 for n in kernels.sizes)))
-    whole, shares = Shard(KERNELS, Partition.at_rank(11, comm.size, MASTER)), Shard(KERNELS, kernels)
+    kernels, held = Partition.weighted(11, tuple(UNEVEN[: comm.size])), AtMaster(N, at_master(comm.size))
+    copies = Copies(N, EachWhole(tuple(n > 0 for n in kernels.sizes)))
+    whole, shares = AtMaster(KERNELS, Partition.at_rank(11, comm.size, MASTER)), Shard(KERNELS, kernels)
     with ProcessGrid(comm, model=comm.size) as grid:
         group = grid.group("model")
-        for source, target, shape, at in (
-            (held, copies, (7, 5, 3), held), (whole, shares, (3, 3, 11), whole), (Shard(C, kernels), held, (7, 5, 11), held),
+        for source, target, shape in (
+            (held, copies, (7, 5, 3)), (whole, shares, (3, 3, 11)), (Shard(C, kernels), held, (7, 5, 11)),
         ):  # fmt: skip
-            move = ThroughMaster(group, source, target, shape, at)
+            move = Redistribute(group, source, target, shape)
             move.give_name("0")
             whole_shape = (4, *shape)
             x, y = (rng.standard_normal(local(whole_shape, placement, comm.rank)) for placement in (source, target))
