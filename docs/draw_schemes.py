@@ -36,7 +36,7 @@ from gridgrad.parallel.partitioning.good_partition import partition
 from gridgrad.parallel.partitioning.measures import measure
 from gridgrad.parallel.partitioning.naive import horizontal
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.placement.plans import weighted
+from gridgrad.parallel.placement.plan import weighted
 
 SIDE, GAP, PAD = 0.78, 0.2, 0.16  # of a square that stands for an array; between these; within and around boxes
 LINE = 0.19  # the height of a line of the list of layers

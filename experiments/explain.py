@@ -41,7 +41,8 @@ from gridgrad.parallel.job.run import run_launcher
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.csv_text import to_csv
-from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.predict import machine
 from gridgrad.parallel.predict.candidate import why_lost
 from gridgrad.parallel.predict.layer_rows import layer_rows

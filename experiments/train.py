@@ -60,7 +60,7 @@ from gridgrad.parallel.observe.handicap import Handicap
 from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
 from gridgrad.parallel.predict.simulation import VirtualTime
 from gridgrad.parallel.protocols import protocol_names as protocols

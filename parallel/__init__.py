@@ -5,7 +5,7 @@ Beside functions and classes it has these values:
 - `N`, `H`, `W`, `C`: the dimensions of activations, for `Shard`: samples, rows and columns of images, channels or features.
 - `READERS`: {name: class(net, part)} of the ways in which samples reach the ranks: "each", "scatter", "scatter-broadcast"
   (`parallel/training/minibatch_readers.py`).
-- `CHOICES`: {word of a plan: Choice}, see `parallel/placement/plans.py`.
+- `PLANS`: {word of a plan: Plan}, see `parallel/plans/__init__.py`.
 - `PLACES`: {class of a layer: function(placer, layer)} that places such layers, see `parallel/placement/placer.py`.
 - `PROTOCOLS`: {name: ProtocolForm} of the update protocols.
 """
@@ -28,8 +28,8 @@ from gridgrad.parallel.placement.layout import Layout
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import C, H, N, Partial, Replicate, Shard, W
 from gridgrad.parallel.placement.placer import PLACES
-from gridgrad.parallel.placement.plans import CHOICES, Choice
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.protocol_names import FORMS as PROTOCOLS
 from gridgrad.parallel.protocols.protocol_names import ProtocolForm
@@ -44,8 +44,6 @@ from gridgrad.parallel.training.steps import evaluate, minibatch_indices, predic
 __all__ = [
     "BlockingReduction",
     "C",
-    "Choice",
-    "CHOICES",
     "compare_collectives",
     "complete_schedule",
     "distribute",
@@ -64,6 +62,7 @@ __all__ = [
     "Partial",
     "Partition",
     "PLACES",
+    "PLANS",
     "predict",
     "ProcessGrid",
     "Profile",

@@ -27,7 +27,8 @@ from gridgrad.experiments.common.published_networks import published
 from gridgrad.experiments.common.report import write_text
 from gridgrad.nn import Conv2d
 from gridgrad.parallel.grid.process_grid import parse_grid
-from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.placement.plan import weighted
+from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.predict import machine as machines
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.planner import NoRoom, Planner

@@ -1,19 +1,8 @@
 """What the axes of a grid do in a plan, in words."""
 
-from gridgrad.parallel.placement.plans import CHOSEN, weighted
+from gridgrad.parallel.placement.plan import CHOSEN, weighted
+from gridgrad.parallel.plans.all_plans import PLANS
 
-WORDS = {  # of a plan: what the ranks of the axis do with a layer
-    "replicate": "split the samples and hold whole weights, as on the axis batch",
-    "redundant": "hold whole weights, and all compute the same",
-    "out": "split the weights",
-    "in": "split the weights",
-    "hidden": "split the weights",
-    "laugier": "split the weights",
-    "marques": "get samples and parts of the weights from the first rank",
-    "height": "split the rows of each image",
-    "width": "split the columns of each image",
-    "hypergraph": "hold the filters that a partition gives them",
-}
 OTHERS = {
     "batch": "all layers split the samples; the ranks sum their gradients",
     "height": "convolutions split the rows of each image, other layers the samples",
@@ -33,7 +22,7 @@ def model_in_words(cost):
     """What the axis `CHOSEN` does: the most frequent use first, and then in which layers it does something else."""
     layers = {}
     for layer, word in zip(weighted(cost.net), cost.placed.plan):
-        layers.setdefault(WORDS[word], []).append(f"{layer.name} {type(layer).__name__}")
+        layers.setdefault(PLANS[word].use, []).append(f"{layer.name} {type(layer).__name__}")
     if len(layers) == 1:
         return f"all layers with weights {next(iter(layers))}"
     total = sum(map(len, layers.values()))

@@ -14,7 +14,7 @@ from gridgrad.nn.device import synchronise, to_device
 from gridgrad.nn.layer import Block
 from gridgrad.nn.sequence import shapes
 from gridgrad.parallel.placement.placements import H
-from gridgrad.parallel.placement.plans import weighted
+from gridgrad.parallel.placement.plan import weighted
 from gridgrad.parallel.predict.workload import Workload
 
 RUNS, LONG = 5, 0.2  # a block is run so often, or for so many seconds; the fastest run counts

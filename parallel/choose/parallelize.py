@@ -18,10 +18,11 @@ from gridgrad.parallel.job.run import one_line
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
-from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.place_network import shares_by_axis, splits
-from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.place_network import shares_by_axis, splits
 from gridgrad.parallel.predict.machine import Machine
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
 from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner

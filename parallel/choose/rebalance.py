@@ -19,11 +19,11 @@ from gridgrad.parallel.job.waiting import broadcast
 from gridgrad.parallel.observe.span_observer import SpanObserver
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.marques import HandedConv2d
 from gridgrad.parallel.placement.moves import exchanged
-from gridgrad.parallel.placement.place_network import place
 from gridgrad.parallel.placement.placements import Replicate
-from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.marques import HandedConv2d
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 
 GAIN = 1.1  # the least ratio of the predicted times of the old and the new shares

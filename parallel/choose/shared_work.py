@@ -15,14 +15,15 @@ from math import prod
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
-from gridgrad.parallel.placement.marques import MARQUES, HandedConv2d
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.move_table import HAND_OUT, step_of
 from gridgrad.parallel.placement.partition import Partition, resized
-from gridgrad.parallel.placement.place_network import place, splits
-from gridgrad.parallel.placement.placements import C, Invariant, Shard
-from gridgrad.parallel.placement.plans import CHOICES, CHOSEN, OUTPUTS
+from gridgrad.parallel.placement.placements import C, Shard
+from gridgrad.parallel.placement.plan import CHOSEN, INPUTS, OUTPUTS
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.marques import HandedConv2d
+from gridgrad.parallel.plans.place_network import place, splits
 
 ORDER = CHOSEN, "batch", "height"  # of the axes: along each of them the shares along those before it are given
 
@@ -100,8 +101,8 @@ class RankCosts:
         """Seconds of this rank's blocks of all layers with weights, for so many samples and such a part of the rows."""
         total, ranks = 0.0, self.grid.sizes[CHOSEN]
         for name, layer in self.layers.items():
-            choice = CHOICES[self.words[name]]
-            shares = choice.weight is None and choice.input != Invariant()  # the ranks of the axis share the samples
+            plan = PLANS[self.words[name]]
+            shares = plan.weight is None and plan.shares_work  # the ranks of the axis share the samples
             part = ranks if shares else 1
             total += self.layer_seconds.seconds(layer, *self.blocks[name], samples, rows / part)
         return total
@@ -114,12 +115,13 @@ class RankCosts:
         """One Problem for each layer outside of branches whose outputs, hidden units or kernels are shared."""
         top, moves, found = {layer.name for layer in self.net.layers}, self._moves_behind(), []
         for name, following in zip(self.layers, [*list(self.layers)[1:], None]):
-            word = self.words[name]
-            if name not in top or CHOICES[word].weight != OUTPUTS or word == MARQUES and not self.layers[name].takes_images:
-                continue  # of a plan with a master, the master alone computes a Linear layer
-            taken = following if following in top and self.words[following] == "in" else None
+            plan = PLANS[self.words[name]]
+            has_master, is_dense = plan.bounding_rank is not None, not self.layers[name].takes_images
+            if name not in top or plan.weight != OUTPUTS or has_master and is_dense:  # which the master computes alone
+                continue
+            taken = following if following in top and PLANS[self.words[following]].weight == INPUTS else None
             computing, sending = partial(self._computing, name, taken), partial(self._sending, name, moves.get(name))
-            if word == MARQUES:
+            if has_master:
                 sending = partial(self._handing, name)
             found.append(Problem(CHOSEN, name, self.units(name), (name, taken) if taken else (name,), computing, sending))
         return found

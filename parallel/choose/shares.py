@@ -18,8 +18,8 @@ from gridgrad.parallel.choose.exact_shares import fastest_shares
 from gridgrad.parallel.choose.shared_work import ORDER, RankCosts
 from gridgrad.parallel.grid.process_grid import STAGE, places
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.place_network import checked
-from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.machine import Machine
 
 RULES = "even", "constant", "function"

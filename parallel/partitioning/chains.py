@@ -5,7 +5,7 @@ import numpy as np
 from gridgrad.parallel.partitioning import filter_counts
 from gridgrad.parallel.partitioning.filter_counts import Chain
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.plans.owners import Owners
 
 
 def chain_of(net, seconds=None):

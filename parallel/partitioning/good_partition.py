@@ -18,7 +18,7 @@ from gridgrad.parallel.partitioning.network_hypergraph import GRAINS, of_network
 from gridgrad.parallel.partitioning.owner_file import SUFFIX, read_owners
 from gridgrad.parallel.partitioning.part_limits import limits_of
 from gridgrad.parallel.partitioning.refine import refine
-from gridgrad.parallel.placement.plans import HYPERGRAPH
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 
 BLOCKS = {"coarse": (8, 16, 32), "fine": (8, 16)}  # of a layer, at least
 MOVES = 200_000  # of `refine`

@@ -3,7 +3,7 @@
 A vertex is a piece of work: in the *coarse grain* a filter of a convolution or a neuron; in the *fine grain* a convolution is
 divided into one vertex for each channel of a filter, and one that adds the results of a filter's channels. A net is a channel
 of an array that travels to the vertices that need it, so that the volume of a partition of the vertices is exactly what the
-plan "hypergraph" (`parallel/placement/hypergraph.py`) sends forward for a sample; backward the same travels back:
+plan "hypergraph" (`parallel/plans/hypergraph.py`) sends forward for a sample; backward the same travels back:
 
 - A layer with weights needs all channels of its input, or those for which it has weights that are not zero.
 - All layers between are computed where a channel is, before it is sent: so pooled maps travel.
@@ -29,8 +29,8 @@ from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.nn.network_summary import flops
 from gridgrad.parallel.partitioning.hypergraph import Hypergraph, from_pairs
-from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import indices
+from gridgrad.parallel.plans.owners import Owners
 
 GRAINS = "coarse", "fine"
 PICO = 10**12  # a given time becomes a weight in whole picoseconds

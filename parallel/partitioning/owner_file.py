@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 
 from gridgrad.nn.files.hdf5_arrays import DAMAGED, made_in_memory, own, read_array
-from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.plans.owners import Owners
 
 FORMAT = "gridgrad owners 1"
 SUFFIX = ".h5"  # of the names of such files

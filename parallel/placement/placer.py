@@ -4,18 +4,18 @@ from copy import copy
 from functools import lru_cache, partial
 
 from gridgrad.nn import BatchNorm, Concat, Conv2d, Dropout, Flatten, Linear, LocalResponseNorm, Residual, TiedAutoencoder
+from gridgrad.nn.layer import Parameter
 from gridgrad.nn.layers.activations import Activation
 from gridgrad.nn.layers.pool import Pool2d
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.autoencoder import place_autoencoder
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.hypergraph import bring_to_loss, place_pieces, side_by_side, starts_of_branches
+from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.marques import MARQUES, append_at_masters, at_master, held_by_masters, place_at_masters
+from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import EMPTY, Partition, size
 from gridgrad.parallel.placement.placements import PIXELS, AtMaster, C, Invariant, N, Partial, Replicate, Shard
-from gridgrad.parallel.placement.plans import CHOICES, HYPERGRAPH, OUTPUTS
+from gridgrad.parallel.placement.plan import Plan
 from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.placement.stages import at_stage
 
@@ -23,59 +23,38 @@ from gridgrad.parallel.placement.stages import at_stage
 class Placer:
     """Goes through a network layer by layer and keeps track of how the activations are placed along every axis.
 
-    grid: a ProcessGrid or a GridDescription. choices: {axis: {layer: choice}} for the layers with weights, see `plans.py`.
-    splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: {name of a layer: Partition},
-    which replaces the Split for the outputs of that layer if its choice is "out", or for its hidden units if that is "hidden".
-    pieces: the Owners, if the choice is "hypergraph".
-    The state changes from layer to layer. shape: of a whole sample of the activations at this point. at: {axis: placement} of
-    them, for the axes that have several ranks. order: the axes that shard the samples, outermost first. stage: the rank along
-    the axis `stage` on which the layers are. layers: those placed so far.
+    grid: a ProcessGrid or a GridDescription. plans: {axis: {layer: Plan}} for the layers with weights. shape: of a whole sample
+    of the activations. splits: {axis: Split}, by which an axis divides a dimension that it begins to shard. owners: what the
+    plan of the axis `CHOSEN` takes, usually {name of a layer: Partition}, which replaces the Split for the outputs of that
+    layer. start: (at, order) of activations in the middle of a network; by default those of a minibatch.
+    The state changes from layer to layer. shape: as above, at this point. at: {axis: placement} of the activations, for the
+    axes that have several ranks. order: the axes that shard the samples, outermost first. stage: the rank along the axis
+    `stage` on which the layers are. layers: those placed so far.
     """
 
-    def __init__(self, grid, choices, shape, splits, owners=None, at=None, order=None, pieces=None):
-        self.grid, self.choices, self.shape, self.splits, self.owners = grid, choices, shape, splits, owners or {}
-        self.with_masters, self.by_pieces = (
-            [axis for axis, found in choices.items() if word in found.values() and grid.sizes[axis] > 1]
-            for word in (MARQUES, HYPERGRAPH)
-        )
-        self.pieces = pieces
-        self.stage = 0
-        self.at = dict(at) if at is not None else self._starts()
-        self.order = tuple(axis for axis, p in self.at.items() if p.dim == N) if order is None else order
-        self.layers = []
-
-    def _starts(self):
-        """{axis: placement} of the minibatch, along the axes that divide the arrays of layers."""
-        return {axis: self._start(axis) for axis, ranks in self.grid.sizes.items() if ranks > 1 and axis != STAGE}
-
-    def _start(self, axis):
-        """The placement of the minibatch: the one that the first layer with weights needs, so that nothing has to be moved."""
-        if axis in self.by_pieces:
-            return Replicate()
-        return self.wanted(axis, next(iter(self.choices[axis].values())), {})
+    def __init__(self, grid, plans, shape, splits, owners=None, start=None):
+        self.grid, self.plans, self.shape, self.splits, self.owners = grid, plans, shape, splits, owners or {}
+        axes = [axis for axis, ranks in grid.sizes.items() if ranks > 1 and axis != STAGE]  # that divide the arrays of layers
+        firsts = {axis: next(iter(plans[axis].values()), Plan()) for axis in axes}
+        self.of_axis = {axis: Plan() if plan.mixes else plan for axis, plan in firsts.items()}  # where all layers have one
+        self.stage, self.layers = 0, []
+        if start is None:
+            self.at = {}
+            self.at |= {axis: plan.start(self, axis) for axis, plan in firsts.items()}
+            self.order = tuple(axis for axis, placement in self.at.items() if placement.dim == N)
+        else:
+            self.at, self.order = dict(start[0]), start[1]
 
     def fork(self):
         """A Placer that begins where this one is, for a branch."""
-        new = Placer(self.grid, self.choices, self.shape, self.splits, self.owners, self.at, self.order, self.pieces)
+        new = Placer(self.grid, self.plans, self.shape, self.splits, self.owners, (self.at, self.order))
         new.stage = self.stage
         return new
 
-    def wanted(self, axis, choice, at):
-        """The placement of the input along an axis that a choice requires.
-
-        at: {axis: placement} now; if the axis shards the required dimension already, its Shard is kept, whatever its partition.
-        """
-        kind = CHOICES[choice].input
-        if not isinstance(kind, int):
-            return kind
-        return at[axis] if axis in at and at[axis].dim == kind else self.shard(axis, kind)
-
     def shard(self, axis, dim):
-        """The Shard of a dimension along an axis, divided by the Split of that axis; the samples of a master are at it."""
+        """The placement that divides a dimension along an axis, by the Split of that axis."""
         split = self.splits[axis]
-        if dim == N and axis in self.with_masters:
-            return AtMaster(N, at_master(split.ranks))
-        return Shard(dim, split if dim == N else split.of_length(self.shape[dim - 1 if dim > 0 else dim]))
+        return self.of_axis[axis].samples(split) if dim == N else Shard(dim, split.of_length(self.shape[dim - (dim > 0)]))
 
     @property
     def layout(self):
@@ -97,15 +76,9 @@ class Placer:
             self.shape = layer.output_shape(self.shape)
 
     def finish(self):
-        """Move the outputs to where the loss is computed: along each axis they are sharded by samples, or Invariant.
-
-        These placements are their own adjoint, see `placements.py`.
-        """
-        for axis in self.by_pieces:
-            bring_to_loss(self, axis)
-        for axis, placement in self.at.items():
-            if placement.dim != N and placement != Invariant():
-                self.move(axis, self.shard(axis, N), "output")
+        """Move the outputs to where the loss is computed: along each axis they are sharded by samples, or Invariant."""
+        for axis, plan in self.of_axis.items():
+            plan.finish(self, axis)
 
     def move(self, axis, target, name, kind=Redistribute):
         """Append the redistributions that bring the activations to the placement `target` along an axis.
@@ -143,6 +116,16 @@ class Placer:
         layer.give_name(name)
         self.layers.append(layer)
 
+    def append_block(self, block, layer):
+        """Append this rank's block of a layer with parameters, or what another rank than the master has in its place."""
+        if any(isinstance(at, AtMaster) and self.grid.coordinates[axis] != MASTER for axis, at in self.at.items()):
+            block = Idle(block, self.shape, layer.output_shape(self.shape))
+        self.append(block, layer.name)
+
+    def at_master(self, axis, parameter):
+        """The placement of a parameter of which the master of an axis holds all, by its last dimension."""
+        return AtMaster(-1, Partition.at_rank(parameter.shape[-1], self.grid.sizes[axis], MASTER))
+
     def whole_values(self, name):
         """Reduce partial sums with a reduce-scatter, for layers that are not linear and so need the sums themselves."""
         for axis, placement in self.at.items():
@@ -156,16 +139,19 @@ class Placer:
     # ----- one method for each kind of layer that has no file of its own
 
     def weights(self, layer):
-        """A Linear or Conv2d: its input is moved as the choices require, and this rank keeps its block of the weights."""
-        if self.with_masters:
-            return place_at_masters(self, layer)
-        if self.by_pieces:
-            return place_pieces(self, *self.by_pieces, layer)
-        choices = {axis: self.choices[axis][layer] for axis in self.at}
-        for axis, choice in choices.items():
-            self.move(axis, self.wanted(axis, choice, self.at), layer.name, CHOICES[choice].move)
-        layouts, outputs = self._layouts(layer, choices)
-        block = layer.placed(**layouts)
+        """A layer with weights: its input is moved as the plans require, and this rank keeps its block of the weights."""
+        plans = {axis: self.plans[axis][layer] for axis in self.at}
+        if any(plan.place(self, axis, layer) for axis, plan in plans.items()):
+            return
+        for axis, plan in plans.items():
+            self.move(axis, plan.wanted(self, axis), layer.name, plan.move)
+        arrays = {p.name: p for p in vars(layer).values() if isinstance(p, Parameter)}
+        placements, outputs = {name: {} for name in arrays}, {}
+        for axis, plan in plans.items():
+            found, outputs[axis] = plan.divide(self, axis, layer)
+            for name, placement in found.items():
+                placements[name][axis] = placement
+        block = layer.placed(**{name: self.layout_of(p, placements[name]) for name, p in arrays.items()})
         if self.layers and self._hides_gather(self.layers[-1], block):
             block = GatheredLinear(self.layers.pop(), block)
         if self._sharding(*PIXELS):  # of a convolution: no other layer with weights is given parts of images
@@ -176,35 +162,9 @@ class Placer:
             if halos:
                 block = HaloConv2d(block, halos[-1])
         self.append(block, layer.name)
-        for axis, choice in choices.items():
-            if CHOICES[choice].output == Invariant() and outputs[axis] != Invariant():
-                gather = Redistribute(self.grid.group(axis), outputs[axis], Invariant(), layer.output_shape(self.shape))
-                self.append(gather, layer.name)
-                outputs[axis] = Invariant()
         self.at |= outputs
-
-    def _layouts(self, layer, choices):
-        """({"weight": Layout, "bias": Layout} of a Linear or Conv2d, the placements of its output by axis).
-
-        Each axis shards the weight's outputs, its inputs, or neither. Where the inputs are sharded, every rank computes a
-        partial sum of the output. The bias must be added only once: the first rank that has any inputs adds it.
-        """
-        weight, bias, outputs = {}, {}, {}
-        for axis, choice in choices.items():
-            ranks, sharded = self.grid.sizes[axis], CHOICES[choice].weight
-            if sharded == OUTPUTS:
-                columns = self.owners.get(layer.name) or self.splits[axis].of_length(layer.outputs)
-                weight[axis], bias[axis], outputs[axis] = Shard(-1, columns), Shard(0, columns), Shard(C, columns)
-            elif sharded is not None:
-                rows = self.at[axis].partition
-                adds_bias = next((rank for rank in range(ranks) if rows.size(rank)), 0)
-                bias[axis] = Shard(0, Partition.at_rank(layer.outputs, ranks, adds_bias))
-                weight[axis], outputs[axis] = Shard(-2, rows), Partial()
-            else:
-                outputs[axis] = self.at[axis]
-                if outputs[axis] == Invariant():  # so that the gradients are
-                    weight[axis] = bias[axis] = Invariant()
-        return {"weight": self.layout_of(layer.weight, weight), "bias": self.layout_of(layer.bias, bias)}, outputs
+        for axis, plan in plans.items():
+            plan.behind(self, axis, layer)
 
     def _hides_gather(self, before, block):
         """Whether to overlap the all-gather `before` with the products of the Linear `block`: if it crosses nodes, on CPUs."""
@@ -262,14 +222,14 @@ class Placer:
         for axis, placement in self.at.items():
             if placement == Invariant():  # the gradients of a replicated parameter must be partial sums
                 self.move(axis, Replicate(), layer.name)
-            elif placement == Replicate() and axis in self.by_pieces:  # here each parameter has one owner
+            elif placement == Replicate() and not self.of_axis[axis].sums_gradients:  # each parameter has one owner
                 self.move(axis, self.shard(axis, C), layer.name)
-        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and axis not in self.with_masters]
+        apart = [axis for axis, p in self.at.items() if p.dim not in (None, C) and not isinstance(p, AtMaster)]
         channels = {axis: Shard(0, p.partition) for axis, p in self.at.items() if p.dim == C}
-        layout = self.layout_of(layer.gamma, channels | held_by_masters(self, layer.gamma))
+        channels |= {axis: self.at_master(axis, layer.gamma) for axis, p in self.at.items() if isinstance(p, AtMaster)}
         new = GlobalBatchNorm(self.grid.group(*apart), layer.channels, layer.eps, layer.momentum)
-        block = new.placed(**{p.name: layout for p in (*new.parameters, *new.buffers)})
-        append_at_masters(self, block, layer)
+        layout = self.layout_of(layer.gamma, channels)
+        self.append_block(new.placed(**{p.name: layout for p in (*new.parameters, *new.buffers)}), layer)
 
     def response_norm(self, layer):
         """A LocalResponseNorm: where channels are sharded, it gets a halo of the neighbouring channels."""
@@ -307,12 +267,8 @@ class Placer:
     def concat(self, layer):
         """A Concat: all branches end in the same placement, with all channels on each rank, or with those that it owns."""
         branches = self._branches(layer.branches, layer.name, whole_channels=True)
-        for axis in self.by_pieces:
-            apart = [branch for branch in branches if branch.at[axis] == Replicate()]
-            if len(apart) < len(branches):
-                for branch in apart:  # of what every rank has, each takes a part
-                    branch.move(axis, branch.shard(axis, C), layer.name)
-                self.at[axis] = Shard(C, side_by_side([branch.at[axis].partition for branch in branches]))
+        for axis, plan in self.of_axis.items():
+            plan.join(self, axis, branches, layer.name)
         self._append_whole(Concat(*(branch.layers for branch in branches)), layer.name)
 
     def _append_whole(self, container, name):
@@ -323,13 +279,13 @@ class Placer:
     def _branches(self, branches, name, whole_channels=False):
         """Place branches that begin here; returns a Placer for each. All end in the placement of the first branch.
 
-        That has no partial sums and, with `whole_channels`, does not shard the channels, except that each branch keeps the
-        channels at their owners with the plan "hypergraph". name: of the layer with the branches.
+        In it there are no partial sums. With `whole_channels` it does not shard the channels, unless the plan leaves those of
+        each branch at their owners. name: of the layer with the branches.
         """
-        placers, begins = (
-            [],
-            {axis: starts_of_branches(self, axis, branches, name, not whole_channels) for axis in self.by_pieces},
-        )
+        axes = self.of_axis.items()
+        begins = {axis: plan.starts_of_branches(self, axis, branches, name, not whole_channels) for axis, plan in axes}
+        apart = {axis for axis, plan in axes if whole_channels and plan.divides_apart}
+        placers = []
         for number, layers in enumerate(branches):
             placer = self.fork()
             for axis, starts in begins.items():
@@ -338,9 +294,9 @@ class Placer:
             if not placers:
                 placer.whole_values(name)
                 for axis, placement in placer.at.items():
-                    if whole_channels and placement.dim == C and axis not in self.by_pieces:
+                    if whole_channels and placement.dim == C and axis not in apart:
                         placer.move(axis, placer.shard(axis, N), name)
-            elif not (whole_channels and self.by_pieces):
+            elif not apart:
                 placer._end_as(placers[0], name)
             placers.append(placer)
         self.at, self.order = placers[0].at, placers[0].order
@@ -360,7 +316,7 @@ class Placer:
 PLACES = {
     Linear: Placer.weights,
     Conv2d: Placer.weights,
-    TiedAutoencoder: place_autoencoder,
+    TiedAutoencoder: Placer.weights,
     Pool2d: Placer.pool,
     Dropout: Placer.dropout,
     BatchNorm: Placer.batch_norm,

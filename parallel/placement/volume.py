@@ -34,7 +34,6 @@ from operator import mul
 from gridgrad.parallel.placement.move_table import elements_sent
 from gridgrad.parallel.placement.partition import Partition, Split, size
 from gridgrad.parallel.placement.placements import C, H, N, Shard
-from gridgrad.parallel.placement.plans import REDUNDANT
 
 
 def all_gather(elements, ranks):
@@ -86,7 +85,7 @@ def activations(batch_size, widths, plan, batch, model, itemsize=4):
     rows = Partition.even(batch_size, batch).sizes
     total = 0
     for width, first, second in zip(widths[1:-1], plan, plan[1:]):
-        single = second != "out" and (first == REDUNDANT) != (second == REDUNDANT)
+        single = second != "out" and (first == "redundant") != (second == "redundant")
         total += (2 * (first == "in") + 2 * (second == "out") + single) * batch_size * all_gather(width, model)
     if plan[-1] == "out":
         ends = Shard(C, Partition.even(widths[-1], model)), Shard(N, Split(model))
@@ -114,7 +113,7 @@ def gradients(widths, batch, model, itemsize=4, plan=()):
     plan: as `activations` takes it; of layers with "redundant" each rank of the model axis has all gradients.
     """
     parameters = [inputs * outputs + outputs for inputs, outputs in zip(widths, widths[1:])]
-    copies = [model if word == REDUNDANT else 1 for word in plan] or [1] * len(parameters)
+    copies = [model if word == "redundant" else 1 for word in plan] or [1] * len(parameters)
     return itemsize * all_reduce(sum(map(mul, parameters, copies)), batch)
 
 

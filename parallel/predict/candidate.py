@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE
-from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.critical_path import StepTime
 from gridgrad.parallel.predict.pipeline_cost import PipelineTime

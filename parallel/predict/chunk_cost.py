@@ -5,9 +5,9 @@ from math import prod
 
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.place_network import checked, place
-from gridgrad.parallel.placement.plans import words_of
 from gridgrad.parallel.placement.stages import check_cuts
+from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.place_network import checked, place
 from gridgrad.parallel.predict.cost import busiest, local_shape
 from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS, Workload
 

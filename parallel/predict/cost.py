@@ -4,10 +4,9 @@ takes on a machine (`parallel/predict/machine.py`)."""
 from functools import cached_property
 
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.marques import MARQUES
-from gridgrad.parallel.placement.master_moves import MASTER
-from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.workload import Workload
 
 
@@ -84,11 +83,12 @@ def busiest(sizes, words, ranks_per_node=None, shares=None):
     """The GridDescription of the rank that has the most work on a grid, for which the others wait in a step.
 
     It is the rank with the largest share on every axis. On the axis height with even shards it is a rank that has neighbours
-    on both sides, because it exchanges two halos. With the plan "marques" it is the master, whatever its share.
-    words: the choices of the layers with weights, which `plans.words_of` finds in the text of a plan.
+    on both sides, because it exchanges two halos. A plan may say which rank of the axis `CHOSEN` it is, whatever its share.
+    words: of the plans of the layers with weights, which `words_of` finds in the text of a plan.
     """
     place = {"height": 1 if sizes.get("height", 1) > 2 else 0}
     place |= {axis: weights.index(max(weights)) for axis, weights in (shares or {}).items()}
-    if MARQUES in words:
-        place[CHOSEN] = MASTER
+    for plan in {PLANS[word] for word in words if word in PLANS}:
+        if plan.bounding_rank is not None:
+            place[CHOSEN] = plan.bounding_rank
     return GridDescription(sizes, place, ranks_per_node)

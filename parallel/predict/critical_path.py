@@ -33,8 +33,9 @@ from itertools import combinations, count
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.placement.place_network import checked
-from gridgrad.parallel.placement.plans import CHOSEN, words_of
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.cost import Cost, busiest
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training

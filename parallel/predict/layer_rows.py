@@ -2,8 +2,9 @@
 
 from gridgrad.nn.sequence import leaves, shapes
 from gridgrad.parallel.grid.collectives import all_reduce_elements
-from gridgrad.parallel.placement.place_network import checked
-from gridgrad.parallel.placement.plans import CHOSEN, REDUNDANT, weighted_in
+from gridgrad.parallel.placement.plan import CHOSEN, weighted_in
+from gridgrad.parallel.plans.all_plans import PLANS
+from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.lower_bound import least_bytes
 
 
@@ -48,7 +49,7 @@ def _without_work(cost):
         row["kinds"].append(type(layer).__name__)
         if layer.name in words:
             row |= {"layer": layer.name, "placement": words[layer.name] if several else ""}
-            if cost.is_even and ranks > 1 and words[layer.name] != REDUNDANT:  # the bound is of work that is shared
+            if cost.is_even and ranks > 1 and PLANS[words[layer.name]].shares_work:  # the bound is of work that is shared
                 is_first = layer.name in take_inputs
                 row["bound_bytes"] = least_bytes(layer, before, after, cost.batch_size, ranks, cost.itemsize, is_first)
     row_of["output"] = rows[-1]  # what brings the outputs to the loss

@@ -23,9 +23,9 @@ from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.schedule import Schedule
 from gridgrad.parallel.pipeline.simulate import Simulation
 from gridgrad.parallel.pipeline.times import TableTimes
-from gridgrad.parallel.placement.hypergraph import between_exchanges
-from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, between_exchanges
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.chunk_cost import OPS, cost_of, fixed_copies
 from gridgrad.parallel.predict.cost import local_shape
 from gridgrad.parallel.predict.critical_path import grids_of_ranks

@@ -11,7 +11,7 @@ from math import inf
 
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.placement.plans import weighted_in
+from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.predict.chunk_cost import layer_costs
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.predict.planned_cuts import cuts_of_costs

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.grid.collectives import all_reduce_elements
-from gridgrad.parallel.placement.place_network import splits
 from gridgrad.parallel.placement.placer import Placer
-from gridgrad.parallel.placement.plans import CHOSEN, SHARDED, choices, weighted, weighted_in
+from gridgrad.parallel.placement.plan import CHOSEN, weighted, weighted_in
+from gridgrad.parallel.plans.all_plans import by_axis, candidates
+from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.predict.cost import busiest, local_shape
 from gridgrad.parallel.predict.workload import Workload
 
@@ -139,7 +140,7 @@ class PlanSearch:
         model = self.sizes["model"]
         kinds = {layer.kind for layer in weighted_in(segment)}
         by_height = kinds == {"conv"} and self.sizes["height"] == 1 and model <= self.problem.shape[0]
-        sharded = sorted(set.intersection(*(set(SHARDED[kind]) for kind in kinds)), reverse=True)  # "out" before "in"
+        sharded = sorted(set.intersection(*(set(candidates(kind)) for kind in kinds)), reverse=True)  # "out" before "in"
         words = (*sharded, "replicate", "height") if by_height else (*sharded, "replicate")
         return words[:1] if model == 1 else words
 
@@ -147,9 +148,9 @@ class PlanSearch:
         """The Step of a segment with a choice, from a state. An empty segment brings the outputs to the loss."""
         problem, grid = self.problem, self.grid
         layers = weighted_in(segment)
-        shape, at, order = state or (problem.shape, None, None)
-        chosen = choices(layers, [choice] * len(layers))
-        placer = Placer(grid, chosen, shape, splits(grid.sizes, problem.shares), at=at, order=order)
+        shape, start = (state[0], state[1:]) if state else (problem.shape, None)
+        plans = by_axis(layers, [choice] * len(layers))
+        placer = Placer(grid, plans, shape, splits(grid.sizes, problem.shares), start=start)
         workload = Workload(local_shape(placer.layout, problem.batch_size, grid), problem.batch_size, problem.itemsize)
         workload.first = state is None
         placer.place(segment)

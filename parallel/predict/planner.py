@@ -30,8 +30,10 @@ from itertools import count
 
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, STAGE
-from gridgrad.parallel.placement.place_network import checked
-from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH, OUTPUTS, words_of
+from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS
+from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.candidate import Candidate, order
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.critical_path import costs_of_ranks, played

@@ -35,10 +35,12 @@ from gridgrad.parallel.grid.group import MAX_ELEMENTS
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.placement.gathered_linear import GatheredLinear
 from gridgrad.parallel.placement.halo_conv import HaloConv2d
-from gridgrad.parallel.placement.marques import AddBias, HandedConv2d, Idle
-from gridgrad.parallel.placement.paired_layer import PairedLayer
+from gridgrad.parallel.placement.idle import Idle
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.add_bias import AddBias
+from gridgrad.parallel.plans.marques import HandedConv2d
+from gridgrad.parallel.plans.paired_layer import PairedLayer
 
 OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions

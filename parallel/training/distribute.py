@@ -6,11 +6,12 @@ from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.placement.owners import Owners
 from gridgrad.parallel.placement.partition import Partition
-from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.placement.plans import CHOSEN, HYPERGRAPH
+from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.placement.stages import check_cuts
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
+from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipeline_division import by_exchanges, by_stages

@@ -21,7 +21,7 @@ from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.job.waiting import meet
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.placement.place_network import Placed
+from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.steps import Trainer, accumulated_step
 
@@ -35,7 +35,7 @@ class ParallelSequential(Sequential):
     Parameters
     ----------
     placed : Placed
-        The layers of this rank: what `place` of `parallel/placement/place_network.py` returns.
+        The layers of this rank: what `place` of `parallel/plans/place_network.py` returns.
     grid : ProcessGrid
         The grid.
     seed, dtype
@@ -46,7 +46,7 @@ class ParallelSequential(Sequential):
     Attributes
     ----------
     plan
-        The placement of the weights of each Linear and Conv2d, see `parallel/placement/plans.py`.
+        The placement of the weights of each Linear and Conv2d, see `parallel/plans/__init__.py`.
     splits
         How each axis splits its dimension.
     input, output

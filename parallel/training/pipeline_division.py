@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline.route import Route
 from gridgrad.parallel.pipeline.times import Times
-from gridgrad.parallel.placement.hypergraph import between_exchanges
-from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN
+from gridgrad.parallel.plans.hypergraph import between_exchanges
 from gridgrad.parallel.predict.partition_pipeline import chunk_works, times_of_work
 from gridgrad.parallel.training.boundaries import ExchangeBoundary, StageBoundary
 

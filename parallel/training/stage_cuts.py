@@ -5,7 +5,7 @@ from itertools import accumulate
 from gridgrad.nn.network_summary import rows
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.pipeline.cuts import shortest
-from gridgrad.parallel.placement.place_network import checked
+from gridgrad.parallel.plans.place_network import checked
 
 PASSES = 80.0  # floating-point operations that take as long as reading or writing one element of a large array
 PRODUCTS = 3  # products of matrices in a training step, each as large as that of forward

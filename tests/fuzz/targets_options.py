@@ -21,7 +21,7 @@ from gridgrad.parallel.grid.process_grid import check_places, parse_grid
 from gridgrad.parallel.partitioning.good_partition import is_partition, owners_of_plan
 from gridgrad.parallel.partitioning.owner_file import SUFFIX
 from gridgrad.parallel.pipeline import schedule_names as pipelines
-from gridgrad.parallel.placement.plans import CHOSEN
+from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time

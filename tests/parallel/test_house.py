@@ -24,6 +24,7 @@ FOLDERS = (
     "partitioning",
     "checkpoint",
     "sync",
+    "plans",
     "placement",
     "grid",
     "job",

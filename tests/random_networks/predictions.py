@@ -10,7 +10,8 @@ from gridgrad.nn import LOSSES
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.placement.plan import weighted
+from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.predict.partition_pipeline import partition_step_time

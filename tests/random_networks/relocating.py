@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 from gridgrad.nn import LOSSES
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from gridgrad.parallel.training.steps import accumulated_step
 from tests.parallel.equality import on_first

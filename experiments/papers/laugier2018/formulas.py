@@ -5,7 +5,7 @@ from gridgrad.experiments.papers.cited import NOT_PRINTED, Cited, Formula, publi
 from gridgrad.experiments.papers.laugier2018 import steps
 from gridgrad.parallel.grid.process_grid import parse_grid
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.plans import fewest_bytes
+from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 
 KNOWN = published("laugier2018")
 RANKS = [2, 4, 8, 16, 32]

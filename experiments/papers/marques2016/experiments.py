@@ -2,7 +2,7 @@
 
 Tables: where the time of a training step goes (Figures 5.1 to 5.10), the speedups of Tables 5.1 to 5.3, the scalability of
 section 5.4 (Figures 5.11 to 5.15), and how long an epoch of the autoencoder of Appendix A takes. The master/slave algorithm is
-the plan "marques" (`parallel/placement/marques.py`); beside it stands the form without a master, the plan "out" on the same
+the plan "marques" (`parallel/plans/marques.py`); beside it stands the form without a master, the plan "out" on the same
 ranks.
 
 What runs is in `runs.py`. Only numbers from runs are called measured. On ranks that were not measured, a part of

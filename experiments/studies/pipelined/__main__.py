@@ -43,7 +43,7 @@ from gridgrad.parallel.pipeline.passes import repeat
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.partition import Partition, size
-from gridgrad.parallel.placement.plans import HYPERGRAPH
+from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.predict import machine
 from gridgrad.parallel.predict.critical_path import step_time
 from gridgrad.parallel.predict.partition_pipeline import partition_step_time

@@ -1,7 +1,7 @@
 """A communicating layer that the project does not have, all of it in this file: an all-gather as a ring of messages.
 
 In each round every rank passes the block that came last on to its neighbour. Two rows make it known: `COLLECTIVE` under `KIND`
-in the table of collectives, and `CHOICE` as a word of plans. See test_new_layer.py.
+in the table of collectives, and `PLAN` in that of plans. See test_new_layer.py.
 """
 
 from math import prod
@@ -13,9 +13,8 @@ from gridgrad.parallel.grid.staging import staging
 from gridgrad.parallel.placement.move_table import move_of
 from gridgrad.parallel.placement.moves import AllGather
 from gridgrad.parallel.placement.partition import resized
-from gridgrad.parallel.placement.placements import C, Replicate
-from gridgrad.parallel.placement.plans import OUTPUTS, Choice
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.outputs import ShardOutputs
 
 KIND = "ring all-gather"
 
@@ -72,4 +71,10 @@ def trial(group, length):
 
 
 COLLECTIVE = Collective(all_but_own, lambda ranks: ranks - 1, everyone, trial)
-CHOICE = Choice(Replicate(), C, OUTPUTS, RingRedistribute)
+
+
+class RingOutputs(ShardOutputs):
+    word, move = "ring", RingRedistribute
+
+
+PLAN = RingOutputs()

@@ -12,7 +12,7 @@ from gridgrad.parallel import Partition, ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.planner import Planner
 from gridgrad.parallel.training.steps import train_step

@@ -28,10 +28,10 @@ from gridgrad.nn.device import to_device, to_host
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.partitioning.network_hypergraph import of_network
-from gridgrad.parallel.placement.owners import Owners
-from gridgrad.parallel.placement.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
-from gridgrad.parallel.placement.place_network import place
-from gridgrad.parallel.placement.plans import weighted
+from gridgrad.parallel.placement.plan import weighted
+from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.paired_layer import MOST_PRODUCTS, PairedLayer, rectangles
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.training.steps import train_step

@@ -25,11 +25,12 @@ from gridgrad.parallel import ProcessGrid, Redistribute, Trace, parallelize, tra
 from gridgrad.parallel.grid.devices import use_device
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
-from gridgrad.parallel.placement.plans import weighted, words_of
+from gridgrad.parallel.placement.plan import weighted
+from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.marques import KERNELS, EachWhole, at_master
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.predict.simulation import VirtualTime

@@ -5,12 +5,11 @@ from functools import partial
 import numpy as np
 
 from gridgrad.nn import SGD, Linear, ReLU, Sequential
-from gridgrad.parallel import ProcessGrid
+from gridgrad.parallel import PLANS, ProcessGrid
 from gridgrad.parallel.calibration.measure import trials
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.observe.timeline import last_needed
-from gridgrad.parallel.placement.plans import CHOICES
 from gridgrad.parallel.predict.cost import Cost
 from tests.mpi import mpi
 from tests.parallel.equality import assert_same, grids, on_cpus, parallel, serial
@@ -22,7 +21,7 @@ from tests.parallel.predict.test_simulation import MACHINE, step_seconds, wide
 def know(monkeypatch):
     """Put the rows into their tables."""
     monkeypatch.setitem(COLLECTIVES, ring_layer.KIND, ring_layer.COLLECTIVE)
-    monkeypatch.setitem(CHOICES, "ring", ring_layer.CHOICE)
+    monkeypatch.setitem(PLANS, "ring", ring_layer.PLAN)
 
 
 def network():

@@ -11,7 +11,8 @@ from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.faults.replicas import ReplicaCheck
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.placements import Invariant
-from gridgrad.parallel.placement.plans import fewest_bytes, words_of
+from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.layer_rows import layer_rows
 from gridgrad.parallel.predict.machine import read

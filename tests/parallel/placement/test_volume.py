@@ -8,7 +8,7 @@ import pytest
 from gridgrad.nn import MSE, SGD, Linear, ReLU, Sequential
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.placement import volume
-from gridgrad.parallel.placement.plans import fewest_bytes
+from gridgrad.parallel.plans.fewest_bytes import fewest_bytes
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, grids
 

@@ -7,7 +7,7 @@ import pytest
 
 from gridgrad.nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
-from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.critical_path import AHEAD, played, step_time
 from gridgrad.parallel.predict.machine import Machine, names, read

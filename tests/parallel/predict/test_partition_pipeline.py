@@ -9,8 +9,8 @@ from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
-from gridgrad.parallel.placement.owners import Owners
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.owners import Owners
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.cost import Cost
 from gridgrad.parallel.predict.critical_path import step_time
 from gridgrad.parallel.predict.machine import read

@@ -9,7 +9,7 @@ from gridgrad.nn import SGD, Concat, Conv2d, Flatten, Linear, MaxPool2d, ReLU, S
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel import parallelize
 from gridgrad.parallel.grid.process_grid import AXES
-from gridgrad.parallel.placement.owners import Owners
+from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.candidate import why_lost
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read

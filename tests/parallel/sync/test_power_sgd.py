@@ -10,7 +10,7 @@ from gridgrad.nn import LOSSES, SGD, BatchNorm, Conv2d, Flatten, Linear, ReLU, R
 from gridgrad.nn.device import to_device, to_host, xp
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.grid.collectives import all_reduce_elements
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.predict.simulation import VirtualTime
 from gridgrad.parallel.sync import power_sgd
 from gridgrad.parallel.sync.power_sgd import CompressedSum, orthonormal

@@ -9,8 +9,8 @@ import pytest
 from gridgrad.nn import LOSSES, OPTIMIZERS, SGD, BatchNorm, Dropout, Linear, ReLU, Sequential, Sigmoid, Tanh
 from gridgrad.parallel import ProcessGrid, parallelize, train_step
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.place_network import Placed
 from gridgrad.parallel.placement.placements import Invariant, Replicate
+from gridgrad.parallel.plans.place_network import Placed
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, assert_same, grids, on_cpus, parallel, serial

@@ -6,7 +6,7 @@ from gridgrad.nn import MSE, SGD, Linear, Sequential, Tanh
 from gridgrad.nn.device import to_host
 from gridgrad.nn.observer import Observer
 from gridgrad.parallel import ProcessGrid, parallelize
-from gridgrad.parallel.placement.place_network import place
+from gridgrad.parallel.plans.place_network import place
 from gridgrad.parallel.training.relocation import relocate
 from tests.mpi import mpi
 from tests.parallel.equality import on_cpus

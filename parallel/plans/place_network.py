@@ -7,14 +7,13 @@ from numbers import Real
 import numpy as np
 
 from gridgrad.parallel.grid.process_grid import STAGE
-from gridgrad.parallel.placement.hypergraph import checked_pieces
 from gridgrad.parallel.placement.layout import Layout
-from gridgrad.parallel.placement.marques import MARQUES
-from gridgrad.parallel.placement.owners import Owners
-from gridgrad.parallel.placement.partition import Partition, Split
+from gridgrad.parallel.placement.partition import Split
 from gridgrad.parallel.placement.placer import Placer
-from gridgrad.parallel.placement.plans import CHOSEN, FIXED, HYPERGRAPH, OUTPUTS, choices, feature_sizes, parse_plan, weighted
+from gridgrad.parallel.placement.plan import CHOSEN, weighted
 from gridgrad.parallel.placement.stages import at_stage, cut
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, PLANS, by_axis, candidates, words_of
+from gridgrad.parallel.plans.fewest_bytes import feature_sizes, fewest_bytes
 
 LARGEST = 1e100  # bound of a share, so that sums and products of shares stay finite
 
@@ -24,8 +23,8 @@ class Placed:
     """A network as one rank runs it.
 
     layers: the layers with this rank's blocks of the weights, and the redistributions between them. plan: a list with the
-    choice of each layer with weights, see `plans.py`. splits: {axis: Split}, the Split by which each axis divides the dimension
-    that it shards. input, output: the Layouts of the minibatch and of the network's outputs.
+    word of each layer with weights, see `parallel/plans/`. splits: {axis: Split}, the Split by which each axis divides the
+    dimension that it shards. input, output: the Layouts of the minibatch and of the network's outputs.
     chunks: the layers in consecutive lists, one for each chunk of a pipeline; without a pipeline there is one. between: the
     Layout of the activations before each chunk, and of those behind the last one, along the axes other than `stage`.
     """
@@ -59,20 +58,11 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     Raises ValueError if the network cannot be placed, or the plan, shares or owners do not fit it or the grid.
     """
     layers, shape = checked(net)
-    words = parse_plan(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
-    for axis in FIXED.keys() & set(words):
-        if grid.sizes[axis] > 1:
-            raise ValueError(f"plan '{plan}': the axis {axis} splits the images already: leave {axis} out of one of the two")
-    if MARQUES in words:
-        check_masters(plan, grid)
-    pieces = None
-    if HYPERGRAPH in words:  # with one rank on the axis there is nothing to own
-        pieces = checked_pieces(owners, layers, grid) if grid.sizes[CHOSEN] > 1 else None
-        owners = None
-    elif isinstance(owners, Owners):
-        raise ValueError(f"owners: an Owners is for the plan {HYPERGRAPH}, not for '{plan}'")
-    owners = checked_owners(owners, layers, grid)
-    placer = Placer(grid, choices(layers, words), shape, splits(grid.sizes, shares), owners, pieces=pieces)
+    words = chosen_words(plan, layers, feature_sizes(net, shape), grid.sizes[CHOSEN])
+    for word in dict.fromkeys(words):
+        PLANS[word].check(plan, grid)
+    owners = PLANS[words[0]].checked_owners(owners, layers, grid)
+    placer = Placer(grid, by_axis(layers, words), shape, splits(grid.sizes, shares), owners)
     chunks, between = [], [placer.layout]
     parts = cut(net.layers, cuts)
     for number, (part, placer.stage) in enumerate(zip(parts, places, strict=True), 1):
@@ -88,12 +78,14 @@ def place(net, grid, plan, shares=None, owners=None, cuts=(), places=(0,)):
     return Placed(words, placer.splits, input, output, chunks, between)
 
 
-def check_masters(plan, grid):
-    """ValueError for a grid, or a device, on which there can be no masters and slaves."""
-    if grid.sizes["height"] > 1:
-        raise ValueError(f"plan '{plan}' has no rule for the axis height: use the axes batch and model")
-    if not grid.on_cpus:
-        raise ValueError(f"plan '{plan}' sends arrays of the host only: use --device cpu for all ranks, or another plan")
+def chosen_words(plan, layers, sizes, ranks):
+    """The word of each layer with weights that the text of a plan stands for; ValueError if it does not fit.
+
+    layers: those with weights. sizes, ranks: see `fewest_bytes`.
+    """
+    words = words_of(plan, layers)
+    allowed = [candidates(layer.kind) if word == FEWEST_BYTES else (word,) for word, layer in zip(words, layers, strict=True)]
+    return fewest_bytes(sizes, ranks, allowed)
 
 
 def splits(sizes, shares=None):
@@ -126,36 +118,6 @@ def shares_by_axis(shares):
             f"shares must be a dict such as {{'model': (3, 2)}}, one number for each rank of an axis, not {shares!r}"
         )
     return shares or {}
-
-
-def checked_owners(owners, layers, grid):
-    """{name of a layer: Partition of its outputs}; ValueError if one does not fit its layer or the grid.
-
-    owners: {name of a layer: a Partition, or a list with the owner of each output}. layers: the layers with weights.
-    """
-    outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[CHOSEN]
-    owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
-    for name, partition in owners.items():
-        if name not in outputs:
-            raise ValueError(f"owners: there is no layer {name} with weights")
-        if (partition.length, partition.ranks) != (outputs[name], ranks):
-            raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {CHOSEN} {ranks} ranks, but the "
-                             f"partition is of {partition.length} over {partition.ranks}")  # fmt: skip
-        if not partition.is_exact_cover:
-            raise ValueError(f"owners: each output of layer {name} must belong to exactly one rank")
-    return owners if ranks > 1 else {}
-
-
-def as_partition(name, owners, ranks):
-    """The Partition given as such or as a list with the owner of each output. ValueError if it is neither."""
-    if isinstance(owners, Partition):
-        return owners
-    try:
-        return Partition.owned(owners, ranks)
-    except ValueError:
-        raise ValueError(
-            f"owners: those of layer {name} must be a Partition, or a list with one rank for each output"
-        ) from None
 
 
 def checked(net):

@@ -19,16 +19,15 @@ nothing.
 from dataclasses import dataclass
 
 from gridgrad.nn.device import xp
-from gridgrad.nn.kernels.gemm import column_sums
-from gridgrad.nn.kernels.patches import add_bias
 from gridgrad.nn.layer import Block, Layer
 from gridgrad.nn.layers.conv import Conv2d
 from gridgrad.parallel.placement.master_moves import MASTER
 from gridgrad.parallel.placement.partition import EMPTY, Partition, Split
 from gridgrad.parallel.placement.placements import AtMaster, C, Copies, N, Shard
+from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS, Plan, output_columns
 from gridgrad.parallel.placement.redistribute import Redistribute
+from gridgrad.parallel.plans.add_bias import AddBias
 
-MARQUES = "marques"  # the word of a plan
 KERNELS = -1  # the dimension of a convolution's weight that counts its kernels
 
 
@@ -99,44 +98,6 @@ class HandedConv2d(Layer):
         return f"HandedConv2d({self.conv!r}, {self.kernels.group.size} ranks)"
 
 
-class AddBias(Layer):
-    """Adds the bias of a convolution to its output, on the master; elsewhere there is neither. bias: its Parameter."""
-
-    output_may_be_overwritten = True
-
-    def __init__(self, bias):
-        self.bias, self.parameters = bias, (bias,)
-
-    def forward(self, x, context):
-        if self.bias.size:
-            add_bias(x, self.bias.value)
-        return x
-
-    def gradients(self, dy, context):
-        if self.bias.size:
-            column_sums(dy.reshape(-1, self.bias.size), self.bias.grad)
-
-    def input_gradient(self, dy, context):
-        return dy
-
-
-class Idle(Layer):
-    """What a slave has in place of a layer with parameters, which runs on the master alone: it passes on empty arrays.
-
-    layer: with an empty block of the parameters. before, after: the shapes of an input and of an output sample.
-    """
-
-    def __init__(self, layer, before, after):
-        self.before, self.after = before, after
-        self.parameters, self.buffers = layer.parameters, layer.buffers
-
-    def forward(self, x, context):
-        return xp.empty((0, *self.after), x.dtype)
-
-    def input_gradient(self, dy, context):
-        return xp.empty((0, *self.before), dy.dtype)
-
-
 def handed_convolution(block, group, columns, before, after, rows):
     """The layers that take the place of a Conv2d: the input is handed out, the outputs are handed in.
 
@@ -156,32 +117,28 @@ def handed_convolution(block, group, columns, before, after, rows):
         yield AddBias(block.bias)
 
 
-# ----- placing layers on masters and slaves, for a Placer
+class MasterAndSlaves(Plan):
+    """All layers have it; along the other axes each rank is a master with its own slaves."""
 
+    word, use = "marques", "get samples and parts of the weights from the first rank"
+    weight, mixes, bounding_rank, axes = OUTPUTS, False, MASTER, ("batch", CHOSEN)
 
-def place_at_masters(placer, layer):
-    """Place a Linear or Conv2d: the master holds the weights, and hands out the kernels of a Conv2d."""
-    (axis,) = placer.with_masters
-    grid = placer.grid
-    weight, bias = (placer.layout_of(p, held_by_masters(placer, p)) for p in (layer.weight, layer.bias))
-    block = layer.placed(weight=weight, bias=bias)
-    if layer.kind != "conv":
-        append_at_masters(placer, block, layer)
-        return
-    shares = placer.owners.get(layer.name) or placer.splits[axis].of_length(layer.outputs)
-    after = layer.output_shape(placer.shape)
-    for new in handed_convolution(block, grid.group(axis), shares, placer.shape, after, placer.rows_along(axis)):
-        placer.append(new, layer.name)
+    def check(self, text, grid):
+        super().check(text, grid)
+        if not grid.on_cpus:
+            raise ValueError(f"plan '{text}' sends arrays of the host only: use --device cpu for all ranks, or another plan")
 
+    def samples(self, split):
+        return AtMaster(N, at_master(split.ranks))
 
-def held_by_masters(placer, parameter):
-    """{axis: placement} of a parameter of which each master holds all, by its last dimension."""
-    length, sizes = parameter.shape[-1], placer.grid.sizes
-    return {axis: AtMaster(-1, Partition.at_rank(length, sizes[axis], MASTER)) for axis in placer.with_masters}
-
-
-def append_at_masters(placer, block, layer):
-    """Append a layer with parameters that runs on the masters alone, where there are any. block: what this rank holds of it."""
-    if any(placer.grid.coordinates[axis] != MASTER for axis in placer.with_masters):
-        block = Idle(block, placer.shape, layer.output_shape(placer.shape))
-    placer.append(block, layer.name)
+    def place(self, placer, axis, layer):
+        weight, bias = (placer.layout_of(p, {axis: placer.at_master(axis, p)}) for p in (layer.weight, layer.bias))
+        block = layer.placed(weight=weight, bias=bias)
+        if layer.kind != "conv":
+            placer.append_block(block, layer)
+            return True
+        shares, after = output_columns(placer, axis, layer), layer.output_shape(placer.shape)
+        group, rows = placer.grid.group(axis), placer.rows_along(axis)
+        for new in handed_convolution(block, group, shares, placer.shape, after, rows):
+            placer.append(new, layer.name)
+        return True

@@ -1,6 +1,6 @@
 """Which rank of the axis `model` computes what of each layer with weights: a partition of the network's work.
 
-The plan "hypergraph" executes any such partition (`parallel/placement/hypergraph.py`), and `parallel/partitioning` finds good
+The plan "hypergraph" executes any such partition (`parallel/plans/hypergraph.py`), and `parallel/partitioning` finds good
 ones. In the *coarse grain* a unit of work is an output of a layer: a filter of a convolution or a neuron. In the *fine grain*
 it is one channel of a filter, so that a filter's channels may be at several ranks. Each of them computes a partial sum of the
 filter's feature map, and the owner of the filter adds them (Eserol 2019, sections 3.3 and 3.4).

@@ -1,0 +1,184 @@
+"""What a plan is: how layers with weights are placed along one axis of the grid. `parallel/plans/` has the plans themselves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gridgrad.nn.sequence import leaves
+from gridgrad.parallel.grid.process_grid import LAYER_AXES
+from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.placement.placements import Invariant, N, Shard
+from gridgrad.parallel.placement.redistribute import Redistribute
+
+CHOSEN = "model"  # the axis whose plan is the user's or the planner's; the others have one possible plan
+OUTPUTS, INPUTS = -1, -2  # dimensions of a weight
+
+
+class Plan:
+    """How a layer with weights is placed along an axis, and what that means for the layers around it.
+
+    A subclass says what it does. What it does not say is as here, and right for most plans: a layer gets its input in the
+    placement that it needs, holds its block of the weights, and leaves its output in another placement; layers of other kinds
+    follow from the placement of their input, whatever the plan is.
+
+    Attributes
+    ----------
+    word : str
+        Its name in the text of a plan.
+    use : str
+        What the ranks of the axis do with a layer, in words: "they .."
+    kinds : tuple of str
+        The kinds of layers that can have it, see `Layer.kind`.
+    input, output
+        The placements that the layer needs and leaves; a number stands for a Shard of that dimension.
+    weight : int or None
+        The dimension of the weight that is sharded: -1 for its outputs, -2 for its inputs; None if every rank holds all of it.
+    move : subclass of Redistribute
+        The layer that brings the input to its placement: Redistribute, or a subclass with another algorithm.
+    is_candidate : bool
+        Whether "fewest-bytes" may choose it for a layer.
+    axes : tuple of str
+        The axes that divide the arrays of layers and may have several ranks.
+    mixes : bool
+        Whether other layers may have other plans along the axis.
+    sums_gradients : bool
+        Whether the gradients of parameters that several ranks of the axis hold are summed; otherwise each has one owner.
+    shares_work : bool
+        Whether the ranks of the axis share the work of a layer.
+    bounding_rank : int or None
+        The rank of the axis whose work bounds a step, whatever its share; None if it is the one with the largest share.
+    divides_apart : bool
+        Whether branches that are concatenated end with their channels at the ranks that own them.
+
+    Examples
+    --------
+    >>> from gridgrad.parallel import PLANS, C, Replicate
+    >>> plan = PLANS["out"]
+    >>> plan.input == Replicate(), plan.output == C, plan.weight
+    (True, True, -1)
+    """
+
+    word = use = ""
+    kinds: tuple[str, ...] = ("linear", "conv")
+    input: Any = N
+    output: Any = N
+    weight: int | None = None
+    move = Redistribute
+    is_candidate = False
+    axes: tuple[str, ...] = LAYER_AXES
+    mixes = sums_gradients = shares_work = True
+    bounding_rank: int | None = None
+    divides_apart = False
+
+    # ----- what it can not do
+
+    def refusal(self, layer):
+        """Why a layer can not have this plan, as the end of a sentence that begins with the layer; None if it can."""
+        return None if layer.kind in self.kinds else f"takes hidden or replicate, not {self.word}"
+
+    def check(self, text, grid):
+        """Raise ValueError for a grid, or a device, on which it is not possible. text: the whole plan, for the message."""
+        for axis in set(LAYER_AXES) - set(self.axes):
+            if grid.sizes[axis] > 1:
+                raise ValueError(f"plan '{text}' has no rule for the axis {axis}: use the axes {' and '.join(self.axes)}")
+
+    def checked_owners(self, owners, layers, grid):
+        """{name of a layer: Partition of its outputs}, for a Placer; ValueError if one does not fit its layer or the grid.
+
+        owners: {name of a layer: a Partition, or a list with the owner of each output}, or None. layers: those with weights.
+        """
+        if owners is not None and not isinstance(owners, Mapping):
+            raise ValueError(f"owners: with '{self.word}' they are a dict {{name of a layer: Partition}}; an Owners is for the "
+                             "plan hypergraph")  # fmt: skip
+        outputs, ranks = {layer.name: layer.weight.shape[OUTPUTS] for layer in layers}, grid.sizes[CHOSEN]
+        owners = {name: as_partition(name, found, ranks) for name, found in (owners or {}).items()}
+        for name, partition in owners.items():
+            if name not in outputs:
+                raise ValueError(f"owners: there is no layer {name} with weights")
+            if (partition.length, partition.ranks) != (outputs[name], ranks):
+                raise ValueError(f"owners: layer {name} has {outputs[name]} outputs and the axis {CHOSEN} {ranks} ranks, but "
+                                 f"the partition is of {partition.length} over {partition.ranks}")  # fmt: skip
+            if not partition.is_exact_cover:
+                raise ValueError(f"owners: each output of layer {name} must belong to exactly one rank")
+        return owners if ranks > 1 else {}
+
+    # ----- placing a layer with weights, for a Placer
+
+    def start(self, placer, axis):
+        """The placement of the minibatch along an axis, if the first layer with weights has this plan."""
+        return self.wanted(placer, axis)  # so that nothing has to be moved
+
+    def wanted(self, placer, axis):
+        """The placement of the input along an axis. A Shard of the right dimension is kept, whatever its partition."""
+        if not isinstance(self.input, int):
+            return self.input
+        at = placer.at.get(axis)
+        return at if at and at.dim == self.input else placer.shard(axis, self.input)
+
+    def place(self, placer, axis, layer):
+        """Place a layer in a way of its own, along all axes. Returns whether it did; otherwise `divide` is asked on each."""
+        return False
+
+    def divide(self, placer, axis, layer):
+        """({name of an array of the layer: its placement}, placement of the output) along an axis.
+
+        The input has the placement that is wanted. An array that is not named is Replicate: every rank holds all of it.
+        """
+        return {}, placer.at[axis]
+
+    def behind(self, placer, axis, layer):
+        """Append what follows the layer."""
+
+    # ----- what it means for other layers
+
+    def samples(self, split):
+        """The placement of samples that an axis divides. split: by which it does."""
+        return Shard(N, split)
+
+    def starts_of_branches(self, placer, axis, branches, name, added):
+        """Bring what several branches need of the array that they all take; returns the placement in which each begins.
+
+        name: of the layer with the branches. added: whether their outputs are added, and not concatenated.
+        """
+        return [placer.at[axis]] * len(branches)
+
+    def join(self, placer, axis, branches, name):
+        """Say how the concatenated channels are placed. branches: a Placer for each, at its end."""
+
+    def finish(self, placer, axis):
+        """Move the outputs to where the loss is computed. The placement is its own adjoint, see `placements.py`."""
+        if placer.at[axis].dim != N and placer.at[axis] != Invariant():
+            placer.move(axis, placer.shard(axis, N), "output")
+
+    def __str__(self):
+        return self.word
+
+    def __repr__(self):
+        return f"<plan {self.word}>"
+
+
+def as_partition(name, owners, ranks):
+    """The Partition given as such or as a list with the owner of each output. ValueError if it is neither."""
+    if isinstance(owners, Partition):
+        return owners
+    try:
+        return Partition.owned(owners, ranks)
+    except ValueError:
+        raise ValueError(
+            f"owners: those of layer {name} must be a Partition, or a list with one rank for each output"
+        ) from None
+
+
+def output_columns(placer, axis, layer):
+    """The Partition of the outputs of a layer, or of its hidden units, along an axis that shards them."""
+    units = layer.weight.shape[OUTPUTS]
+    return placer.owners.get(layer.name) or placer.splits[axis].of_length(units)
+
+
+def weighted(net):
+    """The layers of a network that have a plan, those with a `kind`, in the order in which they run."""
+    return weighted_in(net.layers)
+
+
+def weighted_in(layers):
+    """The layers with weights in a list of layers, see `weighted`."""
+    return [leaf for leaf in leaves(layers) if leaf.kind]
