@@ -47,6 +47,7 @@ from gridgrad.parallel.predict import machine
 from gridgrad.parallel.predict.candidate import why_lost
 from gridgrad.parallel.predict.layer_rows import layer_rows
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
 
 
@@ -112,7 +113,7 @@ def unequal(chosen, args):
     if chosen.pipelined:
         raise ValueError("--speeds are not for a pipeline: leave the axis stage out of --grid")
     cost = chosen.cost
-    found = predicted_shares(cost.net, chosen.sizes, ",".join(cost.placed.plan), args.batch_size, cost.machine, args.speeds)
+    found = predicted_shares(cost.net, chosen.sizes, cost.placed.plan, args.batch_size, cost.machine, args.speeds)
     return ["", f"Ranks of the speeds {', '.join(f'{speed:g}' for speed in args.speeds)}: predicted", *found.lines()]
 
 
@@ -135,8 +136,8 @@ def planner(args):
         raise ValueError(f"--plan {args.plan} is for a grid that is named: add --grid, such as --grid model={args.ranks}")
     speeds = shares and shares.get(CHOSEN)
     partition = partial(owners_of_plan, args.plan if plan == HYPERGRAPH else HYPERGRAPH, net, speeds=speeds)
-    described = machine.read(args.machine)
-    return Planner(net, args.ranks, args.batch_size, described, memory, grid, plan, shares, partition, pipelines)
+    asked = PlacementRequest(grid, plan, shares, None, pipelines, memory)
+    return Planner(net, args.ranks, args.batch_size, machine.read(args.machine), asked, partition)
 
 
 def result(chosen, others, args):

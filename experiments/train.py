@@ -8,6 +8,7 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 
 import contextlib
 import io
+from dataclasses import replace
 
 import numpy as np
 from mpi4py import MPI
@@ -43,14 +44,14 @@ from gridgrad.parallel import (
     Profile,
     Trace,
     evaluate,
-    parallelize,
     parse_grid,
     predict,
     use_device,
 )
 from gridgrad.parallel.checkpoint.signals import Signals
-from gridgrad.parallel.choose.parallelize import grid_and_plan
+from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer
+from gridgrad.parallel.choose.reductions import ReductionSettings
 from gridgrad.parallel.grid.devices import checked_names
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import check_places
@@ -61,11 +62,12 @@ from gridgrad.parallel.observe.step_timer import StepTimer
 from gridgrad.parallel.observe.trace import STEPS
 from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import sizes_of
 from gridgrad.parallel.predict.simulation import VirtualTime
 from gridgrad.parallel.protocols import protocol_names as protocols
 from gridgrad.parallel.protocols.worker_grid import divide, one_worker
 from gridgrad.parallel.training import MicroBatchReader, check_finite, steps_per_epoch
+from gridgrad.parallel.training.distribute import make_parallel
 
 PRINTED = 8  # of the errors of single outputs; a report has all of them
 
@@ -82,13 +84,11 @@ def check_job(args, ranks):
     protocols.parse(args.protocol)
     train_setup.check_protocol(args, ranks)
     check_checkpoints(args)
-    train_setup.simulation(args)
+    train_setup.simulation(args, ranks)
     checked_names(args.device, ranks)
     if args.grid != "auto":
         check_places(args.grid, parse_grid(args.grid), ranks)
-    for option in ("slow", "handicap"):
-        if (text := getattr(args, option)) is not None:
-            train_setup.slowdowns(option, text, ranks)
+    train_setup.slowdowns("handicap", args.handicap, ranks)
     check_network(args, ranks)
 
 
@@ -124,16 +124,15 @@ def main():
             signals.listen()
         train_faults.prepare(args)
         use_device(comm, args.device, args.tf32)
-        planned = args.grid == "auto" and comm.size > 1
-        sizes = {"batch": comm.size} if args.grid == "auto" else parse_grid(args.grid)
-        grid = "auto" if planned else ProcessGrid(comm, **sizes)
-        model = train_setup.simulation(args)
-        slow, handicaps = (train_setup.slowdowns(option, getattr(args, option), comm.size) for option in ("slow", "handicap"))
+        sizes = sizes_of(args.grid, comm.size)
+        grid = sizes and ProcessGrid(comm, **sizes)
+        simulated = train_setup.simulation(args, comm.size)
+        handicaps = train_setup.slowdowns("handicap", args.handicap, comm.size)
     on_root(comm, lambda: (prepare_checkpoints(args), train_setup.prepare(args)))
     data = train_setup.load(args, comm)
     with user_input():
         serial = network_names.build(args.net, data.sample_shape, data.outputs, args.seed, args.dtype)
-        if grid != "auto":
+        if grid:
             check_grid(sizes, serial)
         image_shape, data = data.sample_shape, data.reshaped(serial.input_shape)
         train, held_out = hold_out(data.train, args.validation, args.seed) if args.validation else (data.train, None)
@@ -149,30 +148,20 @@ def main():
 
     # ----- this rank's part of the network
     with user_input():
-        limit = args.memory and args.memory * 2**30
-        given = args.shares not in (None, "auto")
-        shares = shares_of(args.shares, None if grid == "auto" else sizes) if given else None
-        moving = args.shares == "auto" or args.rebalance
-        if moving and args.plan and is_partition(args.plan):
-            raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
-        asked, steady = Pipelines(**train_setup.pipeline_of(args)), not (moving or model or args.handicap)
-        if asked.is_asked_for and grid == "auto" and not steady:
-            raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved, slowed down or simulated")
-        grid, plan, owners, pipelining = grid_and_plan(
-            serial, grid, args.plan, args.batch_size, limit, model, shares, partitions=not moving,
-            pipelines=asked if steady or grid != "auto" else None,
-        )  # fmt: skip
+        asked, beside = train_setup.placement_request(args, sizes)
+        machine = simulated and simulated.machine
+        grid, placing = completed(serial, asked, grid, args.batch_size, machine, beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
-        balance = train_setup.balance(args, serial, grid, plan, model, slow, handicap)
+        balance = train_setup.balance(args, serial, grid, placing.plan, simulated, handicap)
         if args.shares == "auto" and balance:
             shares, owners = balance.placement()
-        chosen = reduction_of(args) | train_setup.pipeline_of(args) | pipelining
-        net = parallelize(serial, own_grid, plan, shares=shares, owners=owners, allocate=False, **chosen)
+            placing = replace(placing, shares=shares, owners=owners)
+        net = make_parallel(serial, own_grid, placing, ReductionSettings(**reduction_of(args)).made)
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))
-        if model:
-            VirtualTime(net, model, *slow[comm.rank])
+        if simulated:
+            VirtualTime(net, machine, *simulated.slow[comm.rank])
         if handicap:
             handicap.slow_down(net)
         rebalances = args.rebalance and balance
@@ -196,8 +185,8 @@ def main():
         say("devices:", ", ".join(f"{name} on {devices.count(name)} of {comm.size} ranks" for name in dict.fromkeys(devices)))
     state, unsharded = (memory[name] / 2**20 for name in ("optimizer_state", "optimizer_state_unsharded"))
     less = f" instead of {unsharded:.2f}" if state < unsharded else ""
-    if model:
-        say(f"seconds are those of a simulation: *predicted* for {model.name}")
+    if simulated:
+        say(f"seconds are those of a simulation: *predicted* for {machine.name}")
     if net.pipeline:
         say(f"pipeline {net.pipeline}, {net.micro_batches} micro-batches a step")
     for note in notes(args, grid, args.batch_size, comm.allgather(net.size) if net.pipeline else []):
@@ -291,7 +280,7 @@ def main():
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured and timer.seconds:
-        say(table(report.in_words(measured, timer.samples_per_step, "predicted" if model else "measured")))
+        say(table(report.in_words(measured, timer.samples_per_step, "predicted" if simulated else "measured")))
     say_files(args, say)
     if followed:
         say(workers_report.in_words(followed, measured))

@@ -1,6 +1,7 @@
 """What `train` does before it builds its network: complete and check the options, check the files, and load the data."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,18 @@ from gridgrad import datasets
 from gridgrad.datasets.part import Part
 from gridgrad.datasets.views import Held, Subset
 from gridgrad.experiments.common.meaning import check_options
-from gridgrad.experiments.common.options import check_writable, user_input
+from gridgrad.experiments.common.options import check_writable, shares_of, user_input
 from gridgrad.nn import OPTIMIZERS, network_summary
 from gridgrad.nn.optimizers import schedules
+from gridgrad.parallel.choose.parallelize import BOTH, PARTITIONS
 from gridgrad.parallel.choose.shares import measured_shares, predicted_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_machine, memory_of_rank
 from gridgrad.parallel.job.run import on_root
+from gridgrad.parallel.partitioning.good_partition import is_partition
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import AUTO, PlacementRequest, open_plan
 from gridgrad.parallel.protocols.exchange import Exchanged
 from gridgrad.parallel.protocols.protocol_names import SYNC
 from gridgrad.parallel.protocols.shuffle_sgd import shuffle
@@ -121,15 +126,23 @@ def part_of(part, inputs, targets, indices):
     return Part(inputs, targets, 0.0, 1.0, **scales, dtype=inputs.dtype)
 
 
-def simulation(args):
-    """The Machine to simulate; None if there is none. ValueError for options that do not go together."""
+@dataclass(frozen=True)
+class Simulated:
+    """A simulation. machine: the Machine. slow: what `slowdowns` returned for --slow."""
+
+    machine: machine.Machine
+    slow: list
+
+
+def simulation(args, ranks):
+    """The Simulated of the options; None if there is none. ValueError for options that do not go together."""
     if args.slow and not args.simulate:
         raise ValueError("--slow needs --simulate MACHINE; --handicap slows down real ranks")
     if args.handicap and args.simulate:
         raise ValueError("--handicap slows down real ranks: with --simulate use --slow")
     if args.simulate and args.reduction == "auto":
         args.reduction = "plain"
-    return args.simulate and machine.read(args.simulate)
+    return Simulated(machine.read(args.simulate), slowdowns("slow", args.slow, ranks)) if args.simulate else None
 
 
 def slowdowns(option, text, ranks):
@@ -151,20 +164,19 @@ def slowdowns(option, text, ranks):
     return [found.get(rank, (1.0, 0)) for rank in range(ranks)]
 
 
-def balance(args, serial, grid, plan, model, slow, handicap):
+def balance(args, serial, grid, plan, simulated, handicap):
     """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
 
     With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
-    grid: a ProcessGrid. model: the Machine of a simulation or None. slow: what `slowdowns` returned for the simulation.
-    handicap: the Handicap of this rank or None.
+    grid: a ProcessGrid. simulated: a Simulated or None. handicap: the Handicap of this rank or None.
     """
-    if grid.size == 1 or args.shares != "auto" and not args.rebalance:
+    if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
-    if model:
-        speeds = [1.0 if step else 1 / factor for factor, step in slow]
-        return predicted_shares(serial, grid.sizes, plan, samples, model, speeds)
+    if simulated:
+        speeds = [1.0 if step else 1 / factor for factor, step in simulated.slow]
+        return predicted_shares(serial, grid.sizes, plan, samples, simulated.machine, speeds)
     check_memory(args, serial, distribute(serial, grid, plan))
     return measured_shares(serial, grid, plan, samples, machine_of_job(grid.comm), handicap, memory_of_rank(grid.comm))
 
@@ -185,9 +197,22 @@ def make_optimizer(args, net, steps):
     return OPTIMIZERS[args.optimizer](net, schedule, l2=args.l2, l1=args.l1, **own)
 
 
-def pipeline_of(args):
-    """The keywords for `parallelize` that the options of pipelines stand for."""
-    return {"pipeline": args.pipeline, "micro_batches": args.micro_batches, "cuts": args.cuts and tuple(args.cuts)}
+def placement_request(args, sizes):
+    """(PlacementRequest of the options, what the planner considers beside plans along the axes: see `completed`).
+
+    sizes: of the grid, None if the planner chooses it. ValueError for options that do not go together.
+    """
+    shares = shares_of(args.shares, sizes) if args.shares not in (None, AUTO) else None
+    moving = args.shares == AUTO or args.rebalance
+    if moving and args.plan and is_partition(args.plan):
+        raise ValueError("--shares auto and --rebalance do not move a partition: give --shares as numbers, or another plan")
+    pipelines = Pipelines(args.pipeline, args.micro_batches, args.cuts)
+    steady = not (moving or args.simulate or args.handicap)
+    if pipelines.is_asked_for and not sizes and not steady:
+        raise ValueError("--pipeline and --cuts need a grid that is named where ranks are moved, slowed down or simulated")
+    memory = args.memory and args.memory * 2**30
+    asked = PlacementRequest(sizes, open_plan(args.plan, sizes), shares, pipelines=pipelines, memory=memory)
+    return asked, () if moving else BOTH if steady else (PARTITIONS,)
 
 
 def prepare(args):

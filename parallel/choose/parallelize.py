@@ -4,16 +4,17 @@ The planner chooses the grid and the plan, and a measurement the reduction, if t
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mpi4py import MPI
 
 from gridgrad.nn.sequential import Sequential
-from gridgrad.parallel.choose.reductions import choose_reduction
+from gridgrad.parallel.choose.reductions import ReductionSettings
 from gridgrad.parallel.choose.shares import measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job, memory_of_rank
 from gridgrad.parallel.grid.devices import ranks_on_cpus
-from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, check_places, parse_grid
+from gridgrad.parallel.grid.process_grid import ProcessGrid, check_places, checked_sizes, written
 from gridgrad.parallel.job.run import one_line
 from gridgrad.parallel.job.uncaught import end_job_when_uncaught
 from gridgrad.parallel.job.waiting import broadcast
@@ -22,12 +23,15 @@ from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.owners import Owners
-from gridgrad.parallel.plans.place_network import shares_by_axis, splits
+from gridgrad.parallel.plans.place_network import splits
 from gridgrad.parallel.predict.machine import Machine
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import AUTO, PlacementRequest, open_plan, sizes_of
 from gridgrad.parallel.predict.planner import BATCH_SIZE, Planner
-from gridgrad.parallel.training.distribute import distribute
+from gridgrad.parallel.training.distribute import make_parallel
 from gridgrad.parallel.training.network import ParallelSequential
+
+BOTH = PARTITIONS, PIPELINES = "partitions", "pipelines"
 
 
 def parallelize(
@@ -143,65 +147,79 @@ def parallelize(
     True
     >>> net.grid.free()
     """
-    parallel = _unallocated(
-        net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine,
-        {"pipeline": pipeline, "micro_batches": micro_batches, "cuts": cuts},
-    )  # fmt: skip
+    sums = ReductionSettings(reduction, update, reduce_dtype)
+    auto_shares = isinstance(shares, str) and shares == AUTO
+    if auto_shares and isinstance(plan, str) and is_partition(plan):
+        raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
+    check_serial(net)
+    sizes, pipelines = sizes_of(grid, MPI.COMM_WORLD.size), Pipelines(pipeline, micro_batches, cuts)
+    asked = PlacementRequest(sizes, open_plan(plan, sizes), None if auto_shares else shares, owners, pipelines, memory)
+    made = grid if isinstance(grid, ProcessGrid) else None
+    grid, placing = completed(net, asked, made, batch_size, machine, () if auto_shares else BOTH)
+    if auto_shares:
+        if placing.owners:
+            raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
+        machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
+        shares, owners = measured_shares(net, grid, placing.plan, batch_size, machine, memory=memory).placement()
+        placing = replace(placing, shares=shares, owners=owners)
+    parallel = make_parallel(net, grid, placing, sums.made)
     if allocate:
         parallel.allocate()
     return parallel
 
 
-def _unallocated(
-    net, grid, plan, reduction, update, reduce_dtype, shares, owners, batch_size, memory, machine, pipelining
-):  # fmt: skip
-    """What `parallelize` returns, before its memory is allocated. pipelining: its arguments pipeline, micro_batches, cuts."""
-    auto_shares = isinstance(shares, str) and shares == "auto"
-    if auto_shares and isinstance(plan, str) and is_partition(plan):
-        raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
-    pipelines = None if auto_shares else Pipelines(**pipelining)
-    grid, plan, owners, chosen = grid_and_plan(
-        net, grid, plan, batch_size, memory, machine, None if auto_shares else shares, owners, not auto_shares, pipelines
-    )  # fmt: skip
-    if auto_shares:
-        if owners:
-            raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
-        machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
-        shares, owners = measured_shares(net, grid, plan, batch_size, machine, memory=memory).placement()
-    make_reduction = partial(choose_reduction, reduction, update, reduce_dtype)
-    return distribute(net, grid, plan, make_reduction, shares, owners, **(pipelining | chosen))
+def check_serial(net):
+    """Raise ValueError unless `net` is a serial Sequential."""
+    if isinstance(net, ParallelSequential):
+        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
+    if not isinstance(net, Sequential):
+        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
 
 
-def grid_and_plan(
-    net, grid, plan, batch_size=BATCH_SIZE, memory=None, machine=None, shares=None, owners=None, partitions=True, pipelines=None
-):  # fmt: skip
-    """(the ProcessGrid, the text of the plan, the owners, the pipelining) for these arguments of `parallelize`.
+def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside=BOTH):
+    """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective.
 
-    partitions: whether the planner considers the plan "hypergraph". pipelines: what is asked for of a pipeline, a Pipelines; if
-    it is None, the planner considers none on a grid that is "auto". The pipelining is a dict of the arguments pipeline,
-    micro_batches and cuts that the planner has chosen, empty if it has chosen no pipeline. Collective.
+    grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what
+    the planner considers beside plans along the axes, where the grid is open: some of `BOTH`.
     """
     end_job_when_uncaught()
-    _check_serial(net)
-    grid, plan, shares, pipelining = _grid_or_text(grid), _plan_text(plan), shares_by_axis(shares), {}
-    if grid == "auto" and MPI.COMM_WORLD.size == 1:
-        grid = "batch=1"
-    if grid == "auto" and plan is not None and is_partition(plan):
+    comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
+    partitioned = plan is not None and is_partition(plan)
+    if asked.grid is None and partitioned:
         raise ValueError(f"plan '{plan}' is for a grid that is named, such as model=4: name it")
-    if grid == "auto" or plan == "auto":
-        partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=shares.get(CHOSEN)) if partitions else None
-        grid, plan, found, pipelining = choose_grid_and_plan(
-            net, grid, plan, batch_size, memory, machine, shares, partition, pipelines
-        )
-        owners = found or owners
-    if isinstance(grid, str):
-        grid = ProcessGrid(MPI.COMM_WORLD, **parse_grid(grid))
-    if plan is not None and is_partition(plan):
-        if owners is None and grid.sizes[CHOSEN] > 1:
+    if asked.grid is None or plan is None:
+        asked = planned(net, asked, comm, batch_size, machine, beside)
+    grid = grid or ProcessGrid(comm, **asked.grid)
+    if partitioned:
+        owners, shares, ranks = asked.owners, asked.shares or {}, grid.sizes[CHOSEN]
+        if owners is None and ranks > 1:
             splits(grid.sizes, shares)  # refuses those that do not fit the grid
-            owners = of_first(grid.comm, lambda: owners_of_plan(plan, net, grid.sizes[CHOSEN], shares.get(CHOSEN)))
-        plan = HYPERGRAPH
-    return grid, "fewest-bytes" if plan is None else plan, owners, pipelining
+            owners = of_first(comm, lambda: owners_of_plan(plan, net, ranks, shares.get(CHOSEN)))
+        asked = replace(asked, plan=HYPERGRAPH, owners=owners)
+    return grid, asked
+
+
+def planned(net, asked, comm, batch_size, machine, beside):
+    """The PlacementRequest in which the planner, which runs on the first rank, has chosen what was open. Collective."""
+    if len(ranks_on_cpus(comm)) < comm.size:
+        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
+    if asked.grid:
+        check_places(written(asked.grid), asked.grid, comm.size)
+        splits(checked_sizes(asked.grid), asked.shares)
+    elif asked.shares:
+        raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
+    machine = machine or machine_of_job(comm)
+    wanted = asked if asked.grid or PIPELINES in beside else replace(asked, pipelines=None)
+    partition = partial(owners_of_plan, HYPERGRAPH, net, speeds=(asked.shares or {}).get(CHOSEN))
+    partition = partition if PARTITIONS in beside else None
+
+    def decide():
+        chosen, _ = Planner(net, comm.size, batch_size, machine, wanted, partition).best()
+        pipelines = Pipelines(**chosen.pipelining) if chosen.pipelining else asked.pipelines
+        return chosen.sizes, chosen.cost.placed.plan, chosen.owners or asked.owners, pipelines
+
+    sizes, plan, owners, pipelines = of_first(comm, decide)
+    return replace(asked, grid=sizes, plan=plan, owners=owners, pipelines=pipelines)
 
 
 def of_first(comm, decide):
@@ -221,60 +239,3 @@ def of_first(comm, decide):
     if message is not None:
         raise ValueError(message)
     return found
-
-
-def _check_serial(net):
-    """Raise ValueError unless `net` is a serial Sequential."""
-    if isinstance(net, ParallelSequential):
-        raise ValueError("the network is parallel already: pass the serial network to parallelize, and only once")
-    if not isinstance(net, Sequential):
-        raise ValueError(f"parallelize takes a Sequential, not a {type(net).__name__}: put the layers into Sequential([..])")
-
-
-def _grid_or_text(grid):
-    """The grid as a ProcessGrid or a text."""
-    if isinstance(grid, dict):
-        return ",".join(f"{axis}={ranks}" for axis, ranks in grid.items())
-    if not isinstance(grid, str | ProcessGrid):
-        raise ValueError(f"the grid must be a ProcessGrid, a text such as batch=4,model=2, or auto, not {grid!r}")
-    return grid
-
-
-def _plan_text(plan):
-    """The plan as a text or None."""
-    if isinstance(plan, list | tuple) and plan and all(isinstance(word, str) for word in plan):
-        return ",".join(plan)
-    if plan is not None and not isinstance(plan, str):
-        raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
-    return plan
-
-
-def choose_grid_and_plan(
-    net, grid, plan, batch_size, memory, machine=None, shares=None, partition=None, pipelines=None
-):  # fmt: skip
-    """(grid, plan, owners, pipelining) for `parallelize`, in which the planner has chosen what was "auto". Collective.
-
-    The arguments are those of `parallelize`, and partition and pipelines those of the Planner. A grid or a plan
-    that is not "auto" is kept. The owners are None but for the plan "hypergraph"; pipelining is as in `grid_and_plan`. The
-    planner runs on the first rank.
-    """
-    if not isinstance(grid, str):
-        comm, sizes = grid.comm, grid.sizes
-    else:
-        comm, sizes = MPI.COMM_WORLD, None if grid == "auto" else parse_grid(grid)
-    if len(ranks_on_cpus(comm)) < comm.size:
-        raise ValueError("the planner can not predict GPUs: name the grid and the plan")
-    if sizes:
-        check_places(grid, sizes, comm.size)
-        splits({axis: sizes.get(axis, 1) for axis in AXES}, shares)
-    if shares and not sizes:
-        raise ValueError("shares need a grid that is named, such as batch=2,model=2: name it")
-    named, machine = None if plan == "auto" else plan, machine or machine_of_job(comm)
-    pipelines = pipelines if comm.size > 1 else None  # one rank alone is one stage
-
-    def decide():
-        chosen, _ = Planner(net, comm.size, batch_size, machine, memory, sizes, named, shares, partition, pipelines).best()
-        return chosen.grid, chosen.plan, chosen.owners, chosen.pipelining
-
-    chosen, plan, found, pipelining = of_first(comm, decide)
-    return (chosen if grid == "auto" else grid), plan, found, pipelining

@@ -145,7 +145,7 @@ class Rebalancer:
         return entry, (shares, owners)
 
     def _placed(self, shares, owners):
-        return place(self.serial, self.net.grid, ",".join(self.net.plan), shares, owners)
+        return place(self.serial, self.net.grid, self.net.plan, shares, owners)
 
     def _move_seconds(self, shares, owners):
         """Predicted seconds of the exchanges that bring the parameters and the optimizer's state to another placing."""

@@ -1,6 +1,7 @@
 """The reduction that a text such as the value of `--reduction` names."""
 
 import re
+from dataclasses import dataclass
 
 from gridgrad.parallel.choose.fastest_reduction import fastest_reduction
 from gridgrad.parallel.sync.power_sgd import PowerSGDReduction
@@ -17,30 +18,46 @@ def check_name(text):
                          "powersgd:R (such as powersgd:2) or auto")  # fmt: skip
 
 
-def choose_reduction(text, update, reduce_dtype, net):
-    """The Reduction that a text names, for a ParallelSequential. Collective.
+@dataclass(frozen=True)
+class ReductionSettings:
+    """How gradients are summed. ValueError if no reduction has this name.
 
-    text: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see `parallelize`. update, reduce_dtype: see `Reduction` in
-    `parallel/sync/reduction.py`; if update is None, only "shared" is sharded.
-    Raises ValueError if there is no such reduction, or if it can not be used on these devices, with this update or type.
+    reduction: plain, overlap, overlap:KIB, shared, powersgd:R or auto, see `parallelize`. update, reduce_dtype: see `Reduction`
+    in `parallel/sync/reduction.py`; if update is None, only "shared" is sharded.
     """
-    text = str(text)
-    check_name(text)
-    if text == "auto" and (not net.grid.on_cpus or net.pipeline):
-        text = "plain"
-    if text in ("auto", "overlap"):
-        text = _measured_choice(net, "overlap" if reduce_dtype == "float16" else text)
-    kind, _, number = text.partition(":")
-    if kind == "overlap":
-        return OverlappedReduction(net, update or WHOLE, reduce_dtype, int(number))
-    if kind == "plain":
-        return BlockingReduction(net, update or WHOLE, reduce_dtype)
-    if kind == "powersgd":
-        return PowerSGDReduction(net, int(number), update or WHOLE, reduce_dtype)
-    if net.pipeline:  # only shared is left
-        raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
-                         "not: use plain or overlap")  # fmt: skip
-    return SharedMemoryReduction(net, update or SHARDED, reduce_dtype)
+
+    reduction: str = "auto"
+    update: str | None = None
+    reduce_dtype: str = "same"
+
+    def __post_init__(self):
+        check_name(str(self.reduction))
+
+    def made(self, net):
+        """The Reduction for a ParallelSequential. Collective.
+
+        ValueError if it can not be used on these devices, with this update or type.
+        """
+        kind, _, number = self._chosen(net).partition(":")
+        update, dtype = self.update or (SHARDED if kind == "shared" else WHOLE), self.reduce_dtype
+        if kind == "overlap":
+            return OverlappedReduction(net, update, dtype, int(number))
+        if kind == "plain":
+            return BlockingReduction(net, update, dtype)
+        if kind == "powersgd":
+            return PowerSGDReduction(net, int(number), update, dtype)
+        if net.pipeline:  # only shared is left
+            raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
+                             "not: use plain or overlap")  # fmt: skip
+        return SharedMemoryReduction(net, update, dtype)
+
+    def _chosen(self, net):
+        """The name without what has to be measured. Collective."""
+        if self.reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
+            return "plain"
+        if self.reduction in ("auto", "overlap"):
+            return _measured_choice(net, "overlap" if self.reduce_dtype == "float16" else self.reduction)
+        return str(self.reduction)
 
 
 def _measured_choice(net, question):

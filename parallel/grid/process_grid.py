@@ -69,6 +69,13 @@ def written(sizes):
     return ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1 or axis in ALWAYS_WRITTEN)
 
 
+def checked_sizes(sizes):
+    """{axis: number of ranks} of all axes, from those of some. ValueError for an unknown axis, or a size that is none."""
+    if unknown := sizes.keys() - set(AXES):
+        raise ValueError(f"grid: unknown axes {', '.join(sorted(map(str, unknown)))}; the axes are {', '.join(AXES)}")
+    return {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
+
+
 def check_places(grid, sizes, ranks):
     """Raise ValueError if a grid with `sizes` {axis: number of ranks} is not a grid of `ranks` ranks in all."""
     if prod(sizes.values()) != ranks:
@@ -152,9 +159,7 @@ class ProcessGrid:
 
     def __init__(self, comm: MPI.Intracomm, **sizes: int) -> None:
         end_job_when_uncaught()
-        if unknown := sizes.keys() - set(AXES):
-            raise ValueError(f"grid: unknown axes {', '.join(sorted(unknown))}; the axes are {', '.join(AXES)}")
-        self.sizes = {axis: whole_number(sizes.get(axis, 1), f"grid: the size of {axis}") for axis in AXES}
+        self.sizes = checked_sizes(sizes)
         check_places(self, self.sizes, comm.size)
         cpus = ranks_on_cpus(comm)
         self.on_cpus = len(cpus) == comm.size

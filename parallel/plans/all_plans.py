@@ -40,8 +40,11 @@ def by_axis(layers, words):
 
 
 def words_of(text, layers):
-    """The words of a plan, one for each layer with weights. ValueError if they do not fit. text: see `parallelize`."""
-    words = text.split(",")
+    """The words of a plan, one for each layer with weights. ValueError if they do not fit.
+
+    text: see `parallelize`; the words themselves are also taken.
+    """
+    words = text.split(",") if isinstance(text, str) else list(text)
     if all("=" in word for word in words):
         kinds = dict(word.split("=", 1) for word in words)
         if len(kinds) < len(words) or not {"conv", "linear"} <= kinds.keys() <= {"conv", "linear", "autoencoder"}:

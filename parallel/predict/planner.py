@@ -38,11 +38,11 @@ from gridgrad.parallel.predict.candidate import Candidate, order
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.critical_path import costs_of_ranks, played
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import DEFAULT, OPEN, PlacementRequest
 from gridgrad.parallel.predict.plan_search import PlanSearch, Problem, segments
 from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
-DEFAULT = "fewest-bytes"  # the plan of a grid that depends on no measurement
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
 WORTH = 5e-3  # seconds of communication in a step that a partition must be able to save: it takes seconds to find one
 MOST_PARTS = 16
@@ -58,24 +58,20 @@ class Planner:
     """Finds the grid and the plan with the fastest predicted training step.
 
     net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
-    memory: bytes that a rank may use, by default its share of the node's. Counted are parameters, gradients, SGD with momentum
-    without sharded optimizers, and activations. grid, plan: if given, only these are considered; as `parallelize` takes them.
-    shares: see `parallelize`. partition: a function of a number of ranks that returns Owners, so that the plan "hypergraph" is
-    considered, too; if it is the one that is given, there must be a partition. pipelines: a Pipelines, what is asked for of a
-    pipeline; None: pipelines are considered only if the grid that is given has several stages.
-    Raises ValueError as `parallelize` does.
+    asked: a PlacementRequest, what must be as it says. The memory is by default a rank's share of the node's. Counted are
+    parameters, gradients, SGD with momentum without sharded optimizers, and activations. partition: a function of a number of
+    ranks that returns Owners, so that the plan "hypergraph" is considered, too; if it is the one that is asked for, there must
+    be a partition. Raises ValueError as `parallelize` does.
     """
 
-    def __init__(
-        self, net, ranks, batch_size, machine, memory=None, grid=None, plan=None, shares=None, partition=None, pipelines=None
-    ):  # fmt: skip
+    def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):
         self.layers, self.shape = checked(net)
         self.net, self.ranks, self.batch_size, self.machine = net, ranks, batch_size, machine
-        self.memory = memory or machine.memory(ranks)
-        self.plan, self.shares, self.partition = plan, shares, partition
+        self.memory = asked.memory or machine.memory(ranks)
+        self.plan, self.shares, self.partition = asked.plan, asked.shares, partition
         self.limit = 1 + max(TOLERANCE, machine.uncertainty)  # times up to this one, relative to the shortest, count as equal
-        self.pipelines, self.grid = pipelines, grid
-        self.grids = [{axis: grid.get(axis, 1) for axis in AXES}] if grid else list(self._grids())
+        self.pipelines, self.grid = asked.pipelines, asked.grid
+        self.grids = [{axis: self.grid.get(axis, 1) for axis in AXES}] if self.grid else list(self._grids())
         self.stages = self._stages()
 
     def best(self, shown=5, progress=lambda: None):
@@ -181,7 +177,8 @@ class Planner:
         for memory in (self.memory * stages, math.inf):  # more micro-batches than stages need less than the first
             with suppress(NoRoom):
                 ranks = self.ranks // stages
-                inner = Planner(self.net, ranks, self.batch_size, self.machine, memory, rest, self.plan, self.shares)
+                asked = PlacementRequest(rest, self.plan, self.shares, memory=memory)
+                inner = Planner(self.net, ranks, self.batch_size, self.machine, asked)
                 return inner.best(shown=0)[0]
 
     @property

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gridgrad.nn.arguments import whole_number
 from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import STAGE, ProcessGrid
 from gridgrad.parallel.pipeline import schedule_names
@@ -12,6 +11,8 @@ from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.sync.reduction import BlockingReduction, Reduction
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.pipeline_division import by_exchanges, by_stages
@@ -66,18 +67,24 @@ def distribute(
     ...     print(net.allocated, net.size)
     False 8
     """
-    if micro_batches is not None:
-        whole_number(micro_batches, "micro_batches")
-    if pipeline is None and grid.sizes[STAGE] == 1:
-        if cuts is not None:
+    pipelines = Pipelines(pipeline, micro_batches, cuts)
+    return make_parallel(net, grid, PlacementRequest(grid.sizes, plan, shares, owners, pipelines), reduction)
+
+
+def make_parallel(net, grid, placing, reduction):
+    """What `distribute` returns, from a PlacementRequest in which nothing is open. Collective."""
+    asked = placing.pipelines or Pipelines()
+    if asked.pipeline is None and grid.sizes[STAGE] == 1:
+        if asked.cuts is not None:
             raise ValueError("cuts are for a pipeline: use a grid with the axis stage, such as stage=2")
-        parallel = ParallelSequential(place(net, grid, plan, shares, owners), grid, net.seed, net.dtype, reduction)
-        parallel.micro_batches = micro_batches or 1
+        placed = place(net, grid, placing.plan, placing.shares, placing.owners)
+        parallel = ParallelSequential(placed, grid, net.seed, net.dtype, reduction)
+        parallel.micro_batches = asked.micro_batches or 1
     else:
-        named = schedule_names.parse("1f1b" if pipeline is None else pipeline)
-        divided = partitioned if plan == HYPERGRAPH and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN] else staged
-        placed, division = divided(net, grid, plan, shares, owners, named, cuts)
-        micro_batches = named.micro_batches(division.route.ranks, micro_batches)
+        named = schedule_names.parse("1f1b" if asked.pipeline is None else asked.pipeline)
+        by_partition = HYPERGRAPH in placing.plan and grid.sizes[STAGE] == 1 < grid.sizes[CHOSEN]
+        placed, division = (partitioned if by_partition else staged)(net, grid, placing, named)
+        micro_batches = named.micro_batches(division.route.ranks, asked.micro_batches)
         parallel = PipelinedSequential(placed, grid, net.seed, net.dtype, reduction, division, named, micro_batches)
     parallel.step = net.step
     if net.allocated:
@@ -85,20 +92,21 @@ def distribute(
     return parallel
 
 
-def staged(net, grid, plan, shares, owners, named, cuts):
-    """(the Placed network, its Division) of a pipeline on the axis `stage`; the arguments are those of `distribute`."""
-    stages = grid.sizes[STAGE]
+def staged(net, grid, placing, named):
+    """(the Placed network, its Division) of a pipeline on the axis `stage`. named: its schedule, a parsed name."""
+    stages, cuts = grid.sizes[STAGE], placing.pipelines and placing.pipelines.cuts
     route = named.route(stages)
     cuts = balanced_cuts(net, route.chunks) if cuts is None else cuts
     check_cuts(cuts, net.layers)
     named.check_cuts(cuts, stages)
-    placed = place(net, grid, plan, shares, owners, cuts, [place for (place,) in route.places])
+    places = [place for (place,) in route.places]
+    placed = place(net, grid, placing.plan, placing.shares, placing.owners, cuts, places)
     return placed, by_stages(placed, grid, route, cuts)
 
 
-def partitioned(net, grid, plan, shares, owners, named, cuts):
+def partitioned(net, grid, placing, named):
     """(the Placed network, its Division) of a pipeline of a hypergraph partition. Collective."""
-    if cuts is not None:
+    if placing.pipelines.cuts is not None:
         raise ValueError("cuts are for the axis stage: the chunks of a partition lie between its exchanges")
-    placed = place(net, grid, plan, shares, owners)
+    placed = place(net, grid, placing.plan, placing.shares, placing.owners)
     return placed, by_exchanges(placed, grid)

@@ -49,6 +49,7 @@ from gridgrad.parallel.predict.critical_path import step_time
 from gridgrad.parallel.predict.partition_pipeline import partition_step_time
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import Planner
 from gridgrad.parallel.training.stage_cuts import cuts_of
 
@@ -89,7 +90,7 @@ def planned(net, comm, batch_size, described):
     """The Way that the planner chooses among all grids. Collective."""
 
     def decide():
-        chosen, _ = Planner(net, comm.size, batch_size, described, pipelines=Pipelines()).best()
+        chosen, _ = Planner(net, comm.size, batch_size, described, PlacementRequest(pipelines=Pipelines())).best()
         return chosen.grid, chosen.sizes, chosen.plan, chosen.pipelining
 
     grid, sizes, plan, pipelining = of_first(comm, decide)

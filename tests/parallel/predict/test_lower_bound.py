@@ -8,6 +8,7 @@ from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.layer_rows import layer_rows
 from gridgrad.parallel.predict.lower_bound import least_sum
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import Planner, every_grid
 
 CORI = machine.read("cori-haswell")
@@ -60,6 +61,6 @@ def test_unequal_shares_have_no_bound():
 
 @pytest.mark.parametrize("grid", [None, {"batch": 2, "model": 2}, {"stage": 2, "batch": 2}])
 def test_no_step_takes_less_than_the_bound_of_its_grid(grid):
-    planner = Planner(published("lenet5", [28, 28, 1], 10), 4, 64, CORI, grid=grid, pipelines=Pipelines())
+    planner = Planner(published("lenet5", [28, 28, 1], 10), 4, 64, CORI, PlacementRequest(grid=grid, pipelines=Pipelines()))
     chosen, others = planner.best()
     assert all(0 < one.bound <= one.seconds * (1 + 1e-9) for one in (chosen, *others))

@@ -13,6 +13,7 @@ from gridgrad.parallel.predict.candidate import why_lost
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.predict.pipeline_plans import SCHEDULES, Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import TOLERANCE, NoRoom, Planner
 from gridgrad.parallel.training.pipelined import PipelinedSequential
 from tests.mpi import mpi
@@ -28,7 +29,7 @@ def deep(width=1024, norm=False):
 
 
 def best(net, ranks, batch_size, pipelines=ANY, **options):
-    return Planner(net, ranks, batch_size, SLOW, pipelines=pipelines, **options).best()
+    return Planner(net, ranks, batch_size, SLOW, PlacementRequest(pipelines=pipelines, **options)).best()
 
 
 def test_a_pipeline_is_chosen_where_it_is_predicted_to_be_the_fastest():

@@ -13,6 +13,7 @@ from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.candidate import why_lost
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import TOLERANCE, NoRoom, Planner, every_grid
 from tests.mpi import mpi
 from tests.parallel.equality import RANKS, error, serial
@@ -74,28 +75,28 @@ def test_no_plan_is_better_where_there_are_branches():
 @pytest.mark.parametrize(("machine", "ranks", "batch_size"), [("ethernet-1g", 4, 1024), ("cori-haswell", 2, 1024)])
 def test_memory_is_respected(machine, ranks, batch_size):
     machine, net, grid = read(machine), dense(), {"model": ranks}
-    free, _ = Planner(net, ranks, batch_size, machine, grid=grid).best()
+    free, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(grid=grid)).best()
     words = [("out", "in", "replicate")] * 3
     least = min(
         Cost(net, busiest(grid, plan, machine.node["ranks"]), ",".join(plan), batch_size, machine).memory
         for plan in product(*words)
     )
     assert least < free.cost.memory  # so that there is a choice
-    chosen, _ = Planner(net, ranks, batch_size, machine, memory=least, grid=grid).best()
+    chosen, _ = Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least, grid=grid)).best()
     assert chosen.cost.memory == least and chosen.seconds > free.seconds
     with pytest.raises(NoRoom):
-        Planner(net, ranks, batch_size, machine, memory=least - 1, grid=grid).best()
+        Planner(net, ranks, batch_size, machine, PlacementRequest(memory=least - 1, grid=grid)).best()
 
 
 def test_what_fits_nowhere_is_said_with_the_largest_layer():
     with pytest.raises(NoRoom, match=r"no plan for 4 ranks.*the largest layer is 2 Linear\(310, 1100\)"):
-        Planner(dense(), 4, 1024, read("cori-haswell"), memory=10_000).best()
+        Planner(dense(), 4, 1024, read("cori-haswell"), PlacementRequest(memory=10_000)).best()
 
 
 def test_a_grid_and_a_plan_that_are_given_are_kept():
-    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), grid={"batch": 2, "model": 2}).best()
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementRequest(grid={"batch": 2, "model": 2})).best()
     assert chosen.sizes == {axis: {"batch": 2, "model": 2}.get(axis, 1) for axis in AXES} and not others
-    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), plan="replicate").best()
+    chosen, others = Planner(dense(), 4, 64, read("cori-haswell"), PlacementRequest(plan="replicate")).best()
     assert chosen.plan == "replicate"
 
 
@@ -117,10 +118,12 @@ def test_grids_that_cannot_win_are_given_up_early():
     complete = [other for other in others if other.cost]
     assert len(complete) >= 5 and all(o.bound > 0 and o.reason for o in others if not o.cost)
     for candidate in (chosen, *complete):  # each plan is the one that a search of its grid alone finds
-        alone, _ = Planner(net, 16, 16, read("cori-haswell"), grid=candidate.sizes).best()
+        alone, _ = Planner(net, 16, 16, read("cori-haswell"), PlacementRequest(grid=candidate.sizes)).best()
         assert alone.plan == candidate.plan and alone.seconds == candidate.seconds
     shown = sorted([chosen.seconds, *(other.seconds for other in complete)])[:6]
-    given_up = [Planner(net, 16, 16, read("cori-haswell"), grid=o.sizes).best()[0] for o in others if not o.cost]
+    given_up = [
+        Planner(net, 16, 16, read("cori-haswell"), PlacementRequest(grid=o.sizes)).best()[0] for o in others if not o.cost
+    ]
     assert all(other.seconds >= shown[-1] for other in given_up)
 
 
@@ -166,15 +169,15 @@ def partition_into_layers(net):
 def test_a_partition_is_one_more_plan_where_sending_takes_most_of_the_time():
     machine, net = read("ethernet-1g"), network_names.build("resnet18", (224, 224, 3), 10)
     partition, sizes = partition_into_layers(net), {"model": 4}
-    alone, _ = Planner(net, 4, 1, machine, grid=sizes).best()
-    chosen, others = Planner(net, 4, 1, machine, grid=sizes, partition=partition).best()
+    alone, _ = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes)).best()
+    chosen, others = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes), partition=partition).best()
     (found,) = [candidate for candidate in (chosen, *others) if candidate.step]
     assert found.plan == "hypergraph" and found.seconds == found.step.seconds and chosen.seconds <= alone.seconds
     assert found is chosen or "waiting for other ranks" in why_lost(found, chosen)
-    named, _ = Planner(net, 4, 1, machine, grid=sizes, plan="hypergraph", partition=partition).best()
+    named, _ = Planner(net, 4, 1, machine, PlacementRequest(grid=sizes, plan="hypergraph"), partition=partition).best()
     assert named.seconds == found.seconds and named.owners.ranks == 4
     with pytest.raises(NoRoom):
-        Planner(net, 4, 1, machine, 1000, sizes, "hypergraph", partition=partition).best()
+        Planner(net, 4, 1, machine, PlacementRequest(grid=sizes, plan="hypergraph", memory=1000), partition=partition).best()
 
 
 def test_without_a_partitioner_the_planner_goes_on():
@@ -185,6 +188,6 @@ def test_without_a_partitioner_the_planner_goes_on():
     chosen, _ = Planner(net, 4, 64, machine, partition=none).best()
     assert chosen.plan != "hypergraph"
     with pytest.raises(ValueError, match="not installed"):
-        Planner(net, 4, 64, machine, grid={"model": 4}, plan="hypergraph", partition=none).best()
+        Planner(net, 4, 64, machine, PlacementRequest(grid={"model": 4}, plan="hypergraph"), partition=none).best()
     with pytest.raises(ValueError, match="several ranks along the axis model"):
-        Planner(net, 4, 64, machine, grid={"batch": 4}, plan="hypergraph", partition=none).best()
+        Planner(net, 4, 64, machine, PlacementRequest(grid={"batch": 4}, plan="hypergraph"), partition=none).best()

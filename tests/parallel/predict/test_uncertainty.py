@@ -11,6 +11,7 @@ from gridgrad.parallel.choose.fastest_reduction import fastest
 from gridgrad.parallel.predict.candidate import Candidate, order, why_lost
 from gridgrad.parallel.predict.machine import Machine
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import TOLERANCE, Planner
 
 NOISE = 0.1  # measurements differ by so much, relative
@@ -40,7 +41,7 @@ def measured(ranks, seed, **more):
 
 def choice(net, ranks, batch_size, machine):
     """(the Candidate that is chosen, its grid and its plan)."""
-    chosen, others = Planner(net, ranks, batch_size, machine, pipelines=Pipelines()).best()
+    chosen, others = Planner(net, ranks, batch_size, machine, PlacementRequest(pipelines=Pipelines())).best()
     assert all(why_lost(other, chosen) for other in others)
     fastest_one = min(candidate.seconds for candidate in [chosen, *others])
     assert chosen.seconds <= (1 + max(TOLERANCE, machine.uncertainty)) * fastest_one
