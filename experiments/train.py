@@ -9,6 +9,8 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 import contextlib
 import io
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from mpi4py import MPI
@@ -22,6 +24,7 @@ from gridgrad.experiments.common.checkpoints import (
     Progress,
     check_checkpoints,
     prepare_checkpoints,
+    settings_of,
 )
 from gridgrad.experiments.common.meaning import check_grid, notes
 from gridgrad.experiments.common.options import (
@@ -48,7 +51,9 @@ from gridgrad.parallel import (
     predict,
     use_device,
 )
+from gridgrad.parallel.checkpoint.saver import Program
 from gridgrad.parallel.checkpoint.signals import Signals
+from gridgrad.parallel.checkpoint.state import states_of
 from gridgrad.parallel.choose.parallelize import completed
 from gridgrad.parallel.choose.rebalance import Rebalancer
 from gridgrad.parallel.choose.reductions import ReductionSettings
@@ -199,10 +204,12 @@ def main():
     job = {"P": grid.size, "grid": str(grid)}
     progress, trainer = Progress(), net.trainer(loss, protocol)
     flush = lambda: progress.losses.extend(trainer.flush())  # noqa: E731
+    participants = states_of(net) | {"protocol": protocol, "progress": progress}
+    participants |= {"validation": validation} if validation else {}
+    settings = settings_of(args, net, len(train), steps)
+    program = Program(signals, settings, lambda: validation and validation.last, flush, say)
     with user_input():
-        checkpoints = Checkpoints(
-            args, comm, net, protocol, progress, validation, workers, signals, len(train), steps, flush, say
-        )
+        checkpoints = Checkpoints(args, comm, net, participants, workers, program)
     checkpoints.resume()
     if net.step >= steps:
         say(f"note: nothing is left to train: the checkpoint has {net.step} steps, and {steps} are asked for")
@@ -272,11 +279,12 @@ def main():
         outputs = predict(net, data.test, test_reader, test_batch)
         on_root(comm, lambda: write_predictions(args.predictions, data.test.unstandardise(outputs)))
     if args.report:
-        digest = report.digest(net.global_parameters())
-        pipeline = net.pipeline_report()
-        seen = losses, validation, rebalancer, checkpoints, tested, measured, timer.samples_per_step, digest
-        summary = lambda: summarise(args, data, job, net, pipeline, followed, *seen)  # noqa: E731
-        on_root(comm, lambda: report.write_json(args.report, summary()))
+        ended = {"samples_per_step": timer.samples_per_step, "rebalancing": rebalancer and rebalancer.log}
+        ended |= {f"test_{name}": value for name, value in tested.items()}
+        ended["params_digest"] = report.digest(net.global_parameters())
+        validated = validation.report() if validation else {}
+        sections = job, net.pipeline_report(), followed, checkpoints.report(), validated, measured, ended
+        on_root(comm, lambda: report.write_json(args.report, summarise(args, data, net, losses, sections)))
     if args.trace:
         on_root(comm, lambda: report.write_json(args.trace, timeline, indent=None))
     if measured and timer.seconds:
@@ -299,12 +307,9 @@ def say_files(args, say):
         say(f"written: {', '.join(f'{name} {path}' for name, path in named.items())}{further}")
 
 
-def summarise(
-    args, data, job, net, pipeline, followed, losses, validation, rebalancer, checkpoints, tested, measured, samples_per_step,
-    digest
-):  # fmt: skip
-    """The report of a run."""
-    return {
+def summarise(args, data, net, losses, sections):
+    """The report of a run. sections: what its parts say of themselves, dicts."""
+    found = {
         "program": "train",
         "settings": vars(args),
         "dataset": data.name,
@@ -313,24 +318,15 @@ def summarise(
         "net": args.net,
         "features": data.features,
         "outputs": data.outputs,
-        **job,
         "plan": net.plan,
-        **pipeline,
         "protocol": args.protocol,
-        **followed,
         "reduction": str(net.reduction),
         "versions": report.versions(),
         "steps": len(losses),
-        "samples_per_step": samples_per_step,
-        "rebalancing": rebalancer and rebalancer.log,
-        **checkpoints.report(),
         "loss": losses,
         "final_loss": losses[-1],
-        **(validation.report() if validation else {}),
-        **{f"test_{name}": value for name, value in tested.items()},
-        **measured,
-        "params_digest": digest,
     }
+    return reduce(or_, sections, found)
 
 
 def write_predictions(path, outputs):

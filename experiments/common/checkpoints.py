@@ -7,7 +7,7 @@ from pathlib import Path
 from gridgrad.experiments.common.options import check_writable, number, whole
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.restore import checkpoint_to_resume, nothing_in
-from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
+from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Saver
 from gridgrad.parallel.checkpoint.state import State, states_of
 from gridgrad.parallel.job.run import UserError, on_root
 
@@ -88,33 +88,33 @@ class Progress:
         self.epochs, self.in_epoch = state.numbers["epochs"], state.numbers["in_epoch"]
 
 
+def settings_of(args, net, samples, steps):
+    """What a later run compares with its own. net: the ParallelSequential. samples: in the training data. steps: of the run."""
+    sums = str(net.reduction) if "reduction" in states_of(net) else "exact"
+    options = {name: getattr(args, name) for name in (*SAME, *NOTED)}
+    return options | {"samples": samples, "total_steps": steps, "sums": sums}
+
+
 class Checkpoints:
     """The checkpoints of one run of `train`; without --checkpoint and --resume its methods do nothing.
 
-    args: the options. comm: of all ranks. net, protocol, validation: those of this rank; validation may be None. workers: the
-    Workers. signals: the Signals, which listen already if there is --checkpoint. samples: in the training data. steps: of the
-    whole run. flush: called with no argument before a state is read. say: prints a line on the first rank.
+    args: the options. The others are as for a Saver. The signals of the Program listen already if there is --checkpoint, its
+    settings are those of `settings_of`, and among the participants is the "protocol".
 
     resumed: the step after which this run goes on; None if it began.
     """
 
-    def __init__(self, args, comm, net, protocol, progress, validation, workers, signals, samples, steps, flush, say):
-        self.args, self.comm, self.net, self.workers, self.say = args, comm, net, workers, say
-        self.participants = states_of(net) | {"protocol": protocol, "progress": progress}
-        if validation:
-            self.participants["validation"] = validation
-        self.settings = {name: getattr(args, name) for name in (*SAME, *NOTED)} | {"samples": samples, "total_steps": steps}
-        self.settings["sums"] = str(net.reduction) if "reduction" in self.participants else "exact"
+    def __init__(self, args, comm, net, participants, workers, program):
+        self.args, self.comm, self.net, self.participants, self.workers = args, comm, net, participants, workers
+        self.say, self.settings = program.say, program.settings
         self.resumed, self.saver, self._failure = None, None, None
         if args.checkpoint:
+            protocol = participants["protocol"]
             protocol.state()  # says now if the protocol has none
             minutes = args.checkpoint_minutes or (None if args.checkpoint_steps else MINUTES)
             every = max(net.steps_under_way, 1 if workers.size == 1 else protocol.interval or APART)
-            best = lambda: validation.losses[-1] if validation and validation.losses else None  # noqa: E731
-            self.saver = Saver(
-                comm, net, self.participants, args.checkpoint, workers.rank, workers.size, args.checkpoint_steps, minutes,
-                args.keep or KEEP, every, signals, lambda: self.settings, best, flush, say,
-            )  # fmt: skip
+            policy = Policy(args.checkpoint, args.checkpoint_steps, minutes, args.keep or KEEP, every)
+            self.saver = Saver(comm, net, participants, policy, workers, program)
 
     def resume(self):
         """Take over the newest checkpoint, if there is one to take over. Collective."""
@@ -128,7 +128,7 @@ class Checkpoints:
             else:
                 self._check(found.manifest)
                 try:
-                    found.restore(self.net, self.participants, self.workers.rank, self.workers.size)
+                    found.restore(self.net, self.participants, self.workers)
                 except ValueError as error:
                     raise UserError(str(error)) from None
                 self.resumed = found.manifest.step
@@ -168,7 +168,7 @@ class Checkpoints:
                 self.saver.close()
             except UserError as error:
                 self._failure = error
-            self.saver.signals.nothing_left()
+            self.saver.program.signals.nothing_left()
 
     def end(self):
         """Note that the run is complete, with all its results. Collective. UserError if the last checkpoint was not written.

@@ -40,6 +40,11 @@ class Validation(Observer):
     def stop(self):
         return self.early.stop
 
+    @property
+    def last(self):
+        """The newest loss; None if there is none."""
+        return self.losses[-1] if self.losses else None
+
     def restore(self):
         """Go back to the best weights, if they were kept. Collective."""
         if self.best is not None and self.early.best_epoch:

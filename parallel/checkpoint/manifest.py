@@ -1,8 +1,8 @@
 """The manifest of a checkpoint: the file that makes it whole, and by which alone it is known.
 
 A checkpoint is a folder with a file of each rank and `manifest.json`, which names all other files with their sizes and SHA-256.
-The manifest is written last, and appears by renaming. So a folder without one is what a job left that ended while it was
-writing, and a folder whose files are not those of its manifest is damaged; neither is ever read.
+The manifest is written last, and appears by renaming. So a folder without a manifest was left by a job that ended while it was
+writing the checkpoint, and a folder whose files are not those of its manifest is damaged. Neither is ever read.
 """
 
 import hashlib

@@ -7,6 +7,7 @@ own blocks together from whatever pieces have elements of them. A checkpoint tha
 from itertools import count, takewhile
 
 import numpy as np
+from mpi4py import MPI
 
 from gridgrad.nn.files.json_text import UNFIT
 from gridgrad.parallel.checkpoint.manifest import found_in
@@ -60,23 +61,23 @@ class Checkpoint:
         self.damage = next((damage for damage, _ in everyone if damage), "")
         self._shards = sorted((one for _, found in everyone for one in found), key=lambda one: one[0])
 
-    def restore(self, net, participants, worker=0, workers=1):
+    def restore(self, net, participants, workers=MPI.COMM_SELF):
         """Let participants take over their states. Collective over all ranks.
 
-        net, participants, worker, workers: as for a Saver, and the layouts may be other ones than those of the checkpoint. The
+        net, participants, workers: as for a Saver, and the layouts may be other ones than those of the checkpoint. The
         participants take over their states in the order of the dict.
         ValueError, on all ranks, if the checkpoint is of other participants, another network or another number of workers, or
         can not be read; then nothing has changed. ValueError also if a participant can not make use of its numbers; then those
         before it have taken over theirs, and training must not go on.
         """
-        if workers != self.manifest.workers:
+        if workers.size != self.manifest.workers:
             raise ValueError(
-                f"{self.manifest.folder} has {self.manifest.workers} workers, and this run {workers}: "
+                f"{self.manifest.folder} has {self.manifest.workers} workers, and this run {workers.size}: "
                 f"name a grid with batch={self.manifest.workers}"
             )
         wanted, states, error = {name: participant.state() for name, participant in participants.items()}, {}, ""
         try:
-            with Sources(self.manifest, self._shards, worker) as sources:
+            with Sources(self.manifest, self._shards, workers.rank) as sources:
                 states = {name: sources.state(net, name, state) for name, state in wanted.items()}
         except (ValueError, OSError) as caught:
             error = one_line(caught)

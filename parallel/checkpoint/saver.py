@@ -5,13 +5,16 @@ writes, and a thread brings the copy to the disk while training goes on. When al
 a later boundary, the first rank writes the manifest: now the checkpoint is whole, and older ones may go.
 
 The ranks agree by one all-reduce of three numbers, which is completed when they agree next, so that nobody waits for it. On
-several ranks a signal, or a clock that only the first rank looks at, therefore takes effect one boundary later. What they
-agree on at the first boundary after a checkpoint was begun was said before it, and tells nothing of it.
+several ranks a signal, or a clock that only the first rank looks at, therefore takes effect one boundary later. The numbers of
+the first boundary after a checkpoint was begun are older than it, and do not say whether it is under way.
 """
 
 import os
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -33,29 +36,60 @@ MINUTES = 15.0  # between two checkpoints where nothing else was said
 LEFT_AT_SIGNAL = "stopped by a signal after step {step}, with a checkpoint in {directory}: start again with --resume to go on"
 
 
+@dataclass(frozen=True)
+class Policy:
+    """Where checkpoints are, when they are made, and which of them stay.
+
+    directory: in which each checkpoint gets a folder, on a file system that all ranks see. steps, minutes: make a checkpoint
+    every so many steps or minutes, if given. keep: how many of the last ones to keep, beside the best one. every: the ranks
+    decide together after every so many steps; so none is ahead of another by much more.
+    """
+
+    directory: str | PathLike
+    steps: int | None = None
+    minutes: float | None = None
+    keep: int = 3
+    every: int = 1
+
+    def is_due(self, step):
+        """Whether there must be a checkpoint after so many steps."""
+        return bool(self.steps and step and step % self.steps == 0)
+
+    def is_late(self, seconds):
+        """Whether there must be one so many seconds after the last one."""
+        return bool(self.minutes and seconds >= 60 * self.minutes)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program that trains, as a Saver sees it.
+
+    signals: the Signals that ask for a checkpoint and an end; by default none do. settings: what a later run wants to know, for
+    JSON. value: a function that is called on the first rank; it returns what is compared to find the best checkpoint, such as a
+    validation loss; None or what is not finite does not count. flush: called before a state is read. say: called with a line of
+    text about what happens.
+    """
+
+    signals: Signals = field(default_factory=Signals)
+    settings: dict = field(default_factory=dict)
+    value: Callable[[], float | None] = lambda: None
+    flush: Callable[[], None] = lambda: None
+    say: Callable[[str], None] = lambda line: None
+
+
 class Saver:
     """Makes checkpoints of a training, at the boundaries between its steps. Making one is collective over all ranks.
 
     comm: the communicator of all ranks. net: the ParallelSequential of this rank's worker. participants: {name: an object with
-    the methods `state` and `load` of `parallel/checkpoint/state.py`}. directory: in which each checkpoint gets a folder, on a
-    file system that all ranks see. worker, workers: the number of this rank's worker, and how many there are.
-    steps, minutes: make a checkpoint every so many steps or minutes, if given. keep: how many of the last ones to keep, beside
-    the best one. every: the ranks decide together after every so many steps; so none is ahead of another by much more.
-    signals: the Signals that ask for a checkpoint and an end; by default none do.
-    settings: what a later run wants to know, for JSON; a function without arguments, called on the first rank. value: what is
-    compared to find the best checkpoint, such as a validation loss; likewise, and None or what is not finite does not count.
-    flush: called before a state is read. say: called with a line of text about what happens.
+    the methods `state` and `load` of `parallel/checkpoint/state.py`}. policy: a Policy. workers: the Workers, of which this
+    rank's has a number; by default there is one. program: a Program.
 
     saved, written: how many checkpoints were begun, and how many are whole. seconds: how long training stood still for them.
     """
 
-    def __init__(self, comm, net, participants, directory, worker=0, workers=1, steps=None, minutes=None, keep=3, every=1,
-                 signals=None, settings=dict, value=lambda: None, flush=lambda: None, say=lambda line: None):  # fmt: skip
-        self.comm, self.net, self.participants, self.directory = comm.Dup(), net, participants, Path(directory)
-        self.worker, self.workers, self.keep, self.every = worker, workers, keep, every
-        self.steps, self.minutes = steps, minutes
-        self.settings, self.value, self.flush, self.say = settings, value, flush, say
-        self.signals = signals or Signals()
+    def __init__(self, comm, net, participants, policy, workers=MPI.COMM_SELF, program=None):
+        self.comm, self.net, self.participants, self.workers = comm.Dup(), net, participants, workers
+        self.policy, self.program, self.directory = policy, program or Program(), Path(policy.directory)
         self.saved, self.written, self.seconds = 0, 0, 0.0
         self._agreement = Agreement(self.comm)
         self._last, self._saved_step = time.monotonic(), None
@@ -72,9 +106,9 @@ class Saver:
         Raises EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written.
         """
         start = time.monotonic()
-        due = bool(self.steps and step and step % self.steps == 0)
-        if step % self.every == 0:
-            signalled, late, unfinished = self._agreement.next([self.signals.heard, self._is_late(), self._is_unfinished()])
+        due, signals = self.policy.is_due(step), self.program.signals
+        if step % self.policy.every == 0:
+            signalled, late, unfinished = self._agreement.next([signals.heard, self._is_late(), self._is_unfinished()])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
                 self._complete()
@@ -90,7 +124,7 @@ class Saver:
 
     def _is_late(self):
         """Whether the first rank's clock says so."""
-        return bool(self.minutes and self.comm.rank == 0 and time.monotonic() - self._last >= 60 * self.minutes)
+        return self.comm.rank == 0 and self.policy.is_late(time.monotonic() - self._last)
 
     def _is_unfinished(self):
         return self._writing is not None and self._writing.is_under_way()
@@ -107,13 +141,13 @@ class Saver:
         self._last, self._just_begun = time.monotonic(), True
         if step == self._saved_step:
             return
-        self.flush()
+        self.program.flush()
         self._saved_step, self.saved = step, self.saved + 1
         states = {name: participant.state() for name, participant in self.participants.items()}
         if self._plan is None or not self._plan.fits(states):
-            self._plan = Plan(self.comm, self.net, states, self.worker)
+            self._plan = Plan(self.comm, self.net, states, self.workers.rank)
         arrays = self._plan.copies(states)
-        table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.worker)
+        table = table_of(self._plan.pieces, {name: state.numbers for name, state in states.items()}, self.workers.rank)
         folder, error = None, None
         if self.comm.rank == 0:
             try:
@@ -121,10 +155,8 @@ class Saver:
             except OSError as caught:
                 error = one_line(caught)
         folder, error = broadcast(self.comm, (folder, error))
-        settings, value = (self.settings(), self.value()) if self.comm.rank == 0 else ({}, None)
-        if value is not None and not np.isfinite(value):
-            value = None
-        self._writing = Writing(folder, error, step, settings, value)
+        value = self.program.value() if self.comm.rank == 0 else None
+        self._writing = Writing(folder, error, step, value if value is None or np.isfinite(value) else None)
         if folder:
             self._writing.begin(folder / file_of(self.comm.rank), arrays, table)
 
@@ -146,7 +178,7 @@ class Saver:
             )
             if error:
                 error = f"the checkpoint after step {writing.step} can not be written: {error}"
-                self.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
+                self.program.say(f"warning: {error}; training goes on, and earlier checkpoints are as they were")
                 if writing.folder:
                     manifest.remove(writing.folder)
         error = broadcast(self.comm, error)
@@ -159,14 +191,14 @@ class Saver:
         """Write the manifest, on the first rank; returns a line about what went wrong, or None."""
         try:
             write_view(writing.folder, self._plan.view)
-            saved = manifest.time_to_save(self.directory)
-            Manifest(writing.step, saved, writing.value, self.workers, files, writing.settings, writing.folder).write()
+            saved, settings = manifest.time_to_save(self.directory), self.program.settings
+            Manifest(writing.step, saved, writing.value, self.workers.size, files, settings, writing.folder).write()
         except (OSError, ValueError) as error:
             return what_failed(error, writing.folder)
         try:
-            manifest.prune(self.directory, self.keep)
+            manifest.prune(self.directory, self.policy.keep)
         except OSError as error:  # the new one is whole all the same
-            self.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
+            self.program.say(f"warning: older checkpoints can not be deleted: {one_line(error)}")
         return None
 
     def close(self):
@@ -209,8 +241,8 @@ class Agreement:
 class Writing:
     """A checkpoint that is being written. folder: None if it could not be made. error: in words, or None."""
 
-    def __init__(self, folder, error, step, settings, value):
-        self.folder, self.error, self.step, self.settings, self.value = folder, error, step, settings, value
+    def __init__(self, folder, error, step, value):
+        self.folder, self.error, self.step, self.value = folder, error, step, value
         self.entry, self._thread = None, None
 
     def begin(self, *arguments):

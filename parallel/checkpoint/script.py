@@ -6,7 +6,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import MINUTES, Saver
+from gridgrad.parallel.checkpoint.saver import MINUTES, Policy, Program, Saver
 from gridgrad.parallel.checkpoint.signals import Signals
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, states_of
 from gridgrad.parallel.job.run import CHECKPOINTED, EndedEarly
@@ -88,10 +88,8 @@ def resumable_steps(
     if found:
         found.restore(net, participants)
     minutes = checkpoint_minutes or (None if checkpoint_steps else MINUTES)
-    signals = Signals()
-    saver = Saver(
-        comm, net, participants, checkpoint, steps=checkpoint_steps, minutes=minutes, keep=keep, signals=signals, say=say
-    )
+    signals, policy = Signals(), Policy(checkpoint, checkpoint_steps, minutes, keep)
+    saver = Saver(comm, net, participants, policy, program=Program(signals, say=say))
     if found:
         saver.has(net.step)
     signals.listen()

@@ -60,8 +60,8 @@ class Planner:
     net: a serial Sequential. ranks: number of ranks. batch_size: samples of the global minibatch. machine: a Machine.
     asked: a PlacementRequest, what must be as it says. The memory is by default a rank's share of the node's. Counted are
     parameters, gradients, SGD with momentum without sharded optimizers, and activations. partition: a function of a number of
-    ranks that returns Owners, so that the plan "hypergraph" is considered, too; if it is the one that is asked for, there must
-    be a partition. Raises ValueError as `parallelize` does.
+    ranks that returns Owners: with it the plan "hypergraph" is considered, too, and only with it can that plan be asked for.
+    Raises ValueError as `parallelize` does.
     """
 
     def __init__(self, net, ranks, batch_size, machine, asked=OPEN, partition=None):

@@ -18,7 +18,7 @@ import numpy as np
 from gridgrad.nn import Linear, Sequential
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.checkpoint import manifest, saver, shard_file
-from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
 from gridgrad.parallel.checkpoint.state import NetworkState
 from gridgrad.parallel.job.run import EndedEarly
 from tests.orders.machine import DIE, Pause, Violation
@@ -154,7 +154,7 @@ class Checkpoints:
         net.params[...] = 0
         participants = {"network": NetworkState(net)}
         own = self.savers[rank] = Saver(
-            comm, net, participants, self.directory, steps=self.steps, keep=1, signals=Signals(self, rank)
+            comm, net, participants, Policy(self.directory, self.steps, keep=1), program=Program(Signals(self, rank))
         )
         if rank == self.signalled:
             self.machine.beside["signal", rank] = lambda: self.signal(rank)

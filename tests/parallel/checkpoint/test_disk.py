@@ -15,7 +15,7 @@ from gridgrad.nn import SGD, Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid
 from gridgrad.parallel.checkpoint.manifest import NAME, found_in
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Saver
+from gridgrad.parallel.checkpoint.saver import Policy, Program, Saver
 from gridgrad.parallel.job.run import UserError, on_root
 from tests.disk import files_end_at
 from tests.mpi import mpi
@@ -31,7 +31,7 @@ def training_with(comm, directory):
     with ProcessGrid(comm, batch=comm.size) as grid:
         serial = Sequential([Linear(20, 90), Tanh(), Linear(90, 3)], seed=3, dtype="float64", input_shape=(20,))
         training, lines = Training(grid, serial, partial(SGD, lr=0.05, momentum=0.9)).train(BATCHES[:1]), []
-        saver = Saver(comm, training.net, training.participants, directory, say=lines.append)
+        saver = Saver(comm, training.net, training.participants, Policy(directory), program=Program(say=lines.append))
         saver.save(1)
         saver.complete()
         yield training, saver, lines

@@ -18,7 +18,7 @@ from gridgrad.parallel.checkpoint import saver as saver_module
 from gridgrad.parallel.checkpoint.manifest import found_in
 from gridgrad.parallel.checkpoint.pieces import pieces_of, written_slices
 from gridgrad.parallel.checkpoint.restore import newest
-from gridgrad.parallel.checkpoint.saver import Agreement, Saver
+from gridgrad.parallel.checkpoint.saver import Agreement, Policy, Program, Saver
 from gridgrad.parallel.checkpoint.shard_file import Shard, write_shard
 from gridgrad.parallel.job.run import UserError
 from gridgrad.parallel.placement.partition import size
@@ -214,7 +214,8 @@ def test_checkpoints_come_every_so_many_steps_and_the_best_stays(comm):
     values = iter([0.5, 0.1, 0.4, 0.3, 0.2, 0.6])
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         training = Training(grid, images(), sgd)
-        saver = Saver(comm, training.net, training.participants, directory, steps=2, keep=2, value=lambda: next(values))
+        policy, program = Policy(directory, steps=2, keep=2), Program(value=lambda: next(values))
+        saver = Saver(comm, training.net, training.participants, policy, program=program)
         for x, y in minibatches(6) * 2:
             saver.boundary(training.net.step)
             training.net.learn(x, y, training.loss, training.optimizer)
@@ -242,7 +243,8 @@ def test_a_checkpoint_that_is_due_by_time_is_made_once_and_nobody_waits_for_the_
     with folder(comm) as directory, ProcessGrid(comm, batch=comm.size) as grid:
         training = Training(grid, images(), sgd)
         monkeypatch.setattr(saver_module.time, "monotonic", lambda: now[0] if comm.rank == 0 else 0.0)
-        saver, late = Saver(comm, training.net, training.participants, directory, minutes=2), int(comm.size > 1)
+        saver = Saver(comm, training.net, training.participants, Policy(directory, minutes=2))
+        late = int(comm.size > 1)
         for step in range(12):
             now[0] = 60.0 * min(step, 3)
             saver.boundary(step)

@@ -138,7 +138,7 @@ def test_what_parallelize_can_not_take_is_refused(comm):
             ((dense(), None), {}, "the grid must be a ProcessGrid"),
             ((dense(), 2), {}, "the grid must be a ProcessGrid"),
             ((dense(), None), {"plan": "auto"}, "the grid must be a ProcessGrid"),
-            ((dense(), {"batch": 2, "depth": 1}), {}, "is not AXIS=SIZE"),
+            ((dense(), {"batch": 2, "depth": 1}), {}, "unknown axes depth"),
             ((dense(), {"batch": -2, "model": -1}), {}, "must be a whole number of at least 1"),
             ((dense(), {"batch": 3}), {}, "3 places but the number of ranks is 2"),
             ((dense(), grid), {"reduction": None}, "there is no reduction 'None': use plain"),
