@@ -10,7 +10,7 @@ from gridgrad.parallel.pipeline.passes import complete
 from gridgrad.parallel.pipeline.simulate import simulate
 from gridgrad.parallel.pipeline.times import UnitTimes
 from gridgrad.parallel.protocols import protocol_names as protocol_names
-from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 
 PASSES = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73"}  # of Okabe and Ito
@@ -80,10 +80,9 @@ def history_of(name, workers, steps, straggler, seconds):
     make, notes = protocol_names.parse(name), []
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((64, 6)), rng.standard_normal((64, 1))
-    done = train(
-        simulation, Sequential([Linear(6, 1)], input_shape=(6,), dtype=np.float64), lambda *given: Noted(make(*given), notes),
-        lambda net: SGD(net, lr=0.01), MSE(), x, y, 16, steps, lambda samples: seconds,
-    )  # fmt: skip
+    serial = Sequential([Linear(6, 1)], input_shape=(6,), dtype=np.float64)
+    task = Task(serial, lambda net: SGD(net, lr=0.01), MSE(), x, y, 16, steps)
+    done = train(simulation, task, lambda *given: Noted(make(*given), notes), lambda samples: seconds)
     return notes, simulation, done
 
 

@@ -19,7 +19,7 @@ from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_training import Task, every, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.training import steps_per_epoch
 from gridgrad.parallel.training.distribute import distribute
@@ -140,15 +140,13 @@ def trained(problem, text, seconds, straggler):
         probe.take(protocols, nets)
         evaluate_at(now, samples)
 
-    every = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
+    apart = max(1, round(args.every * args.samples / args.batch_size)) * args.batch_size
+    loss, computing = LOSSES[problem.data.loss](), lambda samples: seconds["compute"] * samples / problem.share
+    task = Task(problem.serial, optimizer, loss, problem.x, problem.y, args.batch_size, problem.steps, args.seed)
     run = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
     with Probe(problem) as probe:
         try:
-            training = train(
-                simulation, problem.serial, noted, optimizer, LOSSES[problem.data.loss](), problem.x, problem.y,
-                args.batch_size, problem.steps, lambda samples: seconds["compute"] * samples / problem.share, args.seed,
-                watch, every,
-            )  # fmt: skip
+            training = train(simulation, task, noted, computing, every(apart, watch))
             probe.net.load_state_dict(training.states[0])
             evaluate_at(training.seconds, sum(turn.samples for turn in training.history))
             score = probe.score(problem.data.test)

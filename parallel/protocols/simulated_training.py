@@ -1,12 +1,14 @@
 """Training with an update protocol in virtual time: see `parallel/protocols/simulated_workers.py`."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
+from gridgrad.nn.sequential import Sequential
 from gridgrad.parallel.grid.process_grid import ProcessGrid
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.protocols.exchange import Exchanged
@@ -41,45 +43,71 @@ class Training:
         return sum((protocol.staleness for protocol in self.protocols), Counter())
 
 
-def train(
-    simulation, serial, make_protocol, make_optimizer, loss, x, y, batch_size, steps, seconds, seed=0, watch=None, every=1
-):  # fmt: skip
-    """Train copies of a serial network with an update protocol in a Simulation, one copy a worker; returns a Training.
+@dataclass(frozen=True)
+class Task:
+    """What is trained, whatever the protocol is: copies of `serial`, a Sequential, one a worker.
 
-    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parse_protocol` returns.
     make_optimizer, loss: as for any Trainer. x, y: the training data. batch_size: of a global minibatch, of which each worker
-    gets a share. steps: how many global minibatches. seconds: a function of the number of samples in a worker's minibatch that
-    says how long it computes, between its forward pass and its update. seed: of the order of the samples.
-    watch: called as watch(seconds, samples, nets), in no virtual time, whenever all workers together have trained on `every`
-    more samples, or somewhat more. nets: the networks of all workers, which it may evaluate.
+    gets a share. steps: how many global minibatches. seed: of the order of the samples.
+    """
+
+    serial: Sequential
+    make_optimizer: Callable
+    loss: Any
+    x: np.ndarray
+    y: np.ndarray
+    batch_size: int
+    steps: int
+    seed: int = 0
+
+
+def train(simulation, task, make_protocol, seconds, watch=None):
+    """Train on a Task with an update protocol in a Simulation; returns a Training.
+
+    make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parse_protocol` returns. seconds: a function
+    of the number of samples in a worker's minibatch that says how long it computes, between its forward pass and its update.
+    watch: called after each turn as watch(seconds, samples, nets), in no virtual time; see `every`. samples: on which all
+    workers together have trained. nets: those of all workers, which it may evaluate.
     Raises what a worker raises, such as Diverged.
     """
-    history, nets = [], [None] * simulation.size
+    history, nets, x, y = [], [None] * simulation.size, task.x, task.y
     progress = Counter()
 
     def note(turn, workers, value):
         history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, value))
-        before = progress["samples"]
         progress["samples"] += turn.samples
-        if watch is not None and progress["samples"] // every > before // every:
+        if watch is not None:
             watch(workers.now(), progress["samples"], nets)
 
     def work(workers):
         net = nets[workers.rank]
-        protocol = make_protocol(net, workers, make_optimizer)
-        trainer = net.trainer(loss, AfterComputing(protocol, seconds))
+        protocol = make_protocol(net, workers, task.make_optimizer)
+        trainer = net.trainer(task.loss, AfterComputing(protocol, seconds))
         if protocol.shuffles or protocol.exchanges:
-            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, seed))
-        for turn in protocol.turns(protocol.shares(len(x), batch_size, seed), steps):
+            protocol.hold(held(protocol, SimulatedGroup(workers), x, y, task.seed))
+        for turn in protocol.turns(protocol.shares(len(x), task.batch_size, task.seed), task.steps):
             (value,) = trainer.step([net.blocks(x[turn.indices], y[turn.indices])], turn.samples)
             note(turn, workers, value)
         protocol.finish()
         return protocol, net.state_dict()
 
     with ProcessGrid(MPI.COMM_SELF) as alone:  # all networks use it, since nobody communicates on a grid of one rank
-        nets[:] = (distribute(serial, alone) for _ in nets)
+        nets[:] = (distribute(task.serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
     return Training(history, list(protocols), list(states), simulation.time)
+
+
+def every(count, watch):
+    """The function for `train` that calls `watch` whenever so many more samples, or somewhat more, were trained on."""
+    before = 0
+
+    def watched(seconds, samples, nets):
+        nonlocal before
+        if samples // count > before // count:
+            watch(seconds, samples, nets)
+        before = samples
+
+    return watched
 
 
 def held(protocol, group, x, y, seed):

@@ -14,7 +14,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.job.run import UserError
-from gridgrad.parallel.protocols.simulated_training import Trained, train
+from gridgrad.parallel.protocols.simulated_training import Task, Trained, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS
 from gridgrad.parallel.training import minibatch_indices
@@ -97,7 +97,7 @@ def test_summed_gradients_are_synchronous_training():
     x, y = random.normal(size=(10, 3)), random.integers(0, 4, 10)
     loss, nets = LOSSES["cross-entropy"](), [build("mlp:5,tanh", (3,), 4, 0, "float64") for _ in range(2)]
     simulation, momentum = Simulation(3, latency=1e-3), lambda net: SGD(net, 0.1, momentum=0.9)
-    training = train(simulation, nets[0], AllReduced, momentum, loss, x, y, 4, 7, lambda samples: 1.0)
+    training = train(simulation, Task(nets[0], momentum, loss, x, y, 4, 7), AllReduced, lambda samples: 1.0)
     optimizer = momentum(nets[1])
     for step in range(7):  # minibatches of 4, 4 and 2 samples: some shares are empty
         chosen, _ = minibatch_indices(10, 4, 0, step)
@@ -116,7 +116,8 @@ def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
     random, serial = np.random.default_rng(0), build("mlp:6,tanh", (5,), 4, 0, "float64")
     x, y, steps = random.normal(size=(12, 5)), random.integers(0, 4, 12), UNCOMPRESSED_STEPS + 5
     loss, momentum = LOSSES["cross-entropy"](), lambda net: SGD(net, 0.1, momentum=0.9)
-    simulated = train(Simulation(2), serial, maker("powersgd:1"), momentum, loss, x, y, 6, steps, lambda samples: 1.0)
+    task = Task(serial, momentum, loss, x, y, 6, steps)
+    simulated = train(Simulation(2), task, maker("powersgd:1"), lambda samples: 1.0)
     with ProcessGrid(comm, batch=2) as grid:
         net = parallelize(serial, grid, reduction="powersgd:1")
         optimizer = momentum(net)
@@ -125,7 +126,7 @@ def test_simulated_workers_compress_as_the_ranks_of_a_job(comm):
             net.learn(x[chosen], y[chosen], loss, optimizer)
         state = net.state_dict()
     assert all(np.allclose(simulated.states[0][name], value, rtol=0, atol=1e-10) for name, value in (state or {}).items())
-    plain = train(Simulation(2), serial, AllReduced, momentum, loss, x, y, 6, steps, lambda samples: 1.0)
+    plain = train(Simulation(2), task, AllReduced, lambda samples: 1.0)
     assert any(abs(simulated.states[0][name] - value).max() > 1e-3 for name, value in plain.states[0].items())
 
 

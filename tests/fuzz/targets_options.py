@@ -26,7 +26,7 @@ from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.machine import read
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
 from gridgrad.parallel.protocols import protocol_names as protocols
-from gridgrad.parallel.protocols.simulated_training import train
+from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from tests.fuzz.damage import damaged_argument
 from tests.fuzz.target import Target, of_text
@@ -73,7 +73,8 @@ def protocol(text):
         if not MPI.Is_initialized():
             MPI.Init()
         with np.errstate(all="ignore"), contextlib.suppress(Diverged):  # as with any numbers that are too large
-            train(Simulation(2), net, make, optimizer, SoftmaxCrossEntropy(), x, y, 8, 4, lambda samples: samples)
+            task = Task(net, optimizer, SoftmaxCrossEntropy(), x, y, 8, 4)
+            train(Simulation(2), task, make, lambda samples: samples)
 
 
 def shares(text):

@@ -140,10 +140,10 @@ def test_samples_move_between_epochs_of_a_training(monkeypatch):
 
     monkeypatch.setattr(simulated_training, "Exchanged", Noted)
     serial = Sequential([Linear(3, 4)], seed=1, dtype=np.float64, input_shape=(3,))
-    found = simulated_training.train(
-        Simulation(workers), serial, protocol_names.parse("parallel-sgd:exchange"), partial(SGD, lr=0.1),
-        LOSSES["cross-entropy"](), *training_samples(serial, count), batch_size=count, steps=4, seconds=lambda samples: 0.0,
-    )  # fmt: skip
+    x, y = training_samples(serial, count)
+    task = simulated_training.Task(serial, partial(SGD, lr=0.1), LOSSES["cross-entropy"](), x, y, count, steps=4)
+    make = protocol_names.parse("parallel-sgd:exchange")
+    found = simulated_training.train(Simulation(workers), task, make, lambda samples: 0.0)
     for some in zip(*held, strict=True):
         assert np.array_equal(np.sort(np.concatenate(some)), np.arange(count))
     for epochs in held:
