@@ -8,7 +8,6 @@ Every grid trains the same network on the same minibatches: compare `final_loss`
 
 import contextlib
 import io
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 
@@ -158,10 +157,9 @@ def main():
         grid, placing = completed(serial, asked, grid, args.batch_size, machine, beside)
         own_grid, workers = one_worker(grid) if args.protocol == protocols.SYNC else divide(grid)
         handicap = Handicap(*handicaps[comm.rank]) if args.handicap else None
-        balance = train_setup.balance(args, serial, grid, placing.plan, simulated, handicap)
+        balance = train_setup.balance(args, serial, grid, placing, simulated, handicap)
         if args.shares == "auto" and balance:
-            shares, owners = balance.placement()
-            placing = replace(placing, shares=shares, owners=owners)
+            placing = balance.placed(placing)
         net = make_parallel(serial, own_grid, placing, ReductionSettings(**reduction_of(args)).made)
         train_setup.check_memory(args, serial, net, workers.size)
         protocol = make_protocol(net, workers, lambda updated: train_setup.make_optimizer(args, updated, steps))

@@ -1,7 +1,7 @@
 """What `train` does before it builds its network: complete and check the options, check the files, and load the data."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -164,21 +164,23 @@ def slowdowns(option, text, ranks):
     return [found.get(rank, (1.0, 0)) for rank in range(ranks)]
 
 
-def balance(args, serial, grid, plan, simulated, handicap):
+def balance(args, serial, grid, placing, simulated, handicap):
     """The Balance of the ranks where --shares auto or --rebalance needs it, and there are several; else None. Collective.
 
     With micro-batches it is that of a micro-batch, which all of them have. ValueError if the network does not fit the memory.
 
-    grid: a ProcessGrid. simulated: a Simulated or None. handicap: the Handicap of this rank or None.
+    grid: a ProcessGrid. placing: the PlacementRequest for it. simulated: a Simulated or None. handicap: the Handicap of this
+    rank or None.
     """
     if grid.size == 1 or args.shares != AUTO and not args.rebalance:
         return None
     samples = -(-args.batch_size // (args.micro_batches or 1))
     if simulated:
         speeds = [1.0 if step else 1 / factor for factor, step in simulated.slow]
-        return predicted_shares(serial, grid.sizes, plan, samples, simulated.machine, speeds)
-    check_memory(args, serial, distribute(serial, grid, plan))
-    return measured_shares(serial, grid, plan, samples, machine_of_job(grid.comm), handicap, memory_of_rank(grid.comm))
+        return predicted_shares(serial, grid.sizes, placing.plan, samples, simulated.machine, speeds)
+    check_memory(args, serial, distribute(serial, grid, placing.plan))
+    placing = replace(placing, memory=memory_of_rank(grid.comm))
+    return measured_shares(serial, grid, placing, samples, machine_of_job(grid.comm), handicap)
 
 
 def in_words(proposal):

@@ -45,6 +45,7 @@ from gridgrad.parallel.choose.shares import RULES, measured_shares
 from gridgrad.parallel.choose.this_machine import machine_of_job
 from gridgrad.parallel.job.run import UserError, on_root, run
 from gridgrad.parallel.observe.handicap import Handicap
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 
 PROBLEM = "net", "batch_size", "grid", "plan", "handicap"  # what tells results apart
 BEFORE, WITHIN, AFTER = 15, 20, 15  # steps before the slowdown, steps that the recovery may take, and steps after that
@@ -78,7 +79,8 @@ class Bench:
 
     def balance(self, factor):
         """The Balance where this rank computes `factor` times as slowly. Collective."""
-        return measured_shares(self.serial(), self.grid, self.args.plan, self.args.batch_size, self.machine, Handicap(factor))
+        placing = PlacementRequest(plan=self.args.plan)
+        return measured_shares(self.serial(), self.grid, placing, self.args.batch_size, self.machine, Handicap(factor))
 
     def placed(self, balance, rule):
         """The parallel network with the shares of a Balance by a rule."""

@@ -160,8 +160,8 @@ def parallelize(
         if placing.owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
         machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
-        shares, owners = measured_shares(net, grid, placing.plan, batch_size, machine, memory=memory).placement()
-        placing = replace(placing, shares=shares, owners=owners)
+        found = measured_shares(net, grid, replace(placing, memory=memory), batch_size, machine)
+        placing = found.placed(placing)
     parallel = make_parallel(net, grid, placing, sums.made)
     if allocate:
         parallel.allocate()

@@ -50,23 +50,22 @@ class Problem:
 class RankCosts:
     """The Problems from the point of view of one rank, whose shares are even until others are given.
 
-    net: a serial Sequential. sizes, coordinates: {axis: ranks} of the grid, and {axis: coordinate} of the rank. plan: as in
-    `parallelize`. batch_size: of the global minibatch. machine: a Machine, for what communication costs. layer_seconds: a
-    `LayerSeconds` of this rank.
+    net: a serial Sequential. grid: a GridDescription with the place of the rank. plan: as in `parallelize`. batch_size: of the
+    global minibatch. machine: a Machine, for what communication costs. layer_seconds: a `LayerSeconds` of this rank.
 
     same_work: the seconds that this rank would compute with the even shares of the first rank of the grid.
     Not counted as computing are the layers without weights, and as communication halos, moves inside of branches, and the sums
     of the gradients, which take the same time however the work is shared.
     """
 
-    def __init__(self, net, sizes, coordinates, plan, batch_size, machine, layer_seconds):
+    def __init__(self, net, grid, plan, batch_size, machine, layer_seconds):
         self.net, self.plan, self.batch_size, self.machine = net, plan, batch_size, machine
         self.layer_seconds, self.itemsize = layer_seconds, net.dtype.itemsize
         self.layers = {layer.name: layer for layer in layer_seconds.layers}
-        self.grid = GridDescription(sizes, {}, machine.node["ranks"])
+        self.grid = GridDescription(grid.sizes, {}, grid.ranks_per_node)
         self.give({}, {})
         self.same_work = self._all_layers(self.samples, self.rows)
-        self.grid = GridDescription(sizes, coordinates, machine.node["ranks"])
+        self.grid = grid
         self.give({}, {})
 
     def give(self, shares, owners):

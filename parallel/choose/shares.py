@@ -16,6 +16,7 @@ import numpy as np
 from gridgrad.parallel.choose.block_seconds import BUDGET, MeasuredSeconds, PredictedSeconds
 from gridgrad.parallel.choose.exact_shares import fastest_shares
 from gridgrad.parallel.choose.shared_work import ORDER, RankCosts
+from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import STAGE, places
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.placement.plan import CHOSEN
@@ -95,6 +96,11 @@ class Balance:
         shares |= {one.axis: tuple(getattr(one, rule)) for one in self.chosen if one.axis != CHOSEN}
         return shares, {one.name: Partition.of_sizes(getattr(one, rule)) for one in self.chosen if one.axis == CHOSEN}
 
+    def placed(self, placing):
+        """A PlacementRequest with the shares and owners by functions."""
+        shares, owners = self.placement()
+        return replace(placing, shares=shares, owners=owners)
+
     @property
     def shares(self):
         """{name of a Problem: shares} by functions."""
@@ -155,19 +161,20 @@ class Balance:
             yield from one.left_out()
 
 
-def measured_shares(net, grid, plan, batch_size, machine, handicap=None, memory=inf):
+def measured_shares(net, grid, placing, batch_size, machine, handicap=None):
     """The Balance for the ranks of a ProcessGrid, measured now. Collective.
 
-    All ranks time the layers at the same time, each with the same shares. net: a serial Sequential. plan, batch_size: as in
-    `parallelize`. machine: a Machine, which says what communication costs. handicap: that of this rank. memory: the bytes that
-    a rank has: shares that need more are impossible.
+    All ranks time the layers at the same time, each with the same shares. net: a serial Sequential. placing: a PlacementRequest
+    with the plan; shares that need more than its memory are impossible. batch_size: as in `parallelize`. machine: a Machine,
+    which says what communication costs. handicap: that of this rank.
     """
     _, shape = checked(net)
     if grid.rank == 0:
         print(f"measuring for about {BUDGET:g} seconds how fast each rank computes parts of the layers, to choose the shares",
               file=sys.stderr, flush=True)  # fmt: skip
-    timed = MeasuredSeconds(net, shape, handicap, memory)
-    costs = RankCosts(net, grid.sizes, grid.coordinates, plan, batch_size, machine, timed)
+    timed = MeasuredSeconds(net, shape, handicap, placing.memory or inf)
+    place = GridDescription(grid.sizes, grid.coordinates, machine.node["ranks"])
+    costs = RankCosts(net, place, placing.plan, batch_size, machine, timed)
     return balance([costs], lambda rows: np.concatenate(grid.comm.allgather(rows)), grid.comm.bcast)
 
 
@@ -177,9 +184,10 @@ def predicted_shares(net, sizes, plan, batch_size, machine, speeds):
     speeds: for each rank, how many times as fast it computes as the machine file says.
     """
     _, shape = checked(net)
+    grids = [GridDescription(sizes, at, machine.node["ranks"]) for at in places(sizes)]
     costs = [
-        RankCosts(net, sizes, at, plan, batch_size, machine, PredictedSeconds(net, shape, machine, len(speeds), speed))
-        for at, speed in zip(places(sizes), speeds, strict=True)
+        RankCosts(net, grid, plan, batch_size, machine, PredictedSeconds(net, shape, machine, len(speeds), speed))
+        for grid, speed in zip(grids, speeds, strict=True)
     ]
     return balance(costs, lambda rows: rows, lambda decision: decision)
 

@@ -8,10 +8,12 @@ from gridgrad.parallel import ProcessGrid, parallelize
 from gridgrad.parallel.choose import block_seconds, shares
 from gridgrad.parallel.choose.shares import RULES, measured_shares, predicted_shares
 from gridgrad.parallel.predict import machine
+from gridgrad.parallel.predict.placement_request import PlacementRequest
 from tests.clock import Clock
 from tests.mpi import mpi
 from tests.parallel.equality import grids
 
+OUT = PlacementRequest(plan="out")
 MACHINE = machine.read("cori-haswell")
 AXES = ("batch", "height", "model")
 
@@ -95,7 +97,7 @@ def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(co
     monkeypatch.setattr(block_seconds, "RUNS", 1)
     for sizes in grids(comm.size, AXES):
         with ProcessGrid(comm, **sizes) as grid:
-            found = measured_shares(images(), grid, "out", 16, MACHINE)
+            found = measured_shares(images(), grid, OUT, 16, MACHINE)
             everywhere = comm.allgather((found.shares, list(found.lines())))
             assert all(one == everywhere[0] for one in everywhere)
             shares, owners = found.placement()
@@ -103,7 +105,7 @@ def test_measured_shares_are_the_same_on_all_ranks_and_the_network_takes_them(co
             assert all(np.isfinite(one.computing).all() and (one.computing >= 0).all() for one in found.chosen)
             assert sum(p.size for leaf in net.leaves() for p in leaf.parameters) == net.size
         with ProcessGrid(comm, **sizes) as grid:  # without images, and with samples that can not be shared evenly
-            found = measured_shares(Sequential([Linear(9, 7), ReLU(), Linear(7, 3)]), grid, "out", 5, MACHINE)
+            found = measured_shares(Sequential([Linear(9, 7), ReLU(), Linear(7, 3)]), grid, OUT, 5, MACHINE)
             shared = {one.axis: sum(one.function) for one in found.chosen if one.axis != "model"}
             assert shared == {axis: 5 for axis, ranks in sizes.items() if ranks > 1 and axis != "model"}
     with ProcessGrid(comm, batch=comm.size) as grid:
