@@ -55,33 +55,21 @@ def options():
     parser = Parser(prog="explain", description="Print the plan that the planner chooses, what it costs, and why others lost.")
     add = parser.add_argument
     add("--net", default="vgg16", help=network_names.HELP)
-    add(
-        "--shape",
-        type=whole_list,
-        metavar="SHAPE",
-        help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as published)",
-    )
+    add("--shape", type=whole_list, metavar="SHAPE", help="shape of a sample: features, or HEIGHT,WIDTH,CHANNELS (default: as "
+        "published)")  # fmt: skip
     add("--outputs", type=whole(1), help="number of classes (default: 1000 for images of 224 pixels, else 10)")
     add("--batch-size", type=whole(1), default=BATCH_SIZE, metavar="B", help="samples in the global minibatch")
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help=f"number of ranks, at most {MOST_RANKS}")
     add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
-    add(
-        "--memory",
-        type=number(above=0),
-        metavar="GIB",
-        help="memory that a rank may use (default: its share of the memory of a node)",
-    )
+    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory of "
+        "a node)")  # fmt: skip
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
     add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
         "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
-    add(
-        "--speeds",
-        type=number_list,
-        metavar="W,W,..",
-        help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the machine file: print how they would share each "
-        "axis of --grid by three rules: evenly, by constant speeds, by speed as a function of the share",
-    )
+    add("--speeds", type=number_list, metavar="W,W,..", help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the "
+        "machine file: print how they would share each axis of --grid by three rules: evenly, by constant speeds, by speed as a "
+        "function of the share")  # fmt: skip
     add("--plan", help=f"price this plan alone (default: what the planner chooses); {without_default('plan')}")
     add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); "
         f"{without_default('pipeline')}")  # fmt: skip

@@ -19,7 +19,7 @@ from gridgrad.nn.optimizers import schedules
 from gridgrad.nn.random import permutation
 from gridgrad.parallel import READERS, ProcessGrid, evaluate
 from gridgrad.parallel.protocols.server import ParameterServer
-from gridgrad.parallel.protocols.simulated_training import Task, every, train
+from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.training import steps_per_epoch
 from gridgrad.parallel.training.distribute import distribute
@@ -146,7 +146,7 @@ def trained(problem, text, seconds, straggler):
     run = {"protocol": text, "straggler": straggler, "diverged": None, "history": history}
     with Probe(problem) as probe:
         try:
-            training = train(simulation, task, noted, computing, every(apart, watch))
+            training = train(simulation, task, noted, computing, watch, apart)
             probe.net.load_state_dict(training.states[0])
             evaluate_at(training.seconds, sum(turn.samples for turn in training.history))
             score = probe.score(problem.data.test)

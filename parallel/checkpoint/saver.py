@@ -51,14 +51,6 @@ class Policy:
     keep: int = 3
     every: int = 1
 
-    def is_due(self, step):
-        """Whether there must be a checkpoint after so many steps."""
-        return bool(self.steps and step and step % self.steps == 0)
-
-    def is_late(self, seconds):
-        """Whether there must be one so many seconds after the last one."""
-        return bool(self.minutes and seconds >= 60 * self.minutes)
-
 
 @dataclass(frozen=True)
 class Program:
@@ -106,8 +98,9 @@ class Saver:
         Raises EndedEarly, on all ranks, after the checkpoint that a signal asked for; UserError if it can not be written.
         """
         start = time.monotonic()
-        due, signals = self.policy.is_due(step), self.program.signals
-        if step % self.policy.every == 0:
+        policy, signals = self.policy, self.program.signals
+        due = bool(policy.steps and step and step % policy.steps == 0)
+        if step % policy.every == 0:
             signalled, late, unfinished = self._agreement.next([signals.heard, self._is_late(), self._is_unfinished()])
             outdated, self._just_begun = self._just_begun, False
             if self._writing and not (unfinished or outdated):
@@ -124,7 +117,8 @@ class Saver:
 
     def _is_late(self):
         """Whether the first rank's clock says so."""
-        return self.comm.rank == 0 and self.policy.is_late(time.monotonic() - self._last)
+        minutes = self.policy.minutes if self.comm.rank == 0 else None
+        return bool(minutes and time.monotonic() - self._last >= 60 * minutes)
 
     def _is_unfinished(self):
         return self._writing is not None and self._writing.is_under_way()

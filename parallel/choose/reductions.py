@@ -38,7 +38,12 @@ class ReductionSettings:
 
         ValueError if it can not be used on these devices, with this update or type.
         """
-        kind, _, number = self._chosen(net).partition(":")
+        text = str(self.reduction)
+        if text == "auto" and (not net.grid.on_cpus or net.pipeline):
+            text = "plain"
+        if text in ("auto", "overlap"):
+            text = _measured_choice(net, "overlap" if self.reduce_dtype == "float16" else text)
+        kind, _, number = text.partition(":")
         update, dtype = self.update or (SHARDED if kind == "shared" else WHOLE), self.reduce_dtype
         if kind == "overlap":
             return OverlappedReduction(net, update, dtype, int(number))
@@ -50,14 +55,6 @@ class ReductionSettings:
             raise ValueError("the reduction shared makes all ranks of a node wait for each other, which ranks of a pipeline do "
                              "not: use plain or overlap")  # fmt: skip
         return SharedMemoryReduction(net, update, dtype)
-
-    def _chosen(self, net):
-        """The name without what has to be measured. Collective."""
-        if self.reduction == "auto" and (not net.grid.on_cpus or net.pipeline):
-            return "plain"
-        if self.reduction in ("auto", "overlap"):
-            return _measured_choice(net, "overlap" if self.reduce_dtype == "float16" else self.reduction)
-        return str(self.reduction)
 
 
 def _measured_choice(net, question):

@@ -61,23 +61,23 @@ class Task:
     seed: int = 0
 
 
-def train(simulation, task, make_protocol, seconds, watch=None):
+def train(simulation, task, make_protocol, seconds, watch=None, every=1):
     """Train on a Task with an update protocol in a Simulation; returns a Training.
 
     make_protocol: a function (net, workers, make_optimizer) -> Protocol, such as `parse_protocol` returns. seconds: a function
     of the number of samples in a worker's minibatch that says how long it computes, between its forward pass and its update.
-    watch: called after each turn as watch(seconds, samples, nets), in no virtual time; see `every`. samples: on which all
-    workers together have trained. nets: those of all workers, which it may evaluate.
+    watch: called as watch(seconds, samples, nets), in no virtual time, whenever all workers together have trained on `every`
+    more samples, or somewhat more. nets: the networks of all workers, which it may evaluate.
     Raises what a worker raises, such as Diverged.
     """
-    history, nets, x, y = [], [None] * simulation.size, task.x, task.y
-    progress = Counter()
+    history, nets, x, y, trained = [], [None] * simulation.size, task.x, task.y, 0
 
     def note(turn, workers, value):
+        nonlocal trained
         history.append(Trained(workers.now(), workers.rank, turn.step, turn.samples, value))
-        progress["samples"] += turn.samples
-        if watch is not None:
-            watch(workers.now(), progress["samples"], nets)
+        before, trained = trained, trained + turn.samples
+        if watch is not None and trained // every > before // every:
+            watch(workers.now(), trained, nets)
 
     def work(workers):
         net = nets[workers.rank]
@@ -95,19 +95,6 @@ def train(simulation, task, make_protocol, seconds, watch=None):
         nets[:] = (distribute(task.serial, alone) for _ in nets)
         protocols, states = zip(*simulation.run(work))
     return Training(history, list(protocols), list(states), simulation.time)
-
-
-def every(count, watch):
-    """The function for `train` that calls `watch` whenever so many more samples, or somewhat more, were trained on."""
-    before = 0
-
-    def watched(seconds, samples, nets):
-        nonlocal before
-        if samples // count > before // count:
-            watch(seconds, samples, nets)
-        before = samples
-
-    return watched
 
 
 def held(protocol, group, x, y, seed):

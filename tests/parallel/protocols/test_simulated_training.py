@@ -9,7 +9,7 @@ from gridgrad.nn import LOSSES, SGD
 from gridgrad.nn.zoo.network_names import build
 from gridgrad.parallel.protocols import protocol_names
 from gridgrad.parallel.protocols.protocol import LAYER, Shares
-from gridgrad.parallel.protocols.simulated_training import Task, every, train
+from gridgrad.parallel.protocols.simulated_training import Task, train
 from gridgrad.parallel.protocols.simulated_workers import Simulation
 from gridgrad.parallel.training.steps import Diverged
 from tests.mpi import mpi
@@ -120,7 +120,7 @@ def test_history_and_watch(comm):
         watched.append((seconds, count))
         assert len(nets) == 3 and all(np.isfinite(net.predict(samples()[0])).all() for net in nets)
 
-    training, watched_state = trained(Simulation(3), "local:2", watch=every(2 * BATCH, watch))
+    training, watched_state = trained(Simulation(3), "local:2", watch=watch, every=2 * BATCH)
     times = [(turn.step, turn.worker) for turn in training.history]
     assert sorted(times) == [(step, worker) for step in range(STEPS) for worker in range(3)]
     assert sum(turn.samples for turn in training.history) == 8 * 8 + 2 * 7
