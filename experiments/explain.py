@@ -62,8 +62,8 @@ def options():
     add("--dtype", default="float32", choices=("float32", "float64"), help="type of all arrays")
     add("--ranks", type=whole(1, MOST_RANKS), default=2, metavar="P", help=f"number of ranks, at most {MOST_RANKS}")
     add("--machine", default="cori-haswell", metavar="NAME", help=f"{machine.HELP}: {', '.join(machine.names())}")
-    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory of "
-        "a node)")  # fmt: skip
+    add("--memory", type=number(above=0), metavar="GIB", help="memory that a rank may use (default: its share of the memory "
+        "of a node)")  # fmt: skip
     add("--grid", help="plan for this grid alone, such as batch=4,model=2")
     add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
         "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
