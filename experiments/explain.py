@@ -68,8 +68,8 @@ def options():
     add("--shares", metavar="W,W,..", help="how unevenly the ranks of an axis share the work: numbers by axis, such as "
         "model=3:2,batch=2:1, or one for each rank of the one axis that has several (default: equal shares)")  # fmt: skip
     add("--speeds", type=number_list, metavar="W,W,..", help="speeds of the ranks, such as 3,2,1.5,1, where 1 is that of the "
-        "machine file: print how they would share each axis of --grid by three rules: evenly, by constant speeds, by speed as a "
-        "function of the share")  # fmt: skip
+        "machine file: print how they would share each axis of --grid by three rules: evenly, by constant speeds, by speed as "
+        "a function of the share")  # fmt: skip
     add("--plan", help=f"price this plan alone (default: what the planner chooses); {without_default('plan')}")
     add("--pipeline", metavar="NAME", help="price pipelines of this schedule alone (default: what the planner chooses); "
         f"{without_default('pipeline')}")  # fmt: skip

@@ -179,8 +179,8 @@ def check_serial(net):
 def completed(net, asked, grid=None, batch_size=BATCH_SIZE, machine=None, beside=BOTH):
     """(ProcessGrid, PlacementRequest in which the planner has chosen what was open in `asked`). Collective.
 
-    grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what the planner considers
-    beside plans along the axes, where the grid is open: some of `BOTH`.
+    grid: the ProcessGrid, if there is one already. batch_size, machine: as for `parallelize`. beside: what the planner
+    considers beside plans along the axes, where the grid is open: some of `BOTH`.
     """
     end_job_when_uncaught()
     comm, plan = grid.comm if grid else MPI.COMM_WORLD, asked.plan
