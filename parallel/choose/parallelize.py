@@ -6,6 +6,7 @@ The planner chooses the grid and the plan, and a measurement the reduction, if t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from mpi4py import MPI
 
@@ -153,16 +154,17 @@ def parallelize(
         raise ValueError(f"plan '{plan}' has no shares that are measured: give shares as numbers, or another plan")
     check_serial(net)
     sizes, pipelines = sizes_of(grid, MPI.COMM_WORLD.size), Pipelines(pipeline, micro_batches, cuts)
-    asked = PlacementRequest(sizes, open_plan(plan, sizes), None if auto_shares else shares, owners, pipelines, memory)
-    made = grid if isinstance(grid, ProcessGrid) else None
-    grid, placing = completed(net, asked, made, batch_size, machine, () if auto_shares else BOTH)
+    numbers: Any = None if auto_shares else shares
+    asked = PlacementRequest(sizes, open_plan(plan, sizes), numbers, owners, pipelines, memory)
+    given = grid if isinstance(grid, ProcessGrid) else None
+    ranks, placing = completed(net, asked, given, batch_size, machine, () if auto_shares else BOTH)
     if auto_shares:
         if placing.owners:
             raise ValueError('shares="auto" chooses the owners too: leave out one of the two')
-        machine, memory = machine or machine_of_job(grid.comm), memory or memory_of_rank(grid.comm)
-        found = measured_shares(net, grid, replace(placing, memory=memory), batch_size, machine)
+        machine, memory = machine or machine_of_job(ranks.comm), memory or memory_of_rank(ranks.comm)
+        found = measured_shares(net, ranks, replace(placing, memory=memory), batch_size, machine)
         placing = found.placed(placing)
-    parallel = make_parallel(net, grid, placing, sums.made)
+    parallel = make_parallel(net, ranks, placing, sums.made)
     if allocate:
         parallel.allocate()
     return parallel

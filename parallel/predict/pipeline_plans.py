@@ -6,6 +6,7 @@ through: its passes spread evenly over the ranks, or the longest layer alone. Th
 until no other can be faster.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -31,7 +32,7 @@ class Pipelines:
 
     pipeline: str | None = None
     micro_batches: int | None = None
-    cuts: tuple | None = None
+    cuts: Sequence[int] | None = None
 
     @property
     def is_asked_for(self):

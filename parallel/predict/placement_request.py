@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from gridgrad.nn.arguments import whole_number
 from gridgrad.parallel.grid.process_grid import ProcessGrid, checked_sizes, parse_grid
 from gridgrad.parallel.placement.partition import Partition
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.plans.place_network import shares_by_axis
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
 
 AUTO = "auto"  # the grid, the plan or the shares that are to be chosen
-DEFAULT = "fewest-bytes"  # the plan of a grid that depends on no measurement
 
 
 @dataclass(frozen=True)
@@ -58,5 +58,5 @@ def open_plan(plan, sizes):
     if not isinstance(plan, str | None):
         raise ValueError(f"the plan must be a text such as out,in, or a list of such words, not {plan!r}")
     if plan is None and sizes:
-        return DEFAULT
+        return FEWEST_BYTES
     return None if plan == AUTO else plan

@@ -31,14 +31,14 @@ from itertools import count
 from gridgrad.nn import BatchNorm
 from gridgrad.parallel.grid.process_grid import AXES, STAGE
 from gridgrad.parallel.placement.plan import CHOSEN, OUTPUTS
-from gridgrad.parallel.plans.all_plans import words_of
+from gridgrad.parallel.plans.all_plans import FEWEST_BYTES, words_of
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.candidate import Candidate, order
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.critical_path import costs_of_ranks, played
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
-from gridgrad.parallel.predict.placement_request import DEFAULT, OPEN, PlacementRequest
+from gridgrad.parallel.predict.placement_request import OPEN, PlacementRequest
 from gridgrad.parallel.predict.plan_search import PlanSearch, Problem, segments
 from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS
 
@@ -224,9 +224,9 @@ class Planner:
         return chosen, [c for c in complete if c is not chosen] + [c for c in candidates if c.cost and c.reason] + given_up
 
     def _by_default(self, candidate):
-        """A Candidate of the same grid with the plan DEFAULT; the same one if that is its plan."""
-        grid = busiest(candidate.sizes, words_of(DEFAULT, self.layers), self.machine.node["ranks"], self.shares)
-        cost = Cost(self.net, grid, DEFAULT, self.batch_size, self.machine, self.shares)
+        """A Candidate of the same grid with the plan FEWEST_BYTES; the same one if that is its plan."""
+        grid = busiest(candidate.sizes, words_of(FEWEST_BYTES, self.layers), self.machine.node["ranks"], self.shares)
+        cost = Cost(self.net, grid, FEWEST_BYTES, self.batch_size, self.machine, self.shares)
         return (
             candidate if cost.placed.plan == candidate.cost.placed.plan else Candidate(candidate.sizes, candidate.bound, cost)
         )
