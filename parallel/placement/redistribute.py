@@ -1,4 +1,4 @@
-"""All communication inside a network: a layer that moves activations from one placement to another along a grid axis."""
+"""Communication between the layers of a network: a layer that moves activations from one placement to another along an axis."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from gridgrad.parallel.grid.group import Group
 from gridgrad.parallel.placement.move_table import move_of
 from gridgrad.parallel.placement.moves import Step
 from gridgrad.parallel.placement.partition import size
-from gridgrad.parallel.placement.placements import Invariant, Partial, Replicate, Shard
+from gridgrad.parallel.placement.placements import AtMaster, Invariant, Partial, Replicate, Shard
 
 Placement = Shard | Replicate | Partial | Invariant
 STEPS = 64  # how many Steps a layer caches: one for each direction, shape of the array and batch size
@@ -116,7 +116,7 @@ class Redistribute(Layer):
 
     def __repr__(self):
         shape, ranks = "x".join(map(str, self.shape)), f"{self.group.size} ranks"
-        if self.is_exchange:
+        if self.is_exchange and AtMaster not in (type(self.source), type(self.target)):
             needed, owned = (shard.partition.sizes for shard in (self.target, self.source))
             return f"Exchange(dim={self.source.dim} of {shape}, up to {max(map(int.__sub__, needed, owned))} more, {ranks})"
         return f"Redistribute({self.source} -> {self.target} of {shape}, {ranks})"

@@ -106,7 +106,8 @@ def handed_convolution(block, group, columns, before, after, rows):
     """
     window, ranks = block.window, group.size
     held, whole = AtMaster(N, at_master(ranks)), AtMaster(KERNELS, Partition.at_rank(block.outputs, ranks, MASTER))
-    copies, shares = Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes))), Shard(KERNELS, columns)
+    copies = Copies(N, EachWhole(tuple(n > 0 for n in columns.sizes)))
+    shares = whole if columns == whole.partition else Shard(KERNELS, columns)  # the master may have all kernels
     serial = Conv2d(block.inputs, block.outputs, window.kernel, window.stride, window.padding, bias=False)
     conv = serial.placed(weight=Block((*serial.weight.index[:-1], columns.part(group.rank))))
     kernels = Redistribute(group, whole, shares, block.weight.shape)
