@@ -11,7 +11,7 @@ laugier2018.
 For all: measures a part of each paper again, in less than 15 minutes, or with `--long` all of it, in hours, and writes one page
 with the claims of the papers, and what is printed in them, measured and predicted: index.html, reproduce.md and items.json
 under results/reproduce. What is kept in results/PAPER stands beside it, whether it was measured again or not. Each part that is
-done is kept in a folder `state` beside the page, so that a run that was ended, by whatever, goes on where it was; remove that
+done is kept in a folder `state` beside the page, so that a run that was interrupted goes on where it was; remove that
 folder to measure everything anew. A part that fails does not keep others from running: the page says what is missing, and the
 exit status is 2.
 """

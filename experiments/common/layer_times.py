@@ -142,7 +142,7 @@ def moved(layer, before, after, batch_size, phases):
     - the gradient of the output,
     - the input, if the layer has parameters, whose gradients depend on it; the output, if the layer is an activation,
     - the gradients of the parameters,
-    - the gradient of the input and the parameters, from which it follows, unless nobody needs it.
+    - unless nobody needs it, the gradient of the input, and the parameters, with which it is computed.
 
     A branching layer itself only joins the outputs of its branches in the forward pass, and adds up the gradients of their
     inputs in the backward pass: what it joins or adds, and the result. What else layers store for the backward pass, such as

@@ -1,7 +1,7 @@
 """The parts of which the experiments of a paper consist. Each is done once: a folder keeps what it found, with its settings.
 
-A part that was ended, by whatever, has left nothing, and is done again when its experiment is started again. Parts that were
-done with the same settings on the same processor are not.
+A part leaves nothing if it ends before it is complete, for whatever reason, and is done again when its experiment is started
+again. Parts that were done with the same settings on the same processor are not done again.
 """
 
 import contextlib

@@ -31,7 +31,8 @@ def fastest_shares(seconds):
 def combined(costs, combine):
     """best[r, s]: the least cost of the ranks from r on for shares with the sum s. The last row is of no rank.
 
-    costs: (ranks, total + 1). combine: how the cost of one rank and that of the others make that of both, elementwise.
+    costs: (ranks, total + 1). combine: an elementwise function of the cost of one rank
+    and the cost of others, which returns the cost of all of them together.
     """
     ranks, sums = costs.shape
     best = np.full((ranks + 1, sums), np.inf)

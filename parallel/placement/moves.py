@@ -63,7 +63,7 @@ class Step:
     def copies(self):
         """What is packed into message buffers, and what is unpacked from them: two dicts {length of a run: elements}.
 
-        A run are elements that follow one another in memory.
+        The elements of a run follow one another in memory.
         """
         return self.move.copies(self)
 
