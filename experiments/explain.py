@@ -96,7 +96,7 @@ def unequal(chosen, args):
         raise ValueError("--speeds are those of the ranks of a grid: name it with --grid, such as model=4")
     if len(args.speeds) != args.ranks:
         raise ValueError(f"--speeds has {len(args.speeds)} numbers for {args.ranks} ranks: give one for each")
-    if chosen.step:
+    if chosen.owners:
         raise ValueError("--speeds are not for a partition: give --shares, in proportion to which its parts are made")
     if chosen.pipelined:
         raise ValueError("--speeds are not for a pipeline: leave the axis stage out of --grid")
@@ -137,9 +137,9 @@ def result(chosen, others, args):
     return {
         "predicted": True, "net": args.net, "batch_size": args.batch_size, "dtype": args.dtype, "ranks": args.ranks,
         "machine": cost.machine.name, "grid": chosen.grid, "plan": chosen.plan, "shares": args.shares, **chosen.pipelining,
-        "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.parts,
+        "seconds": chosen.seconds, "lower_bound": bound, "gap": chosen.seconds / bound - 1, "parts": chosen.step.parts,
         "one_rank": {"seconds": alone.seconds, "memory": alone.memory}, "speedup": speedup, "efficiency": speedup / args.ranks,
-        "memory": chosen.memory, "layers": rows,
+        "memory": chosen.step.memory, "layers": rows,
         "others": [
             {"grid": other.grid, "plan": plan_of(other), "seconds": other.seconds, "reason": why_lost(other, chosen)}
             for other in others if other.cost
@@ -152,7 +152,7 @@ def lower_bound(chosen, others):
 
     Of a partition or a pipeline only what was played is considered, unless it is the one that is chosen.
     """
-    return min(chosen.bound, *(one.seconds if one.step or one.pipelined else one.bound for one in others), chosen.seconds)
+    return min(chosen.bound, *(one.seconds if one.played else one.bound for one in others), chosen.seconds)
 
 
 def report(chosen, others, found, args):
@@ -167,7 +167,7 @@ def report(chosen, others, found, args):
     yield f"step         {milliseconds(chosen.seconds)}" + overlapped(chosen)
     yield f"speedup      {cell(found['speedup'])} over one rank, which takes {milliseconds(one['seconds'])}: "\
           f"an efficiency of {found['efficiency']:.0%}"  # fmt: skip
-    yield f"memory       {chosen.memory / 2**30:.3g} GiB a rank; one rank alone needs {one['memory'] / 2**30:.3g}"
+    yield f"memory       {chosen.step.memory / 2**30:.3g} GiB a rank; one rank alone needs {one['memory'] / 2**30:.3g}"
     grids = len({candidate.grid for candidate in (chosen, *others)})
     where = f"any of the {grids} grids" if grids > 1 else "this grid"
     yield f"lower bound  {milliseconds(found['lower_bound'])} with any plan on {where}: a gap of {found['gap']:.1%}"
@@ -188,7 +188,7 @@ def report(chosen, others, found, args):
 
 def overlapped(chosen):
     """What else is to say of the time of a step, in words."""
-    if chosen.pipelined or chosen.step or chosen.cost.grid.size == 1:
+    if chosen.played or chosen.cost.grid.size == 1:
         return ""
     seconds = chosen.cost.overlapped_seconds
     return f"; at best {milliseconds(seconds)} with --reduction overlap, which sums gradients during backward"
@@ -202,7 +202,7 @@ def options_of_train(chosen, args):
     """The grid, the plan, the shares and the pipeline of a Candidate as options of train."""
     yield from ("--grid", chosen.grid)
     if chosen.sizes.get(CHOSEN, 1) > 1:
-        yield from ("--plan", args.plan if chosen.step and args.plan else chosen.plan)  # a partition may be that of a file
+        yield from ("--plan", args.plan if chosen.owners and args.plan else chosen.plan)  # a partition may be that of a file
     if args.shares:
         yield from ("--shares", args.shares)
     for name, value in chosen.pipelining.items():
@@ -226,7 +226,7 @@ def of_layers(chosen, rows):
         [*shown, dict.fromkeys(shown[0]) | {"layer": "a step", "": "", "placement": ""} | sums | {"ms": chosen.seconds * 1e3}]
     )
     yield "A layer with weights stands for what follows it, too. What is sent at least: by any placement with even shares."
-    yield from of_all_ranks(chosen) if chosen.step else of_one_rank()
+    yield from of_all_ranks(chosen) if chosen.played else of_one_rank()
 
 
 def of_pipeline(chosen):
@@ -265,7 +265,7 @@ def of_all_ranks(chosen):
          "ms communicating": rank.communicating * 1e3, "MB sent": rank.bytes / 1e6, "messages": rank.messages}
         for place, rank in enumerate(chosen.step.ranks)
     ])  # fmt: skip
-    yield "In a step the ranks wait for each other. The memory is that of the rank that computes the most."
+    yield "In a step the ranks wait for each other. The memory is that of the rank that needs the most."
 
 
 def shortened(plan):

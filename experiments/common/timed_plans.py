@@ -67,7 +67,7 @@ class Side:
         return Cost(self.problem.serial(), grid, self._plan, self.problem.batch_size, described, owners=self.owners)
 
     def step_time(self, described):
-        """The predicted StepTime of all ranks on a Machine."""
+        """The predicted StepPrediction of all ranks on a Machine."""
         problem = self.problem
         return step_time(
             problem.serial(), self.grid.sizes, self._plan, problem.batch_size, described, owners=self.owners

@@ -1,16 +1,16 @@
 """What `explain` prints about a predicted pipeline."""
 
+from dataclasses import replace
 from statistics import median
 
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.pipeline.drawing import draw
-from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.predict.pipeline_cost import PipelineTime
+from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
 
 COLUMNS = 28  # of the drawing of a schedule
 
 
-def in_words(found: PipelineTime):
+def in_words(found: PipelinePrediction):
     """The schedule, the number of micro-batches and the cuts, as on the command line."""
     parts = f", {found.micro_batches} micro-batches" if found.micro_batches > 1 else ""
     return f"pipeline {found.pipeline}{parts}, cuts {','.join(map(str, found.cuts))}"
@@ -28,7 +28,8 @@ def of_chunks(found, net):
 def chunks_of(found, net):
     """Yield (ChunkCost, the names of its first and last layer, its stage) of each chunk."""
     first = 0
-    for chunk, (stage,) in zip(found.chunks, found.schedule.route.places):
+    for number, (stage,) in enumerate(found.schedule.route.places):
+        chunk = found.chunks[stage, number]
         layers = list(leaves(net.layers[first : first + chunk.layers]))
         first += chunk.layers
         ends = dict.fromkeys(f"{layer.name} {type(layer).__name__}" for layer in (layers[:1] + layers[-1:]))
@@ -56,13 +57,14 @@ def of_stages(found):
     yield "stage", "chunks", "ms busy", "ms idle", "idle", "GiB", "open micro-batches"
     for stage, rank in enumerate(found.ranks):
         chunks = ",".join(map(str, found.schedule.route.held(stage)))
-        times = (f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.idle))
-        share = f"{rank.idle / found.seconds:.0%}"
+        times = (f"{seconds * 1e3:.4g}" for seconds in (rank.busy, rank.waiting))
+        share = f"{rank.waiting / found.seconds:.0%}"
         yield str(stage), chunks, *times, share, f"{rank.memory / 2**30:.3g}", str(rank.open)
 
 
 def drawing(found):
     """The schedule as text, from its beginning."""
-    played = simulate(found.schedule, found.times)
+    first = tuple(events[: len(row)] for row, events in zip(found.schedule.rows, found.played.events))
+    played = replace(found.played, events=first)
     passes = [event.stop - event.start for row in played.events for event in row if event.instruction.op in "FBIW"]
     return draw(played, max(min(passes), median(passes) / 3) or None, COLUMNS)

@@ -74,7 +74,7 @@ class Run:
 
 
 def predicted(found, updates=1):
-    """The Run that a PipelineTime predicts, in the steady state."""
+    """The Run that a PipelinePrediction predicts, in the steady state."""
     count = found.schedule.micro_batches  # the steps that are played have numbers that go on
 
     def renumbered(event):

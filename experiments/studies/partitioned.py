@@ -67,7 +67,7 @@ def plans(net, ranks, batch_size, described):
 
 
 def row(name, side, step, sent):
-    """A row of the results, a dict. step: the predicted StepTime. sent: (bytes, messages) of all ranks in a step as counted."""
+    """A row of the results, a dict. step: the StepPrediction. sent: (bytes, messages) of all ranks in a step as counted."""
     measured = [seconds for seconds, _ in side.rounds]
     return {
         "plan": name, "grid": str(side.grid), "words": ",".join(dict.fromkeys(side.net.plan)),

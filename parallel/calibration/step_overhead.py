@@ -101,7 +101,7 @@ def fitted(passes, machine, ranks):
     """
     every, seconds = list(problems(ranks)), passes.min(axis=0)
     costs = [Cost(make(), busiest(sizes, [PLAN], machine.node["ranks"]), PLAN, size, machine) for make, size, sizes in every]
-    each, collectives = 1 / seconds, [cost.collectives for cost in costs] / seconds
+    each, collectives = 1 / seconds, [cost.prediction.bounding.collectives for cost in costs] / seconds
     missing = 1 - [cost.seconds for cost in costs] / seconds
     fits = [least_squares(columns, missing) for columns in ((each, collectives), (each, 0 * each), (0 * each, collectives))]
     step, wait = min((fit for fit in fits if min(fit[1]) >= 0), default=(0.0, (0.0, 0.0)))[1]

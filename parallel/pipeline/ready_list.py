@@ -12,11 +12,11 @@ others, as in a network of dense layers, that is so anyway.
 
 from collections import Counter
 from heapq import heappop, heappush
-from itertools import count
 
 from gridgrad.nn.arguments import whole_number
+from gridgrad.parallel.grid.virtual_time import Network, VirtualTime
 from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, update
-from gridgrad.parallel.pipeline.times import Ports, UnitTimes
+from gridgrad.parallel.pipeline.times import UnitTimes
 
 ORDER = {"U": 0, "B": 1, "F": 2}
 
@@ -35,8 +35,8 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
     if bound is not None:
         limit = min(limit, 1 + whole_number(bound, "the bound of staleness", least=0))
     times = times or UnitTimes()
-    ports, number = Ports(times), count()
-    events = []  # a heap of (time, number, rank, what arrived for or None, what the rank ended or None)
+    clock = VirtualTime()
+    network = Network(clock)
     ready = [[] for _ in range(route.ranks)]  # heaps of (place in ORDER, micro-batch, Instruction)
     missing = {}  # {(rank, Instruction): how many of its needs are not there yet}
     busy = [False] * route.ranks
@@ -62,26 +62,28 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
             heappush(ready[rank], (ORDER[instruction.op], instruction.micro_batch, instruction))
             touched.add(rank)
 
-    def send(now, rank, op, chunk, micro_batch, receivers, other):
+    def send(rank, op, chunk, micro_batch, receivers, other):
         message = Instruction(f"SEND_{op}", chunk, micro_batch)
         for receiver in receivers:
-            arrival = ports.arrival(rank, receiver, message, now)
-            heappush(events, (arrival, next(number), receiver, Instruction(op, other, micro_batch), None))
+            taken = times.message(rank, receiver, message)
+            network.send(rank, receiver, taken, meet, receiver, Instruction(op, other, micro_batch))
 
-    def ended(now, rank, instruction):
+    def ended(rank, instruction):
         op, chunk, micro_batch = instruction
+        busy[rank] = False
+        touched.add(rank)
         if op == "F":
             meet(rank, Instruction("B", chunk, micro_batch))
             if route.local_after(chunk, rank):
                 meet(rank, Instruction("F", chunk + 1, micro_batch))
-            send(now, rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
+            send(rank, "F", chunk, micro_batch, route.receivers(chunk, rank), chunk + 1)
             if chunk == route.held(rank)[0]:
                 has_begun(micro_batch)
         elif op == "B":
             meet(rank, update(micro_batch))
             if route.local_before(chunk, rank):
                 meet(rank, Instruction("B", chunk - 1, micro_batch))
-            send(now, rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
+            send(rank, "B", chunk, micro_batch, route.sources(chunk, rank), chunk - 1)
         else:
             give_leave(rank, micro_batch + limit)
 
@@ -100,26 +102,16 @@ def stream(route, in_flight, bound=None, times=None, micro_batches=None):
         for micro_batch in range(limit):
             give_leave(rank, micro_batch)  # both leaves: nothing comes before these
             give_leave(rank, micro_batch)
-    now = 0
     while True:
         for rank in sorted(touched):
             if ready[rank] and not busy[rank]:
                 instruction = heappop(ready[rank])[-1]
                 busy[rank] = True
                 yield rank, instruction
-                heappush(events, (now + times.seconds(rank, instruction), next(number), rank, None, instruction))
-        if not events:
-            return
-        now = events[0][0]
+                clock.at(clock.time + times.seconds(rank, instruction), ended, rank, instruction)
         touched.clear()
-        while events and events[0][0] == now:
-            _, _, rank, arrived, done = heappop(events)
-            if arrived:
-                meet(rank, arrived)
-            else:
-                busy[rank] = False
-                touched.add(rank)
-                ended(now, rank, done)
+        if not clock.go_on_together():
+            return
 
 
 def asynchronous(route, in_flight, micro_batches, bound=None, times=None):

@@ -1,11 +1,14 @@
 """What a schedule takes: when each instruction begins and ends, how long ranks wait, and how much they keep."""
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
+from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
 from gridgrad.parallel.pipeline.memory import Memory, kept
-from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check, execution
-from gridgrad.parallel.pipeline.times import Ports, Times, UnitTimes
+from gridgrad.parallel.pipeline.schedule import Instruction, Schedule, check
+from gridgrad.parallel.pipeline.times import Times, UnitTimes
 
 
 class Event(NamedTuple):
@@ -73,7 +76,7 @@ class Simulation:
         return tuple(found)
 
 
-def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None) -> Simulation:
+def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | None = None, crowd: float = 1) -> Simulation:
     """Play a schedule of a pipeline in virtual time, without any job.
 
     Parameters
@@ -84,6 +87,8 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
         What each instruction takes. By default a forward pass takes 1 second, a backward pass 2, and messages nothing.
     memory : Memory, optional
         The bytes that a rank keeps for each micro-batch, by default none.
+    crowd : float, optional
+        How many ranks share a core: the times are those while all ranks compute, and less where some of them wait.
 
     Returns
     -------
@@ -105,19 +110,48 @@ def simulate(schedule: Schedule, times: Times | None = None, memory: Memory | No
     (18, (4, 4, 4))
     """
     check(schedule)
-    times = times or UnitTimes()
-    ports = Ports(times)
-    arrivals: dict[tuple, float] = {}  # {(receiver, RECV_F or RECV_B): when the last of its messages is there}
-    events: list[list[Event]] = [[] for _ in schedule.rows]
-    for rank, instruction in execution(schedule):
-        start = max(events[rank][-1].stop if events[rank] else 0, arrivals.pop((rank, instruction), 0))
-        stop = start + times.seconds(rank, instruction)
-        events[rank].append(Event(instruction, start, stop))
-        for receiver, received in _messages(schedule.route, rank, instruction):
-            arrival = ports.arrival(rank, receiver, instruction, stop)
-            arrivals[receiver, received] = max(arrival, arrivals.get((receiver, received), 0))
+    play = _Play(schedule, times or UnitTimes(), crowd)
     found = (kept(rank, row, schedule.route.held(rank), memory or Memory()) for rank, row in enumerate(schedule.rows))
-    return Simulation(schedule, tuple(map(tuple, events)), tuple(found))
+    return Simulation(schedule, tuple(map(tuple, play.events)), tuple(found))
+
+
+class _Play:
+    """The ranks while they follow their rows. events: for each rank, its Events."""
+
+    def __init__(self, schedule, times, crowd):
+        self.schedule, self.times, self.clock = schedule, times, VirtualTime()
+        self.network, self.cores = Network(self.clock), Cores(self.clock, len(schedule.rows), crowd)
+        self.arrived, self.waiting = Counter(), {}  # messages by (rank, receive); {the same: how many the rank waits for}
+        self.events = [[] for _ in schedule.rows]
+        self.ranks = [partial(next, self._live(rank), None) for rank in range(len(schedule.rows))]
+        for go_on in self.ranks:
+            go_on()
+        while self.clock.go_on():
+            pass
+
+    def _live(self, rank):
+        """A generator of what a rank does, which yields while the rank waits or is busy."""
+        route, clock = self.schedule.route, self.clock
+        for instruction in self.schedule.rows[rank]:
+            op, chunk, _ = instruction
+            if op in ("RECV_F", "RECV_B"):
+                needed = len(route.sources(chunk, rank) if op == "RECV_F" else route.receivers(chunk, rank))
+                if self.arrived[rank, instruction] < needed:
+                    self.waiting[rank, instruction] = needed
+                    yield
+            start, seconds = clock.time, self.times.seconds(rank, instruction)
+            if seconds:
+                self.cores.compute(seconds, self.ranks[rank])
+                yield
+            self.events[rank].append(Event(instruction, start, clock.time))
+            for receiver, received in _messages(route, rank, instruction):
+                times = self.times.message(rank, receiver, instruction)
+                self.network.send(rank, receiver, times, self._arrive, receiver, received)
+
+    def _arrive(self, receiver, received):
+        self.arrived[receiver, received] += 1
+        if self.arrived[receiver, received] == self.waiting.get((receiver, received)):
+            self.ranks[receiver]()
 
 
 def _messages(route, rank, instruction):

@@ -13,7 +13,7 @@ class Times:
     def message(self, sender, receiver, instruction):
         """(latency, occupied) in seconds, of what one rank sends another in a SEND_F or SEND_B.
 
-        A rank's messages leave one after another, each for `occupied` seconds, and arrive `latency` seconds after they left.
+        How messages travel says `Network` of `parallel/grid/virtual_time.py`.
         """
         return 0.0, 0.0
 
@@ -65,16 +65,3 @@ class TableTimes(Times):
 
     def message(self, sender, receiver, instruction):
         return self.flights.get((sender, receiver, instruction.op, instruction.chunk), (0.0, 0.0))
-
-
-class Ports:
-    """When messages arrive that leave each rank one after another."""
-
-    def __init__(self, times):
-        self.times, self.free = times, {}
-
-    def arrival(self, sender, receiver, instruction, now):
-        """The time at which a message sent `now` arrives. instruction: the SEND_F or SEND_B."""
-        latency, occupied = self.times.message(sender, receiver, instruction)
-        self.free[sender] = max(now, self.free.get(sender, now)) + occupied
-        return self.free[sender] + latency

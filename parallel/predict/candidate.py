@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from gridgrad.parallel.grid.process_grid import LAYER_AXES, STAGE
 from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.cost import Cost
-from gridgrad.parallel.predict.critical_path import StepTime
-from gridgrad.parallel.predict.pipeline_cost import PipelineTime
+from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
+from gridgrad.parallel.predict.prediction import StepPrediction
 
 
 @dataclass
@@ -16,18 +16,17 @@ class Candidate:
 
     sizes: ranks along each axis. bound: a lower bound in seconds of a step with any plan on this grid. cost: the Cost of the
     best plan; None where the grid was given up before its plan was complete. reason: why it cannot be chosen, or empty.
-    owners, step: with the plan "hypergraph" the partition, and the StepTime of all ranks; cost is then that of the rank that
-    computes the most.
-    pipelined: the PipelineTime of a grid with several stages; cost is then what the whole network would take on one stage.
+    played: the StepPrediction of all ranks, where they have different work and wait for each other: of the plan "hypergraph",
+    for which `owners` is the partition and `cost` that of the rank that bounds the step; or of a pipeline, for which `cost` is
+    what the whole network would take on one stage. None where all ranks do the same.
     """
 
     sizes: dict
     bound: float
     cost: Cost | None = None
     reason: str = ""
+    played: StepPrediction | None = None
     owners: Owners | None = None
-    step: StepTime | None = None
-    pipelined: PipelineTime | None = None
 
     @property
     def grid(self):
@@ -41,30 +40,18 @@ class Candidate:
         return words[0] if len(set(words)) == 1 else ",".join(words)
 
     @property
-    def parts(self):
-        """Seconds of the step by what takes them: those of `Cost.parts`, and "waiting" for ranks with other work."""
-        if self.pipelined:
-            return self.pipelined.parts
-        parts = dict(self.cost.parts)
-        if self.step:
-            mine = max(self.step.ranks, key=lambda rank: rank.busy)
-            parts |= {"waiting": mine.waiting, "activations": mine.communicating - parts["gradients"]}
-        return parts
+    def step(self):
+        """The StepPrediction; None where the grid was given up."""
+        return self.played or self.cost and self.cost.prediction
 
     @property
     def seconds(self):
-        known = self.pipelined or self.step or self.cost
-        return known.seconds if known else math.inf
+        return self.step.seconds if self.step else math.inf
 
     @property
-    def memory(self):
-        """Bytes that a rank needs."""
-        return (self.pipelined or self.cost).memory
-
-    @property
-    def collectives(self):
-        """How many collectives and messages between stages a rank takes part in."""
-        return (self.pipelined or self.cost).collectives
+    def pipelined(self):
+        """The PipelinePrediction, or None if there is no pipeline."""
+        return self.played if isinstance(self.played, PipelinePrediction) else None
 
     @property
     def pipelining(self):
@@ -83,7 +70,7 @@ def order(candidate):
     sizes = candidate.sizes
     most = [-sizes.get(axis, 1) for axis in (*LAYER_AXES, STAGE)]
     axes, pipeline = sum(size > 1 for size in sizes.values()), candidate.pipelining.get("pipeline", "")
-    return candidate.pipelined is not None, candidate.collectives, axes, most, pipeline
+    return candidate.pipelined is not None, candidate.step.bounding.collectives, axes, most, pipeline
 
 
 def why_lost(other, chosen):
@@ -91,13 +78,14 @@ def why_lost(other, chosen):
     if other.reason:
         return other.reason
     if other.seconds < chosen.seconds:
-        why = f"{other.collectives} collectives instead of {chosen.collectives}"
+        more, fewer = (candidate.step.bounding.collectives for candidate in (other, chosen))
+        why = f"{more} collectives instead of {fewer}"
         if other.pipelined and not chosen.pipelined:
             why = "a pipeline, whose prediction leaves out more"
-        elif other.collectives == chosen.collectives:
+        elif more == fewer:
             why = "as many collectives, and later in the order of grids and plans"
         return f"{why}, for {milliseconds(chosen.seconds - other.seconds)} that the model may be wrong about"
-    mine, theirs = other.parts, chosen.parts
+    mine, theirs = other.step.parts, chosen.step.parts
     names = {
         "compute": "computing", "update": "the update", "gradients": "sums of gradients", "activations": "moving activations",
         "waiting": "waiting for other ranks",

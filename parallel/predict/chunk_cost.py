@@ -9,7 +9,7 @@ from gridgrad.parallel.placement.stages import check_cuts
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.place_network import checked, place
 from gridgrad.parallel.predict.cost import busiest, local_shape
-from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS, Workload
+from gridgrad.parallel.predict.workload import Workload
 
 OPS = {"forward": "F", "backward": "I", "gradients": "W", "loss": "I", "update": "U"}  # of a schedule, by phases of Works
 
@@ -107,16 +107,11 @@ def cost_of(workload, grid, machine, layers, taken):
     )
 
 
-def fixed_copies(micro_batches):
-    """How many arrays as large as the parameters a rank keeps beside them: gradients, their sums and the optimizer's."""
-    return 1 + (micro_batches > 1) + OPTIMIZER_ARRAYS
-
-
-def message_seconds(sizes, machine, sender, receiver, nbytes):
-    """(latency, occupied) in seconds of a message between two ranks of the axis `stage`: see `Machine.message_seconds`.
+def message_seconds(sizes, machine, sender, receiver, nbytes, axis=STAGE):
+    """(latency, occupied) in seconds of a message between two ranks of an axis: see `Machine.message_seconds`.
 
     sizes: {axis: number of ranks}.
     """
     grid = GridDescription(sizes, None, machine.node["ranks"])
-    on_node = grid.group(STAGE).on_node
+    on_node = grid.group(axis).on_node
     return machine.message_seconds(sender // on_node == receiver // on_node, nbytes, grid.size)

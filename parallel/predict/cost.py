@@ -7,18 +7,19 @@ from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.all_plans import PLANS
 from gridgrad.parallel.plans.place_network import place
+from gridgrad.parallel.predict.prediction import RankStep, StepPrediction
 from gridgrad.parallel.predict.workload import Workload
 
 
 class Cost:
-    """The predicted time and memory of a training step on one rank.
+    """The works of one rank in a training step, and what they cost.
 
     net: a serial Sequential; if it takes images, it must have an `input_shape`. grid: a GridDescription of the rank whose
     step is predicted, usually the one with the most work (see `busiest`). plan, shares, owners: see `parallelize`. batch_size:
     of the global minibatch. machine: a Machine. ValueError if the plan, the shares or the owners do not fit.
 
     works: the list of the rank's operations and collectives, see `Work`. executed: the same in the order of execution.
-    memory: bytes that the rank needs, see `Workload.memory`. is_even: whether all ranks have equal shares, as far as that goes.
+    memory_of: {what: bytes} that the rank needs. is_even: whether all ranks have equal shares, as far as that goes.
     The predictions are no more exact than a few per cent: `results/predictions.md` compares them with measured steps.
     """
 
@@ -28,7 +29,7 @@ class Cost:
         self.itemsize, self.is_even = net.dtype.itemsize, shares is None and owners is None
         workload = Workload(local_shape(self.placed.input, batch_size, grid), batch_size, self.itemsize)
         workload.step(self.placed.layers, grid)
-        self.works, self.executed, self.memory = workload.works, workload.executed, workload.memory
+        self.works, self.executed, self.memory_of = workload.works, workload.executed, workload.memory_of
 
     @cached_property
     def seconds(self):
@@ -63,10 +64,21 @@ class Cost:
             parts[part] += self.seconds_of(work)
         return parts
 
+    @cached_property
+    def prediction(self):
+        """The StepPrediction, as if all ranks did the same as this one."""
+        busy = self.parts["compute"] + self.parts["update"]
+        return StepPrediction(self.seconds, (self.rank_step(busy, communicating=self.seconds - busy),), self.parts)
+
+    def rank_step(self, busy, **spent):
+        """The RankStep of this rank. busy, spent: how it spends the step."""
+        collectives = sum(work.group is not None for work in self.works)
+        return RankStep(busy, **spent, bytes=self.bytes_sent, collectives=collectives, memory_of=self.memory_of)
+
     @property
-    def collectives(self):
-        """The number of collectives in a step that this rank takes part in."""
-        return sum(work.group is not None for work in self.works)
+    def memory(self):
+        """Bytes that the rank needs."""
+        return sum(self.memory_of.values())
 
     @property
     def bytes_sent(self):

@@ -13,11 +13,12 @@ most work are played.
 |                      | the rank that sends the most                                                                       |
 | the sum of the loss  | it begins after the loss, and is waited for before the update                                      |
 
-A rank sends its messages one after another, first to its next rank, then to the one after that. A message occupies the link of
-its sender and then that of its receiver for as long as its bytes take, and is under way for the latency besides: the latencies
-of several messages overlap. Both are those of an exchange between two ranks in the machine file. Its receiver's network takes
-short messages in before the receiver asks for them; a long message leaves only when the receiver has arrived, too. In either
-case the sender waits until then, because MPI libraries confirm all but the shortest messages.
+A rank sends its messages one after another, first to its next rank, then to the one after that, over the links of
+`parallel/grid/virtual_time.py`. How long a message occupies them, and is under way besides, is that of an exchange between two
+ranks in the machine file. Its receiver's network takes short messages in before the receiver asks for them; a long message
+leaves only when the receiver has arrived, too. In either case the sender waits until then, because MPI libraries confirm all
+but the shortest messages. Where all ranks send to all, their messages do not take turns at the receivers, but come at the same
+time. Their bytes then take as long as those of an all-to-all, if the machine file says that this is slower.
 
 Where there are more ranks than cores, as on emulated hosts, the operations of a machine file were measured while all ranks
 computed, several on each core: `crowd` of a machine file. The ranks that compute at a moment share all cores evenly, but none
@@ -25,60 +26,28 @@ has more than a whole core. A rank that waits yields its core: on 2 cores, four 
 5 to 10 % of a core for each rank that waited, which is neglected here.
 """
 
-import heapq
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
-from itertools import combinations, count
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
 
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.grid_description import GridDescription
 from gridgrad.parallel.grid.process_grid import AXES
+from gridgrad.parallel.grid.virtual_time import Cores, Network, VirtualTime
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.all_plans import words_of
 from gridgrad.parallel.plans.place_network import checked
 from gridgrad.parallel.predict.cost import Cost, busiest
+from gridgrad.parallel.predict.prediction import StepPrediction
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 AHEAD = 2 << 20  # bytes of a message that a receiver's network takes in before it is asked for: 2 MiB with TCP on Linux
 UNCONFIRMED = 64  # bytes of a message for which its sender does not wait
 
 
-@dataclass(frozen=True)
-class RankTime:
-    """How a rank spends a step, in seconds, and what it sends.
-
-    busy: computing. waiting: for ranks that have not yet arrived at an exchange or another collective. communicating: in these
-    while all that it needs have arrived. bytes: that it sends in exchanges and all other collectives. messages: that it sends
-    in exchanges along the axis `model`.
-    """
-
-    busy: float
-    waiting: float
-    communicating: float
-    bytes: int
-    messages: int
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """A predicted training step. seconds: that it takes. ranks: the RankTime of each rank along the axis `model`."""
-
-    seconds: float
-    ranks: tuple
-
-    @property
-    def bytes(self):
-        """Bytes that the ranks along the axis send together."""
-        return sum(rank.bytes for rank in self.ranks)
-
-    @property
-    def messages(self):
-        """Messages that the ranks along the axis send together."""
-        return sum(rank.messages for rank in self.ranks)
-
-
 def step_time(net, sizes, plan, batch_size, machine, shares=None, owners=None):
-    """The StepTime of a network on a grid.
+    """The StepPrediction of a network on a grid.
 
     net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares,
     owners: see `parallelize`. batch_size: of the global minibatch. machine: a Machine. Reductions are "plain".
@@ -102,20 +71,26 @@ def grids_of_ranks(net, sizes, plan, machine, shares=None):
 
 
 def played(costs):
-    """The StepTime of ranks whose Costs these are, one for each rank along the axis `model`."""
-    return _Play(costs).run()
+    """The StepPrediction of ranks whose Costs these are, one for each rank along the axis `model`."""
+    play = _Play(costs)
+    seconds, ranks = play.run(), tuple(rank.last_step() for rank in play.ranks)
+    mine, cost = max(zip(ranks, costs), key=lambda pair: pair[0].busy)
+    moving = mine.communicating - cost.parts["gradients"]
+    return StepPrediction(seconds, ranks, cost.parts | {"activations": moving, "waiting": mine.waiting})
 
 
 class _Play:
     """The ranks along the axis while they are played. Times are in seconds since the first step began.
 
-    now: the time. ranks: the _Ranks. events: a heap of what happens at later times: (time, order, function, arguments).
+    clock, cores, network: the virtual time, the cores and the links of the ranks. ranks: the _Ranks.
     """
 
     def __init__(self, costs):
-        self.machine, self.itemsize, self.size = costs[0].machine, costs[0].itemsize, costs[0].grid.size
-        self.on_node = costs[0].grid.group(CHOSEN).on_node
-        self.now, self.events, self.order = 0.0, [], count()
+        self.machine, self.size, self.group = costs[0].machine, costs[0].grid.size, costs[0].grid.group(CHOSEN)
+        self.on_node = self.group.on_node
+        self.clock = VirtualTime()
+        self.network = Network(self.clock)
+        self.cores = Cores(self.clock, len(costs), self.machine.core.get("crowd", 1))
         self.ranks = [_Rank(self, place, cost) for place, cost in enumerate(costs)]
         self.meetings, self.messages = {}, defaultdict(list)  # by step and key; by key, all ranks together
         for rank in self.ranks:
@@ -124,39 +99,14 @@ class _Play:
                     self.messages[key] += rank.messages(work)
 
     def run(self):
-        """Play `STEPS` steps; returns the StepTime of the last one."""
+        """Play `STEPS` steps; returns the seconds of the last one."""
         for rank in self.ranks:
             rank.go_on()
         while any(len(rank.ends) < STEPS for rank in self.ranks):
-            computing = [rank for rank in self.ranks if rank.left]
-            if not computing and not self.events:
+            if not self.clock.go_on():
                 raise RuntimeError("the ranks wait for each other for ever: their plans do not fit together")
-            self._advance(computing, self.speed(len(computing)))
         *_, before, last = (max(rank.ends[step] for rank in self.ranks) for step in range(STEPS))
-        return StepTime(last - before, tuple(rank.last_step() for rank in self.ranks))
-
-    def _advance(self, computing, speed):
-        """Go on to the next moment at which something happens, and let it happen."""
-        start, ends = self.now, [self.now + rank.left / speed for rank in computing]
-        self.now = min([*ends, *(event[0] for event in self.events[:1])])
-        for rank, end in zip(computing, ends):
-            rank.spent["busy"] += self.now - start
-            rank.left = rank.left - (self.now - start) * speed if end > self.now else 0.0
-        for rank in computing:
-            if not rank.left:
-                rank.go_on()
-        while self.events and self.events[0][0] <= self.now:
-            *_, function, arguments = heapq.heappop(self.events)
-            function(*arguments)
-
-    def speed(self, computing):
-        """How fast a rank computes while so many ranks along the axis do, where 1 is as measured."""
-        crowd = self.machine.core.get("crowd", 1)
-        return crowd / max(1, crowd * computing / len(self.ranks))
-
-    def at(self, time, function, *arguments):
-        """Call a function at a later time."""
-        heapq.heappush(self.events, (max(time, self.now), next(self.order), function, arguments))
+        return last - before
 
     def meeting(self, step, key, work):
         """The _Exchange or _Collective that all ranks enter in a step with their Works of this key."""
@@ -169,9 +119,8 @@ class _Rank:
     """One rank while it is played.
 
     works: its Works in the order of execution. keys: for each of these, what its counterparts on the other ranks have in common
-    with it; None where it concerns no other rank along the axis. left: seconds of the operation that it computes, at the speed
-    1; 0 while it waits. ends: when it ended each step so far. spent: the seconds of each kind so far. sending, receiving: until
-    when its two links are occupied.
+    with it; None where it concerns no other rank along the axis. ends: when it ended each step so far. spent: the seconds of
+    each kind so far.
     """
 
     def __init__(self, play, place, cost):
@@ -183,21 +132,18 @@ class _Rank:
             key = (work.layer, work.phase, work.name) if any(work.group is group for group in along) else None
             self.keys.append(key and (*key, counts[key]))
             counts[key] += 1
-        self.left, self.sending, self.receiving, self.ends = 0.0, 0.0, 0.0, []
+        self.ends = []
         self.spent, self.spent_before = dict.fromkeys(("busy", "waiting", "communicating"), 0.0), {}
-        self.life = self._live()
+        self.go_on = partial(next, self._live(), None)
 
     def messages(self, work):
         """[(place of the sender, place of the receiver, bytes)] that this rank sends in an exchange, in their order."""
         ranks, sent = len(self.play.ranks), work.messages(self.cost.itemsize)
         return [(self.place, to, sent[to]) for to in sorted(sent, key=lambda to: (to - self.place) % ranks)]
 
-    def go_on(self):
-        """Begin what is next. It is called when the last operation, or the waiting for a collective, has ended."""
-        self.left = next(self.life, 0.0)
-
     def _live(self):
-        """Yield the seconds of the next operation, or 0 where the rank waits until `go_on` is called."""
+        """A generator that yields where the rank computes or waits until `go_on` is called."""
+        clock = self.play.clock
         for step in range(STEPS):
             self.spent_before, loss = dict(self.spent), None
             for key, work in zip(self.keys, self.works):
@@ -210,30 +156,31 @@ class _Rank:
                     meeting = self.play.meeting(step, key, work)
                     meeting.enter(self, work)
                     yield from self._wait(meeting)
-                else:
-                    seconds, start = self.cost.seconds_of(work), self.play.now
-                    if work.group is None and seconds:
-                        yield seconds
-                    elif seconds:
-                        self.play.at(start + seconds, self.go_on)
-                        yield 0.0
-                        self.spent["communicating"] += seconds
-            self.ends.append(self.play.now)
+                elif seconds := self.cost.seconds_of(work):
+                    start = clock.time
+                    if work.group is None:
+                        self.play.cores.compute(seconds, self.go_on)
+                    else:
+                        clock.at(start + seconds, self.go_on)
+                    yield
+                    self.spent["busy" if work.group is None else "communicating"] += clock.time - start
+            self.ends.append(clock.time)
 
     def _wait(self, meeting):
         """Wait until this rank can leave a meeting, and note for what."""
-        start = self.play.now
+        start = self.play.clock.time
         meeting.leave(self)
-        yield 0.0
-        complete = min(max(start, meeting.complete(self.place)), self.play.now)
+        yield
+        now = self.play.clock.time
+        complete = min(max(start, meeting.complete(self.place)), now)
         self.spent["waiting"] += complete - start
-        self.spent["communicating"] += self.play.now - complete
+        self.spent["communicating"] += now - complete
 
     def last_step(self):
-        """The RankTime of the last step."""
+        """The RankStep of the last step."""
         spent = {kind: seconds - self.spent_before[kind] for kind, seconds in self.spent.items()}
         messages = sum(len(self.messages(work)) for key, work in zip(self.keys, self.works) if key and work.step)
-        return RankTime(**spent, bytes=self.cost.bytes_sent, messages=messages)
+        return replace(self.cost.rank_step(**spent), messages=messages)
 
 
 class _Collective:
@@ -246,7 +193,7 @@ class _Collective:
         self.play, self.entered, self.works, self.leaving = play, {}, {}, []
 
     def enter(self, rank, work):
-        self.entered[rank.place], self.works[rank.place] = self.play.now, work
+        self.entered[rank.place], self.works[rank.place] = self.play.clock.time, work
         for waiting in list(self.leaving):
             self._try(waiting)
 
@@ -259,7 +206,7 @@ class _Collective:
         if self._needed(rank.place) <= self.entered.keys():
             self.leaving.remove(rank)
             seconds = max(rank.cost.seconds_of(self.works[place]) for place in self._needed(rank.place) | {rank.place})
-            self.play.at(self.complete(rank.place) + seconds, rank.go_on)
+            self.play.clock.at(self.complete(rank.place) + seconds, rank.go_on)
 
     def _needed(self, place):
         """The places of the ranks that must have entered before the one at `place` can leave."""
@@ -288,10 +235,11 @@ class _Exchange:
     def __init__(self, play, messages):
         self.play, self.entered, self.leaving = play, {}, {}
         self.messages = [_Message(*message) for message in messages]
+        self.slower = self._slower()
         self.open = Counter(place for message in self.messages for place in message.awaited)
 
     def enter(self, rank, work):
-        self.entered[rank.place] = self.play.now
+        self.entered[rank.place] = self.play.clock.time
         for message in self.messages:
             if rank.place in (message.sender, message.receiver):
                 self._proceed(message)
@@ -313,18 +261,30 @@ class _Exchange:
                 self._try(place)
 
     def _send(self, message):
-        """Send a message through the link of its sender; from there it goes on by itself."""
-        play, sender = self.play, self.play.ranks[message.sender]
-        near = message.sender // play.on_node == message.receiver // play.on_node
-        latency, pace = play.machine.message_seconds(near, message.nbytes, play.size)
-        sender.sending = max(play.now, sender.sending) + pace
-        play.at(sender.sending, self._receive, message, latency, pace)
+        """Send a message; from here it goes on by itself."""
+        latency, occupied = self._seconds(message)
+        self.play.network.send(message.sender, message.receiver, (latency, self.slower * occupied), self._arrive, message)
 
-    def _receive(self, message, latency, pace):
-        """The last byte has left the sender: it waits until the link of the receiver has taken in all before it."""
-        receiver = self.play.ranks[message.receiver]
-        receiver.receiving = max(self.play.now, receiver.receiving + pace)
-        self.play.at(receiver.receiving + latency, self._arrive, message)
+    def _seconds(self, message):
+        """(latency, occupied) of a message between two ranks that exchange nothing with others."""
+        play = self.play
+        near = message.sender // play.on_node == message.receiver // play.on_node
+        return play.machine.message_seconds(near, message.nbytes, play.size)
+
+    def _slower(self):
+        """The factor by which the bytes of messages take longer because all ranks send to all, as in an all-to-all."""
+        play, ranks = self.play, len(self.play.ranks)
+        if ranks <= 2 or len(self.messages) < ranks * (ranks - 1):
+            return 1.0
+        sent, occupied = Counter(), Counter()
+        for message in self.messages:
+            sent[message.sender] += message.nbytes
+            occupied[message.sender] += self._seconds(message)[1]
+        none, whole = (
+            play.machine.collective_seconds("all-to-all", play.group, play.size, nbytes) for nbytes in (0, max(sent.values()))
+        )
+        most = max(occupied.values())
+        return max(1.0, (whole - none) / most) if most else 1.0
 
     def _arrive(self, message):
         message.arrived = True
@@ -332,7 +292,8 @@ class _Exchange:
 
     def _try(self, place):
         if place in self.leaving and not self.open[place]:
-            self.play.at(self.play.now + self.play.machine.core.get("wait", 0.0), self.leaving.pop(place).go_on)
+            clock, wait = self.play.clock, self.play.machine.core.get("wait", 0.0)
+            clock.at(clock.time + wait, self.leaving.pop(place).go_on)
 
     def complete(self, place):
         """When the last rank that the one at `place` exchanges messages with has entered."""

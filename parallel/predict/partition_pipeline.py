@@ -8,55 +8,30 @@ schedule is that of training: it is chosen by work alone (`times_of_work`). Then
 | F, I, W, and B = I + W | the passes of the rank's part of a chunk for a micro-batch                              |
 | U                     | the sums of gradients along other axes, and the update of all that the rank holds        |
 | SEND, RECV            | the copies into messages and out of them                                                 |
-| a message             | an exchange between two ranks of the machine file; a rank's messages leave one after another |
+| a message             | an exchange between two ranks of the machine file                                        |
 
-Along the axes other than `model` the ranks are those with the most work. What `critical_path` knows besides, that a message
-also occupies the link of its receiver and that senders wait for long messages, is neglected: no rank stops for a message here.
+Along the axes other than `model` the ranks are those with the most work. Messages travel as in `critical_path`, but no sender
+waits for one: the executor sends without blocking.
 """
 
-from dataclasses import dataclass
 from math import prod
 
 from gridgrad.nn.sequence import leaves
 from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.pipeline.route import Route
-from gridgrad.parallel.pipeline.schedule import Schedule
-from gridgrad.parallel.pipeline.simulate import Simulation
 from gridgrad.parallel.pipeline.times import TableTimes
 from gridgrad.parallel.placement.plan import CHOSEN
 from gridgrad.parallel.plans.hypergraph import HYPERGRAPH, between_exchanges
 from gridgrad.parallel.plans.place_network import place
-from gridgrad.parallel.predict.chunk_cost import OPS, cost_of, fixed_copies
+from gridgrad.parallel.predict.chunk_cost import OPS, cost_of
 from gridgrad.parallel.predict.cost import local_shape
 from gridgrad.parallel.predict.critical_path import grids_of_ranks
-from gridgrad.parallel.predict.pipeline_cost import computing, memory_of, play, stage_times
+from gridgrad.parallel.predict.pipeline_cost import PipelineWork
 from gridgrad.parallel.predict.workload import Workload
 
 
-@dataclass(frozen=True)
-class PartitionTime:
-    """A predicted training step of a partition in a pipeline.
-
-    seconds: that it takes; of an asynchronous pipeline, per minibatch. ranks: the StageTime of each rank along the axis model.
-    parts: {(rank, chunk): the ChunkCost of the rank's part}. schedule: of one step, complete; of an asynchronous pipeline, that
-    of several minibatches. times: its Times. played: the Simulation of several steps without a barrier.
-    """
-
-    seconds: float
-    ranks: tuple
-    parts: dict
-    schedule: Schedule
-    times: TableTimes
-    played: Simulation
-
-    @property
-    def memory(self):
-        """Bytes that the rank with the most of them needs."""
-        return max(rank.memory for rank in self.ranks)
-
-
 def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro_batches=None):
-    """The PartitionTime of a network whose filters have these Owners.
+    """The PipelinePrediction of a network whose filters have these Owners.
 
     net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. batch_size: of
     the global minibatch. machine: a Machine. pipeline: the name of a schedule that is for partitions, gpipe, 1f1b or async:K,
@@ -68,28 +43,23 @@ def partition_step_time(net, sizes, owners, batch_size, machine, pipeline, micro
     if micro_batches > (1 if named.in_flight else batch_size):
         raise ValueError(f"pipeline {named.name} has no {micro_batches} micro-batches of a minibatch of {batch_size}")
     samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
-    parts, senders, packing, flights, works = {}, {}, {}, {}, []
+    parts, senders, copies, sent, works = {}, {}, {}, {}, []
     for rank, grid in enumerate(grids_of_ranks(net, sizes, HYPERGRAPH, machine)):
         work, costs, exchanged = _of_rank(net, grid, owners, samples, machine)
         works.append(work)
         parts |= {(rank, number): cost for number, cost in enumerate(costs)}
         for number, (messages, seconds) in enumerate(exchanged, 1):
             chunks = {"SEND_F": number - 1, "RECV_F": number, "SEND_B": number, "RECV_B": number - 1}
-            packing |= {(rank, op, chunks[op]): taken for op, taken in seconds.items()}
+            copies |= {(rank, op, chunks[op]): taken for op, taken in seconds.items()}
             for op, other, nbytes in messages:
-                flights[rank, other, op, chunks[op]] = _flight(rank, other, nbytes, machine, grid)
+                sent[rank, other, op, chunks[op]] = nbytes
                 if op == "SEND_F":
                     senders.setdefault(number, {}).setdefault(other, []).append(rank)
     route = Route.everywhere(ranks, [senders.get(number, {}) for number in range(len(works[0]))])
-    times, memory = TableTimes(computing(parts, machine, micro_batches) | packing, flights), memory_of(parts, itemsize, named)
     order = times_of_work(works)
-    schedule, played, times, counted = play(
-        named, lambda count: named.schedule_on(route, count, order), ranks, micro_batches, times, memory, machine
-    )
-    held = [[parts[rank, chunk] for chunk in range(route.chunks)] for rank in range(ranks)]
-    copies = fixed_copies(micro_batches) + (named.in_flight or 1) - 1  # gradients of several minibatches at a time
-    seconds, stages = stage_times(played, counted, held, copies, itemsize)
-    return PartitionTime(seconds, stages, parts, schedule, times, played)
+    work = PipelineWork(parts, sent, sizes, CHOSEN, machine, itemsize, copies)
+    others = (named.in_flight or 1) - 1  # gradients of several minibatches at a time
+    return work.step(named, lambda count: named.schedule_on(route, count, order), micro_batches, gradients=others)
 
 
 def _of_rank(net, grid, owners, samples, machine):
@@ -129,13 +99,6 @@ def _exchanged(exchange, shape, samples, itemsize, machine, grid):
         else:  # copies into messages come before the exchange, those out of them behind it
             seconds[f"{'RECV' if way in gone else 'SEND'}_{way}"] += work.seconds(machine, grid.size, itemsize)
     return workload.shape, messages, seconds
-
-
-def _flight(rank, other, nbytes, machine, grid):
-    """(latency, occupied) in seconds of a message from one rank along the axis `model` to another."""
-    on_node = grid.group(CHOSEN).on_node
-    latency, occupied = machine.message_seconds(rank // on_node == other // on_node, nbytes, grid.size)
-    return latency + machine.core.get("wait", 0.0), occupied
 
 
 def chunk_works(placed, chunks, grid):

@@ -5,14 +5,15 @@
 | F, I, W, and B = I + W   | the passes of the chunk for a micro-batch, with the collectives within its stage                |
 | adding up gradients      | a pass over the parameters, in W or B of every micro-batch                                      |
 | U                        | the sums of gradients in full, as if they began after the last backward, and the update         |
-| a message between stages | an exchange between two ranks of the machine file; a rank's messages leave one after another    |
+| a message between stages | an exchange between two ranks of the machine file                                              |
 
-All are those of the rank with the most work of each stage. Steps are not divided by a barrier, as in training. Where ranks
-share cores, computing takes less time the more the ranks wait, because a rank that waits yields its core.
+All are those of the rank with the most work of each stage. Steps are not divided by a barrier, as in training. Messages travel
+over the links of their sender and their receiver, and ranks share cores, as in `parallel/grid/virtual_time.py`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from math import inf
 
 from gridgrad.parallel.grid.process_grid import STAGE
@@ -22,89 +23,43 @@ from gridgrad.parallel.pipeline.passes import repeat
 from gridgrad.parallel.pipeline.schedule import Schedule
 from gridgrad.parallel.pipeline.simulate import Simulation, simulate
 from gridgrad.parallel.pipeline.times import TableTimes
-from gridgrad.parallel.predict.chunk_cost import chunk_costs, fixed_copies, message_seconds
+from gridgrad.parallel.predict.chunk_cost import chunk_costs, layer_costs, message_seconds
+from gridgrad.parallel.predict.machine import Machine
 from gridgrad.parallel.predict.planned_cuts import planned_cuts
+from gridgrad.parallel.predict.prediction import RankStep, StepPrediction, gradients_kept, memory_of
 
 STEPS = 3  # that are played; the last one counts, because the ranks begin it at different times as in training
 
 
 @dataclass(frozen=True)
-class StageTime:
-    """A rank of a pipeline in a step.
+class PipelinePrediction(StepPrediction):
+    """A predicted training step of a pipeline; of an asynchronous one, per minibatch.
 
-    busy: seconds in which it computes or communicates within its stage. idle: in which it waits for other ranks. memory: bytes
-    that it needs at most. open: how many micro-batches are at most open in its chunks.
-    """
-
-    busy: float
-    idle: float
-    memory: float
-    open: int
-
-
-@dataclass(frozen=True)
-class PipelineTime:
-    """A predicted training step of a pipeline.
-
-    seconds: that it takes; of an asynchronous pipeline, per minibatch. ranks: the StageTime of each rank along the axis stage.
-    pipeline: the name of the schedule. micro_batches: of a minibatch. cuts: where chunks begin. chunks: their ChunkCosts.
+    pipeline: the name of the schedule. micro_batches: of a minibatch. cuts: where chunks begin, or None of a partition.
+    chunks: {(rank, chunk): the ChunkCost of what the rank has of it}.
     schedule: the Schedule of one step, complete; of an asynchronous pipeline, that of several minibatches. times: its Times.
-    played: the Simulation of several steps without a barrier. counted: from the end of which update of the ranks until the end
-    of which, from 0, the time in it counts; it is then in a steady state.
+    played: the Simulation of several steps without a barrier. counted: the numbers of two updates, from 0. The time that counts
+    is that between them, when the pipeline is in a steady state.
     """
 
-    seconds: float
-    ranks: tuple
     pipeline: str
     micro_batches: int
-    cuts: tuple
-    chunks: tuple
+    cuts: tuple | None
+    chunks: dict
     schedule: Schedule
     times: TableTimes
     played: Simulation
     counted: tuple
 
-    @property
-    def memory(self):
-        """Bytes that the rank with the most of them needs."""
-        return max(rank.memory for rank in self.ranks)
-
-    @property
-    def use(self):
-        """The mean share of the time in which a rank is busy."""
-        return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
-
-    @property
-    def busiest(self):
-        """The number of the rank that is busy for the longest time."""
-        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].busy)
-
     def held(self, rank):
         """The ChunkCosts of a rank."""
-        return [self.chunks[chunk] for chunk in self.schedule.route.held(rank)]
-
-    @property
-    def parts(self):
-        """Seconds of the step of the busiest rank by what takes them, named as in `Cost.parts`, and "waiting" for stages."""
-        rank = self.ranks[self.busiest]
-        held = self.held(self.busiest)
-        sums, moving = sum(chunk.sums for chunk in held), self.micro_batches * sum(chunk.moving for chunk in held)
-        update = sum(chunk.seconds["U"] for chunk in held) - sums
-        compute = rank.busy - update - sums - moving
-        return {"compute": compute, "update": update, "gradients": sums, "activations": moving, "waiting": rank.idle}
-
-    @property
-    def collectives(self):
-        """How many collectives, and messages of other stages, the busiest rank takes part in or waits for in a step."""
-        held, row = self.held(self.busiest), self.schedule.rows[self.busiest]
-        received = sum(one.op.startswith("RECV") for one in row) / (self.schedule.micro_batches / self.micro_batches)
-        return round(received) + sum(chunk.collectives[0] * self.micro_batches + chunk.collectives[1] for chunk in held)
+        return [self.chunks[rank, chunk] for chunk in self.schedule.route.held(rank)]
 
 
 def pipeline_step_time(
     net, sizes, plan, batch_size, machine, pipeline="1f1b", micro_batches=None, cuts=None, memory=inf, shares=None
 ):  # fmt: skip
-    """The PipelineTime of a network on a grid with the axis `stage`.
+    """The PipelinePrediction of a network on a grid with the axis `stage`.
 
     net: a serial Sequential; if it takes images, it must have an `input_shape`. sizes: {axis: number of ranks}. plan, shares:
     see `parallelize`. batch_size: of the global minibatch. machine: a Machine. pipeline: the name of a schedule
@@ -118,87 +73,110 @@ def pipeline_step_time(
     micro_batches = named.micro_batches(stages, micro_batches)
     if micro_batches > batch_size:
         raise ValueError(f"{micro_batches} micro-batches of a minibatch of {batch_size}: use at most one for each sample")
+    samples, itemsize = -(-batch_size // micro_batches), net.dtype.itemsize
     if cuts is None:
-        cuts = planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory, shares)
+        layers = layer_costs(net, sizes, plan, samples, machine, shares)
+        cuts = planned_cuts(layers, sizes, machine, named, micro_batches, itemsize, memory)
     named.check_cuts(cuts, stages)
-    chunks = chunk_costs(net, sizes, plan, -(-batch_size // micro_batches), machine, cuts, shares)
-    times = times_of(chunks, route, sizes, machine, micro_batches)
-    memory = memory_of(held_by(chunks, route), net.dtype.itemsize, named)
-    make = partial(named.schedule, stages)
-    schedule, played, times, window = play(named, make, stages, micro_batches, times, memory, machine)
-    held = [[chunks[chunk] for chunk in route.held(rank)] for rank in range(stages)]
-    seconds, ranks = stage_times(played, window, held, fixed_copies(micro_batches), net.dtype.itemsize)
-    return PipelineTime(seconds, ranks, named.name, micro_batches, tuple(cuts), tuple(chunks), schedule, times, played, window)
-
-
-def times_of(chunks, route, sizes, machine, micro_batches):
-    """The TableTimes of chunks with these ChunkCosts on the stages of a Route."""
-    flights = {}
-    for chunk in range(1, route.chunks):
-        (before,), (here,) = route.places[chunk - 1], route.places[chunk]
+    costs = chunk_costs(net, sizes, plan, samples, machine, cuts, shares)
+    chunks = {(rank, chunk): costs[chunk] for rank in range(stages) for chunk in route.held(rank)}
+    sent = {}
+    for chunk, (before, here) in enumerate(pairwise(place for (place,) in route.places), 1):
         if before != here:
-            for sender, receiver, op, of in ((before, here, "SEND_F", chunk - 1), (here, before, "SEND_B", chunk)):
-                latency, occupied = message_seconds(sizes, machine, sender, receiver, chunks[chunk].taken)
-                flights[sender, receiver, op, of] = latency + machine.core.get("wait", 0.0), occupied
-    return TableTimes(computing(held_by(chunks, route), machine, micro_batches), flights)
+            sent[before, here, "SEND_F", chunk - 1] = sent[here, before, "SEND_B", chunk] = costs[chunk].taken
+    work = PipelineWork(chunks, sent, sizes, STAGE, machine, itemsize)
+    return work.step(named, partial(named.schedule, stages), micro_batches, tuple(cuts))
 
 
-def held_by(chunks, route):
-    """{(rank, chunk): its ChunkCost} of whole chunks on the stages of a Route."""
-    return {(rank, chunk): chunks[chunk] for rank in range(route.ranks) for chunk in route.held(rank)}
+@dataclass(frozen=True)
+class PipelineWork:
+    """What the ranks of a pipeline compute and send for a micro-batch, whatever the schedule.
 
-
-def computing(parts, machine, micro_batches):
-    """The table of a TableTimes, without messages. parts: {(rank, chunk): its ChunkCost}."""
-    table = {(rank, "U", None): machine.core.get("step", 0.0) for rank, _ in parts}
-    for (rank, chunk), cost in parts.items():
-        for op in "FIW":
-            table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
-        table[rank, "U", None] += cost.seconds["U"]
-    return table
-
-
-def memory_of(parts, itemsize, named):
-    """The Memory of {(rank, chunk): its ChunkCost}: parameters, and activations; between I and W also their gradients."""
-    activations = {place: cost.elements * itemsize for place, cost in parts.items()}
-    weights = {place: cost.parameters * itemsize for place, cost in parts.items()}
-    return Memory(activations, activations, weights, stash=bool(named.in_flight) and named.stash)
-
-
-def play(named, make, ranks, micro_batches, times, memory, machine):
-    """Play a pipeline into its steady state; see `PipelineTime` for the results: (schedule, played, times, counted).
-
-    named: the schedule, a result of `schedule_names.parse`. make: a function of a number of micro-batches that returns its
-    Schedule without messages. ranks: of the pipeline. micro_batches: of a step. times: the TableTimes while all ranks compute.
-    memory: a Memory.
+    chunks: {(rank, chunk): ChunkCost}. sent: {(sender, receiver, op, chunk): bytes}. sizes: {axis: number of ranks}. axis:
+    along which the ranks are. itemsize: bytes of a number. copies: {(rank, op, chunk): seconds} of the copies into messages and
+    out of them.
     """
-    if named.in_flight:
-        settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
-        schedule, steps, counted = named.complete(make(4 * settled)), 1, (settled, 3 * settled)
-    else:
-        schedule, steps, counted = named.complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
-    played = simulate(repeat(schedule, steps), times, memory)
-    crowd = machine.core.get("crowd", 1)
-    if crowd > 1:
-        faster = max(1 / crowd, played.use)
-        times = replace(times, table={key: value * faster for key, value in times.table.items()})
-        played = simulate(played.schedule, times, memory)
-    return schedule, played, times, counted
 
+    chunks: dict
+    sent: dict
+    sizes: dict
+    axis: str
+    machine: Machine
+    itemsize: int
+    copies: dict = field(default_factory=dict)
 
-def stage_times(played, counted, held, copies, itemsize):
-    """(seconds of a step, a tuple of the StageTimes of all ranks).
+    def step(self, named, make, micro_batches, cuts=None, gradients=0):
+        """The PipelinePrediction.
 
-    held: for each rank, its ChunkCosts. copies: how many arrays as large as the parameters a rank keeps beside them.
-    """
-    seconds, ranks = period(played, *counted), []
-    updates = sum(one.op == "U" for one in played.schedule.rows[0])
-    for rank, chunks in enumerate(held):
-        beside = copies * sum(chunk.parameters for chunk in chunks)
-        beside += max(chunk.elements for chunk in chunks)  # gradients of the outputs of layers, of one micro-batch at a time
-        kept, busy = played.peak_memory[rank] + beside * itemsize, played.busy[rank] / updates
-        ranks.append(StageTime(busy, max(0.0, seconds - busy), kept, played.peak_open[rank]))
-    return seconds, tuple(ranks)
+        named: the schedule, a result of `schedule_names.parse`. make: a function of a number of micro-batches that returns its
+        Schedule without messages. micro_batches: of a step. cuts: see there. gradients: of all parameters, how many a rank
+        keeps of other minibatches.
+        """
+        ranks = self.sizes.get(self.axis, 1)
+        if named.in_flight:
+            settled = ranks + min(named.in_flight, 4 * ranks)  # minibatches until the pipeline is full, or drains again
+            schedule, steps, counted = named.complete(make(4 * settled)), 1, (settled, 3 * settled)
+        else:
+            schedule, steps, counted = named.complete(make(micro_batches)), STEPS, (STEPS - 2, STEPS - 1)
+        times, memory = self.times(micro_batches), self.memory(bool(named.in_flight) and named.stash)
+        played = simulate(repeat(schedule, steps), times, memory, self.machine.core.get("crowd", 1))
+        seconds, gradients = period(played, *counted), gradients + gradients_kept(micro_batches)
+        found = tuple(self.rank_step(rank, played, seconds, micro_batches, gradients) for rank in range(ranks))
+        parts = self.parts(max(range(ranks), key=lambda rank: found[rank].busy), found, micro_batches)
+        return PipelinePrediction(
+            seconds, found, parts, named.name, micro_batches, cuts, self.chunks, schedule, times, played, counted
+        )
+
+    def held(self, rank):
+        """The ChunkCosts of a rank."""
+        return [chunk for (place, _), chunk in self.chunks.items() if place == rank]
+
+    def times(self, micro_batches):
+        """The TableTimes of the instructions, while all ranks compute."""
+        core, table = self.machine.core, dict(self.copies)
+        for (rank, chunk), cost in self.chunks.items():
+            for op in "FIW":
+                table[rank, op, chunk] = cost.seconds[op] + (cost.added if op == "W" and micro_batches > 1 else 0.0)
+            table[rank, "U", None] = table.get((rank, "U", None), core.get("step", 0.0)) + cost.seconds["U"]
+        flights = {}
+        for (sender, receiver, *send), nbytes in self.sent.items():
+            latency, occupied = message_seconds(self.sizes, self.machine, sender, receiver, nbytes, self.axis)
+            flights[sender, receiver, *send] = latency + core.get("wait", 0.0), occupied
+        return TableTimes(table, flights)
+
+    def memory(self, stash):
+        """The Memory of parameters and activations; between I and W also of their gradients."""
+        activations = {place: cost.elements * self.itemsize for place, cost in self.chunks.items()}
+        weights = {place: cost.parameters * self.itemsize for place, cost in self.chunks.items()}
+        return Memory(activations, activations, weights, stash)
+
+    def rank_step(self, rank, played, seconds, micro_batches, gradients):
+        """The RankStep of a rank. seconds: of a step."""
+        held, row = self.held(rank), played.schedule.rows[rank]
+        busy = played.busy[rank] / sum(one.op == "U" for one in row)
+        received = sum(one.op.startswith("RECV") for one in row) * micro_batches / played.schedule.micro_batches
+        sent = [nbytes for (sender, *_), nbytes in self.sent.items() if sender == rank]
+        parameters, waiting = sum(chunk.parameters for chunk in held), max(0.0, seconds - busy)
+        # What is kept for micro-batches counts as activations, also further versions of the parameters; gradients of
+        # activations are those of one micro-batch at a time.
+        kept = played.peak_memory[rank] // self.itemsize - parameters
+        return RankStep(
+            busy,
+            waiting,
+            bytes=micro_batches * (sum(sent) + sum(chunk.sent[0] for chunk in held)) + sum(chunk.sent[1] for chunk in held),
+            messages=micro_batches * len(sent),
+            collectives=round(received) + sum(chunk.collectives[0] * micro_batches + chunk.collectives[1] for chunk in held),
+            memory_of=memory_of(self.itemsize, parameters, kept, max(chunk.elements for chunk in held), gradients),
+            open=played.peak_open[rank],
+        )
+
+    def parts(self, rank, ranks, micro_batches):
+        """Seconds of the step of a rank by what takes them, see StepPrediction. ranks: the RankSteps of all."""
+        held, mine = self.held(rank), ranks[rank]
+        sums, moving = sum(chunk.sums for chunk in held), micro_batches * sum(chunk.moving for chunk in held)
+        update = sum(chunk.seconds["U"] for chunk in held) - sums
+        compute = mine.busy - update - sums - moving
+        return {"compute": compute, "update": update, "gradients": sums, "activations": moving, "waiting": mine.waiting}
 
 
 def period(played, first, last):

@@ -15,7 +15,7 @@ from gridgrad.parallel.pipeline import schedule_names
 from gridgrad.parallel.placement.plan import weighted_in
 from gridgrad.parallel.predict.chunk_cost import layer_costs
 from gridgrad.parallel.predict.pipeline_cost import pipeline_step_time
-from gridgrad.parallel.predict.planned_cuts import cuts_of_costs
+from gridgrad.parallel.predict.planned_cuts import planned_cuts
 
 SCHEDULES = "zb-h1", "1f1b", "interleaved:2"
 MULTIPLES = 1, 2, 4  # micro-batches for each stage
@@ -54,7 +54,7 @@ class Pipelines:
                     yield named, count
 
     def times(self, net, sizes, plan, batch_size, machine, memory=inf, shares=None, limit=inf):
-        """Yield the PipelineTimes of what is considered on a grid, as long as one may take less than `limit` seconds.
+        """Yield the PipelinePredictions of what is considered on a grid, as long as one may take less than `limit` seconds.
 
         There are none if the cuts that are asked for do not fit. The other arguments are those of `pipeline_step_time`.
         ValueError if anything else that is asked for does not fit.
@@ -70,7 +70,7 @@ class Pipelines:
                 break
             itemsize, cuts = net.dtype.itemsize, self.cuts
             if cuts is None:
-                cuts = cuts_of_costs(layers[count], sizes, machine, named, count, itemsize, memory)
+                cuts = planned_cuts(layers[count], sizes, machine, named, count, itemsize, memory)
             found = pipeline_step_time(net, sizes, plan, batch_size, machine, named, count, cuts, memory, shares)
             if found.memory <= memory:
                 limit = min(limit, found.seconds)

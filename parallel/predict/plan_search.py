@@ -160,7 +160,7 @@ class PlanSearch:
         alone = self._seconds(workload.works)
         workload.update(placer.layers, grid)
         after = placer.shape, tuple(placer.at.items()), placer.order
-        return Step(self._seconds(workload.works), alone, workload.memory, after)
+        return Step(self._seconds(workload.works), alone, sum(workload.memory_of.values()), after)
 
     def _seconds(self, works):
         return sum(work.seconds(self.problem.machine, self.grid.size, self.problem.itemsize) for work in works)

@@ -9,26 +9,20 @@ from math import inf
 from gridgrad.parallel.grid.process_grid import STAGE
 from gridgrad.parallel.pipeline.cuts import shortest
 from gridgrad.parallel.pipeline.simulate import simulate
-from gridgrad.parallel.predict.chunk_cost import fixed_copies, layer_costs, message_seconds
+from gridgrad.parallel.predict.chunk_cost import message_seconds
+from gridgrad.parallel.predict.prediction import gradients_kept, memory_of
 
 
-def planned_cuts(net, sizes, plan, batch_size, machine, named, micro_batches, memory=inf, shares=None):
+def planned_cuts(layers, sizes, machine, named, micro_batches, itemsize, memory=inf):
     """The positions in `net.layers` at which to begin the second and every later chunk: a tuple.
 
     The chunk that takes the longest for a micro-batch, with the messages that it waits for, is as short as possible where the
     chunks fit the memory; if they do not fit anywhere, memory does not count.
 
-    net, sizes, plan, machine, shares: see `chunk_costs`. batch_size: of the global minibatch. named: the schedule, a result of
-    `parse` of `parallel/pipeline/schedule_names.py`. micro_batches: into how many parts a minibatch is cut. memory: bytes that
-    a rank may use, of which each of its chunks may take the same part.
+    layers: the ChunkCost of each layer of the network, see `layer_costs`. sizes: {axis: number of ranks}. named: the schedule,
+    a result of `parse` of `parallel/pipeline/schedule_names.py`. micro_batches: into how many parts a minibatch is cut.
+    itemsize: bytes of a number. memory: bytes that a rank may use, of which each of its chunks may take the same part.
     """
-    samples = -(-batch_size // micro_batches)
-    layers = layer_costs(net, sizes, plan, samples, machine, shares)
-    return cuts_of_costs(layers, sizes, machine, named, micro_batches, net.dtype.itemsize, memory)
-
-
-def cuts_of_costs(layers, sizes, machine, named, micro_batches, itemsize, memory=inf):
-    """What `planned_cuts` returns. layers: the ChunkCost of each layer of the network. itemsize: bytes of a number."""
     ranks = sizes[STAGE]
     route = named.route(ranks)
     open_at_most = {}
@@ -41,9 +35,9 @@ def cuts_of_costs(layers, sizes, machine, named, micro_batches, itemsize, memory
 
     def needed(chunk, start, end):
         versions = open_at_most[chunk] if named.in_flight and named.stash else 1
-        copies = versions + fixed_copies(micro_batches)
-        kept = (open_at_most[chunk] + 1) * (elements[end] - elements[start])
-        return itemsize * (copies * (parameters[end] - parameters[start]) + kept)
+        kept, gradients = elements[end] - elements[start], gradients_kept(micro_batches)
+        held = parameters[end] - parameters[start]
+        return sum(memory_of(itemsize, held, open_at_most[chunk] * kept, kept, gradients, versions).values())
 
     def longest(chunk, start, end):
         found = seconds[end] - seconds[start]

@@ -40,7 +40,7 @@ from gridgrad.parallel.predict.critical_path import costs_of_ranks, played
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
 from gridgrad.parallel.predict.placement_request import OPEN, PlacementRequest
 from gridgrad.parallel.predict.plan_search import PlanSearch, Problem, segments
-from gridgrad.parallel.predict.workload import OPTIMIZER_ARRAYS
+from gridgrad.parallel.predict.prediction import memory_of
 
 TOLERANCE = 0.03  # predictions that differ by less, relative, count as equal: the model is no more exact than that
 BATCH_SIZE = 128  # samples of a global minibatch, where nobody says how many
@@ -138,12 +138,8 @@ class Planner:
             owners = found[ranks]
             costs = costs_of_ranks(self.net, sizes, HYPERGRAPH, self.batch_size, self.machine, self.shares, owners)
             step = played(costs)
-            busiest_rank = max(range(ranks), key=lambda rank: step.ranks[rank].busy)
-            candidate = Candidate(sizes, self._arithmetic(sizes), costs[busiest_rank], owners=owners, step=step)
-            most = max(cost.memory for cost in costs)
-            if most > self.memory:
-                candidate.reason = too_large(most, self.memory)
-            yield candidate
+            reason = too_large(step.memory, self.memory)
+            yield Candidate(sizes, self._arithmetic(sizes), costs[step.bound_by], reason, step, owners)
 
     def _pipelined(self, fastest, progress):
         """Yield a Candidate for each pipeline that is played through. fastest: seconds of the best other plan."""
@@ -151,18 +147,15 @@ class Planner:
             progress()
             best = self._of_stage(stages)
             sizes, machine = best.sizes | {STAGE: stages}, self.machine
-            grid = busiest(sizes, words_of(best.plan, self.layers), machine.node["ranks"], self.shares)
-            cost = Cost(self.net, grid, best.plan, self.batch_size, machine, self.shares)
+            cost = self._cost(sizes, best.plan)
             bound, pipelines = self._arithmetic(sizes), self.pipelines or Pipelines()
             for time in pipelines.times(
                 self.net, sizes, best.plan, self.batch_size, machine, self.memory, self.shares, self.limit * fastest
             ):
-                candidate = Candidate(sizes, bound, cost, pipelined=time)
-                if time.memory > self.memory:
-                    candidate.reason = too_large(time.memory, self.memory)
-                else:
+                reason = too_large(time.memory, self.memory)
+                if not reason:
                     fastest = min(fastest, time.seconds)
-                yield candidate
+                yield Candidate(sizes, bound, cost, reason, time)
 
     def _problem(self):
         return Problem(self.net, self.shape, self.batch_size, self.machine, self.shares)
@@ -216,7 +209,9 @@ class Planner:
         alike = [candidate for candidate in complete if candidate.seconds <= self.limit * complete[0].seconds]
         if self.machine.uncertainty and self.plan is None:
             others = [self._by_default(c) for c in alike if not c.pipelined and c.sizes[CHOSEN] > 1]
-            alike = [c for c in others if c.seconds <= self.limit * complete[0].seconds and c.memory <= self.memory] + alike
+            alike = [
+                c for c in others if c.seconds <= self.limit * complete[0].seconds and c.step.memory <= self.memory
+            ] + alike
         chosen = min(alike, key=order)  # of equal ones the first
         given_up = sorted((c for c in candidates if not c.cost), key=lambda c: c.bound)
         for candidate in given_up:
@@ -225,11 +220,14 @@ class Planner:
 
     def _by_default(self, candidate):
         """A Candidate of the same grid with the plan FEWEST_BYTES; the same one if that is its plan."""
-        grid = busiest(candidate.sizes, words_of(FEWEST_BYTES, self.layers), self.machine.node["ranks"], self.shares)
-        cost = Cost(self.net, grid, FEWEST_BYTES, self.batch_size, self.machine, self.shares)
-        return (
-            candidate if cost.placed.plan == candidate.cost.placed.plan else Candidate(candidate.sizes, candidate.bound, cost)
-        )
+        cost = self._cost(candidate.sizes, FEWEST_BYTES)
+        same = cost.placed.plan == candidate.cost.placed.plan
+        return candidate if same else Candidate(candidate.sizes, candidate.bound, cost)
+
+    def _cost(self, sizes, plan):
+        """The Cost of the rank with the most work on a grid."""
+        grid = busiest(sizes, words_of(plan, self.layers), self.machine.node["ranks"], self.shares)
+        return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
 
     def _grids(self):
         """The sizes of all grids without a rank that has nothing to do, as far as there are any; else of all."""
@@ -260,25 +258,23 @@ class Planner:
 
     def _best_plan(self, search, price):
         """The Cost of the plan that is the fastest on a grid, bytes of memory having a price in seconds."""
-        plan = self.plan or search.plan(price)
-        grid = busiest(search.sizes, words_of(plan, self.layers), self.machine.node["ranks"], self.shares)
-        return Cost(self.net, grid, plan, self.batch_size, self.machine, self.shares)
+        return self._cost(search.sizes, self.plan or search.plan(price))
 
     def _no_room(self, candidates):
         """What to say where no plan fits: which layer is the largest, where it is cut the most."""
-        least = min((c for c in candidates if c.cost), key=lambda c: c.memory)
+        least = min((c for c in candidates if c.cost), key=lambda c: c.step.memory)
         layer = max(self.layers, key=lambda layer: sum(p.size for p in layer.parameters))
-        most = sum(p.size for p in layer.parameters) * self.net.dtype.itemsize * (2 + OPTIMIZER_ARRAYS)
+        most = sum(memory_of(self.net.dtype.itemsize, sum(p.size for p in layer.parameters), 0, 0).values())
         return (
             f"no plan for {self.ranks} ranks fits {self.memory / 2**30:.3g} GiB a rank: the least, grid {least.grid}, needs "
-            f"{least.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "
+            f"{least.step.memory / 2**30:.3g}; the largest layer is {layer.name} {layer!r}, whose parameters, gradients and "
             f"momentum take {most / 2**30:.3g} GiB over all ranks: use more ranks, more memory, or a smaller batch"
         )
 
 
 def too_large(needed, given):
-    """In words, that a plan needs more bytes than a rank may have."""
-    return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}"
+    """In words, that a plan needs more bytes than a rank may have; empty if it does not."""
+    return f"needs {needed / 2**30:.2f} GiB a rank, of {given / 2**30:.2f}" if needed > given else ""
 
 
 def mostly_sends(cost):

@@ -41,8 +41,8 @@ from gridgrad.parallel.placement.redistribute import Redistribute
 from gridgrad.parallel.plans.add_bias import AddBias
 from gridgrad.parallel.plans.marques import HandedConv2d
 from gridgrad.parallel.plans.paired_layer import PairedLayer
+from gridgrad.parallel.predict.prediction import memory_of
 
-OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
 KERNELS = 3, 5  # the kernel sizes for which machine files have tables of convolutions
 LONGEST_RUN, MOST_CHANNELS = 1024, 32  # beyond these, copies and poolings get no faster
 PER_CHANNEL = 6  # numbers that a BatchNorm keeps of each channel
@@ -144,9 +144,9 @@ class Workload:
         return forward + loss + backward + [work for work in rest if work.phase != "loss"]
 
     @property
-    def memory(self):
-        """Bytes that the rank needs: parameters, their gradients, the optimizer's arrays, activations and their gradients."""
-        return self.itemsize * (self.parameters * (2 + OPTIMIZER_ARRAYS) + 2 * self.elements)
+    def memory_of(self):
+        """{what: bytes} that the rank needs, see `memory_of` of `parallel/predict/prediction.py`."""
+        return memory_of(self.itemsize, self.parameters, self.elements, self.elements)
 
     def loss(self, grid):
         """Add the loss: its own computation, and the all-reduce of its value, which overlaps with backward."""

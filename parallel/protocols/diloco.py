@@ -29,6 +29,8 @@ class DiLoCo(LocalSGD):
     lr, momentum: those of the outer step. With lr 1 and momentum 0 it is local SGD. The other arguments are those of LocalSGD.
     """
 
+    agreement = 8
+
     def __init__(self, net, workers, make_optimizer, period, lr=0.7, momentum=0.9):
         super().__init__(net, workers, make_optimizer, period)
         self.lr, self.momentum = lr, momentum

@@ -4,6 +4,7 @@ from gridgrad.nn.optimizers.optimizer import SGD
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shard import ASP
+from gridgrad.parallel.protocols.traffic import UPDATE
 
 
 class Downpour(ParameterServer):
@@ -22,6 +23,10 @@ class Downpour(ParameterServer):
         self.local, self.interval = SGD(net, self.optimizer.lr), min(self.periods)
         self._sum, self._summed, self._turns = self.counted.pack(net.grads), 0, 0
         self._sum.fill(0)
+
+    @staticmethod
+    def traffic(served, fetch=1, push=1, **values):
+        return ParameterServer.traffic(served, fetch, push, local=UPDATE, asynchronous=True)
 
     def effective_batch(self, batch_size):
         return super().effective_batch(batch_size) * self.periods[1]

@@ -1,5 +1,6 @@
 """Elastic averaging SGD: workers train apart, tied to a common centre by springs."""
 
+from gridgrad.parallel.protocols.local_sgd import agreed
 from gridgrad.parallel.protocols.protocol import Protocol
 
 
@@ -24,6 +25,10 @@ class EASGD(Protocol):
         self.period = self.interval = period
         self.alpha = alpha
         self.centre = self.counted.pack(net.params)
+
+    @staticmethod
+    def traffic(served, period=1, **values):
+        return agreed(served, period, operations=4)
 
     def effective_batch(self, batch_size):
         return batch_size * self.period

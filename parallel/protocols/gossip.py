@@ -2,6 +2,7 @@
 
 from gridgrad.nn.device import to_device, xp
 from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, Work
 
 HALF = "half"  # the kind of its messages
 
@@ -27,6 +28,13 @@ class SGP(Protocol):
         self.x, self.weight = self.counted.pack(net.params), 1.0
         self._arrived = {}  # {step: what was sent in it}
         workers.handle(HALF, self._keep)
+
+    @staticmethod
+    def traffic(served, **values):
+        elements, workers = sum(served), len(served)
+        halves = [Message(worker, (worker + 1) % workers, elements) for worker in range(workers)]
+        mixing = 6  # find and add what the step has changed, halve, add what arrives, divide by the weight
+        return Traffic([Work([elements] * workers, operations) for operations in (UPDATE, mixing)], rounds=[halves])
 
     def own_arrays(self):
         return {"x": self.x}

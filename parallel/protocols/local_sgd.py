@@ -13,6 +13,7 @@ does not depend on n: it is that of training on a part of the samples. Here the 
 import numpy as np
 
 from gridgrad.parallel.protocols.protocol import Protocol
+from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, Work
 
 
 class LocalSGD(Protocol):
@@ -31,6 +32,12 @@ class LocalSGD(Protocol):
         self.period = self.interval = period
         self.start = start
         self._seen = np.zeros(workers.size, np.int64)  # samples of each worker since the last exchange
+
+    agreement = 1  # additions and multiplications on each parameter, where the workers agree: a scaling
+
+    @classmethod
+    def traffic(cls, served, period=1, **values):
+        return agreed(served, period, cls.agreement)
 
     def effective_batch(self, batch_size):
         return batch_size * self.period
@@ -88,3 +95,12 @@ class LocalSGD(Protocol):
     def portion(self, seen):
         """The weight of this worker in a mean where each of them has seen so many samples."""
         return float(seen[self.workers.rank] / seen.sum())
+
+
+def agreed(served, period, operations):
+    """The Traffic of workers that take steps of their own and agree in every `period`-th one, with a sum of all parameters.
+
+    operations: on each parameter, to agree. served: see `Protocol.traffic`.
+    """
+    elements = [sum(served)] * len(served)
+    return Traffic([Work(elements, UPDATE), Work(elements, operations, 1 / period)], [(sum(served), 1 / period)])

@@ -9,7 +9,7 @@ workers. So it does not matter over which axes a worker is spread.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from gridgrad.nn.device import xp
 from gridgrad.nn.observer import observed
 from gridgrad.parallel.checkpoint.state import OptimizerState, State, copy_over
 from gridgrad.parallel.placement.partition import Partition, size
+from gridgrad.parallel.protocols.traffic import UPDATE, Traffic, Work
 from gridgrad.parallel.training.network import ParallelSequential
 from gridgrad.parallel.training.steps import minibatch_indices
 
@@ -146,6 +147,15 @@ class Protocol:
         self.samples = 0
         if workers.size > 1:
             net.observe(workers)  # so that it is called at the progress points of layers
+
+    @staticmethod
+    def traffic(served: Sequence[int], **values: Any) -> Traffic:
+        """What the ranks send and compute in a step, a Traffic.
+
+        served: the parameters that each worker serves, for protocols with servers; their sum are all parameters. values: those
+        of the protocol. Here it is synchronous training, which sums the gradients in each step.
+        """
+        return Traffic([Work([sum(served)] * len(served), UPDATE)], [(sum(served), 1)])
 
     def shares(self, count: int, batch_size: int, seed: int) -> Any:
         """The Shares, or what takes their place, of which `turns` takes the turns of this worker; see Shares."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.admm import admm
-from gridgrad.parallel.protocols.diloco import diloco
+from gridgrad.parallel.protocols.diloco import DiLoCo, diloco
 from gridgrad.parallel.protocols.downpour import Downpour
 from gridgrad.parallel.protocols.easgd import EASGD
 from gridgrad.parallel.protocols.gossip import SGP
@@ -18,6 +18,7 @@ from gridgrad.parallel.protocols.protocol import Protocol
 from gridgrad.parallel.protocols.server import ParameterServer
 from gridgrad.parallel.protocols.shard import ASP, BSP, SSP
 from gridgrad.parallel.protocols.slowmo import SlowMo
+from gridgrad.parallel.protocols.traffic import Traffic
 
 SYNC = "sync"
 
@@ -53,6 +54,8 @@ class ProtocolForm:
         {word: keywords that it stands for}, which may be there.
     options : dict
         {keyword: function that reads it}, which may be there.
+    traffic : function
+        What the ranks send and compute in a step, see `Protocol.traffic`; by default that of `make`, if it has one.
 
     Examples
     --------
@@ -67,6 +70,11 @@ class ProtocolForm:
     values: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     words: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
+    traffic: Callable[..., Traffic] | None = None
+
+    def __post_init__(self):
+        if self.traffic is None:
+            object.__setattr__(self, "traffic", getattr(self.make, "traffic", None))
 
 
 def stale_synchronous(*arguments, bound, **keywords):
@@ -74,6 +82,7 @@ def stale_synchronous(*arguments, bound, **keywords):
     return ParameterServer(*arguments, make_policy=partial(SSP, bound), **keywords)
 
 
+ASYNCHRONOUS = partial(ParameterServer.traffic, asynchronous=True)
 PERIOD = {"period": at_least(1)}
 OWNERS = {name: {"owners": owners} for name, owners in ownership.OWNERSHIPS.items()}
 SERVERS = ". Parameters are served by the first worker with :single, by all with :round-robin or :greedy (default)"
@@ -90,7 +99,7 @@ FORMS: dict[str, ProtocolForm] = {
     "diloco": ProtocolForm(
         diloco, "diloco:H, Nesterov momentum on what the mean has moved by in H steps; :lr=0.7, :momentum=0.9, and with "
         ":fragments=F the parameters travel in F parts while training goes on",
-        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)},
+        PERIOD, options={"lr": POSITIVE, "momentum": FRACTION, "fragments": at_least(1)}, traffic=DiLoCo.traffic,
     ),
     "easgd": ProtocolForm(
         EASGD, "easgd:K:ALPHA, every K steps workers and a centre move towards each other by ALPHA of their distance",
@@ -98,7 +107,7 @@ FORMS: dict[str, ProtocolForm] = {
     ),
     "admm": ProtocolForm(
         admm, "admm:K, a mean every K steps, or with :rho=RHO consensus by dual variables and the penalty RHO",
-        PERIOD, options={"rho": POSITIVE},
+        PERIOD, options={"rho": POSITIVE}, traffic=LocalSGD.traffic,
     ),
     "sgp": ProtocolForm(SGP, "sgp, gossip: after each step a worker keeps a half and sends the other half to one other worker"),
     "parallel-sgd": ProtocolForm(
@@ -109,11 +118,16 @@ FORMS: dict[str, ProtocolForm] = {
             "epoch": {"each_epoch": True}, "shuffle": {"shuffles": True}, "exchange": {"each_epoch": True, "exchanges": True},
         },
     ),
-    "server:bsp": ProtocolForm(partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS),
-    "server:asp": ProtocolForm(partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS),
+    "server:bsp": ProtocolForm(
+        partial(ParameterServer, make_policy=BSP), "server:bsp, parameter servers in step", {}, OWNERS,
+        traffic=ParameterServer.traffic,
+    ),
+    "server:asp": ProtocolForm(
+        partial(ParameterServer, make_policy=ASP), "server:asp, asynchronous", {}, OWNERS, traffic=ASYNCHRONOUS,
+    ),
     "server:ssp": ProtocolForm(
         stale_synchronous, "server:ssp:S, stale synchronous: a worker waits where it is more than S steps ahead",
-        {"bound": at_least(0)}, OWNERS,
+        {"bound": at_least(0)}, OWNERS, traffic=ASYNCHRONOUS,
     ),
     "downpour": ProtocolForm(
         Downpour, "downpour:FETCH:PUSH, asynchronous, and workers fetch parameters every FETCH steps and push gradients every "

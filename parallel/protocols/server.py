@@ -12,6 +12,8 @@ One-sided communication would not need the server's attention, but a server with
 compute. `gridgrad study servers` measures both.
 """
 
+from math import lcm
+
 import numpy as np
 
 from gridgrad.nn.device import to_device, xp
@@ -21,6 +23,7 @@ from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.protocols import ownership
 from gridgrad.parallel.protocols.protocol import LAYER, Protocol
 from gridgrad.parallel.protocols.shard import Shard
+from gridgrad.parallel.protocols.traffic import UPDATE, Message, Traffic, Work
 
 
 class ParameterServer(Protocol):
@@ -54,6 +57,25 @@ class ParameterServer(Protocol):
             workers.handle(kind, getattr(self, f"_on_{kind}"))
         if net.grid.size == 1 and self.parts.keys() <= {0}:
             workers.on_death = self._on_death
+
+    @staticmethod
+    def traffic(served, fetch=1, push=1, local=0, asynchronous=False, **values):
+        """See Protocol. local: operations on each parameter by which a worker takes a step of its own between two fetches.
+
+        A push also asks for the parameters; where a worker fetches them without one, it asks by a message of its own. Where
+        workers do not wait for others, each also asks the first one in each step which share is next.
+        """
+        workers = range(len(served))
+        pairs = [(worker, server) for worker in workers for server in workers if worker != server and served[server]]
+        pushed = [Message(worker, server, served[server], 1 / push) for worker, server in pairs]
+        fetched = [Message(server, worker, served[server], 1 / fetch) for worker, server in pairs]
+        asked = [Message(worker, server, 0, 1 / fetch - 1 / lcm(fetch, push)) for worker, server in pairs]
+        if asynchronous:
+            asked += [Message(*way, 0) for worker in workers[1:] for way in ((worker, 0), (0, worker))]
+            serving = Work(served, UPDATE, 1 / push)
+        else:
+            serving = Work(served, len(served) - 1 + UPDATE)
+        return Traffic([Work([sum(served)] * len(served), local)], (), [pushed, fetched], asked, serving, asynchronous)
 
     def effective_batch(self, batch_size):
         return batch_size / self.workers.size if self.asynchronous else batch_size

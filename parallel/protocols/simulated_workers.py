@@ -1,12 +1,13 @@
 """Workers in virtual time: any number of them in one process, for any times of computing, sending and serving.
 
-Each worker runs in a thread of its own, of which exactly one runs at a time. The numbers that they train are real, but time is
-virtual: it passes only while a worker waits for something. What happens at the same time happens in the order of the workers,
-and random numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit.
+Each worker is a coroutine, of which exactly one runs at a time. The numbers that they train are real, but time is virtual: it
+passes only while a worker waits for something. What happens at the same time happens in the order of the workers, and random
+numbers are functions of the seed. So a run is the same whenever it is repeated, to the last bit.
 
-It is a discrete-event simulation. One list has all that is still to happen, ordered by time. The thread that called `run` takes
-one event after another from it, calls the functions for messages that arrive, and lets a worker go on when what it waits for
-has happened. So a worker serves others while it computes, but never in the middle of its own Python code.
+Events and links are those of `parallel/grid/virtual_time.py`. `run` lets one event after another happen, calls the functions
+for messages that arrive, and lets a worker go on when what it waits for has happened. So a worker serves others while it
+computes, but never in the middle of its own Python code. What a worker waits for is any condition on what it has received, and
+not the end of an instruction, so workers share no more than this with the prediction of steps.
 
 What is assumed of the machine:
 - Every worker has one core. What it serves while it computes makes the computation longer.
@@ -17,7 +18,6 @@ What is assumed of the machine:
 
 from collections import Counter
 from functools import partial
-from heapq import heappop, heappush
 from itertools import count
 
 import numpy as np
@@ -28,6 +28,7 @@ from gridgrad.nn.random import uniform_block
 from gridgrad.parallel.grid.collectives import COLLECTIVES
 from gridgrad.parallel.grid.tally import Tally
 from gridgrad.parallel.grid.transfer import CompletedTransfer, Transfer
+from gridgrad.parallel.grid.virtual_time import Link, VirtualTime
 from gridgrad.parallel.protocols.coroutine import Coroutine
 from gridgrad.parallel.protocols.protocol import LAYER
 from gridgrad.parallel.protocols.workers import NUMBERS, Workers, filled
@@ -64,19 +65,20 @@ class Simulation:
         self.serve_seconds = serve_seconds if callable(serve_seconds) else lambda kind, size: size * serve_seconds
 
     def run(self, function):
-        """Call function(workers) for each worker, in a thread of its own; return the list of what they return.
+        """Call function(workers) for each worker, as a coroutine of its own; return the list of what they return.
 
         workers: the worker's own SimulatedWorkers. If one raises, the others are stopped where they wait, and this raises the
         same. RuntimeError if all wait, and nothing is left that could happen.
         """
-        self.time, self._events, self._numbers, self.unhandled = 0.0, [], count(), Counter()
-        self.all_reduces, self.ring_free = {}, 0.0  # {number: an AllReduce that not all have begun}; when the last one ends
+        self.clock, self.unhandled = VirtualTime(), Counter()
+        self.all_reduces, self.ring = {}, Link()  # {number: an AllReduce that not all have begun}; what does them in turn
         self.workers = [SimulatedWorkers(self, rank) for rank in range(self.size)]
         self.coroutines = [Coroutine(partial(function, workers)) for workers in self.workers]
         for worker in range(self.size):
             self.at(0.0, worker, _nothing)
         try:
-            self._conduct()
+            while self.clock.go_on():
+                pass
             if waiting := [workers for workers in self.workers if not workers.ended]:
                 raise RuntimeError("deadlock: " + "; ".join(f"worker {w.rank} waits {w.waits_for()}" for w in waiting))
         finally:
@@ -86,25 +88,26 @@ class Simulation:
 
     def at(self, time, worker, action):
         """Let action() happen at a time, and then see whether the worker (or all, if EVERYONE) can go on."""
-        heappush(self._events, (time, worker, next(self._numbers), action))
+        self.clock.at(time, self._happen, worker, action, place=worker)
 
-    def _conduct(self):
-        """Let everything happen, in its order."""
+    def _happen(self, whom, action):
+        worker = whom
         try:
-            while self._events:
-                self.time, whom, _, action = heappop(self._events)
-                worker = whom
-                action()
-                for worker in range(self.size) if whom == EVERYONE else (whom,):
-                    self.workers[worker].go_on()
+            action()
+            for worker in range(self.size) if whom == EVERYONE else (whom,):
+                self.workers[worker].go_on()
         except Exception as error:
             error.add_note(f"in worker {worker} of {self.size} in a simulation, at {self.time:g} s")
             raise
 
     # ----- the clock of the tallies
 
-    def now(self):
+    @property
+    def time(self):
         """The virtual time in seconds."""
+        return self.clock.time
+
+    def now(self):
         return self.time
 
     def blocked(self, group, kind, sent):
@@ -134,8 +137,8 @@ class SimulatedWorkers(Workers):
         self.tally.clock = simulation
         self.kinds, self.handlers = [], {}
         self._begun = 0  # all-reduces
-        self._computed = self._served = 0.0  # when the last computation and the last message served end
-        self._link_free, self._last_arrivals = 0.0, [0.0] * self.size
+        self._computed = 0.0  # when the last computation ends
+        self._serving, self._link, self._last_arrivals = Link(), Link(), [0.0] * self.size
         self._jitters, self._delays = (uniform(simulation.seed, f"{name} {rank}") for name in ("jitter", "delay"))
         self._condition, self._waits_for = lambda: True, "to begin"
 
@@ -178,7 +181,7 @@ class SimulatedWorkers(Workers):
         seconds *= self.simulation.straggler.get(self.rank, 1.0)
         if self.simulation.jitter:
             seconds *= 1 + self.simulation.jitter * next(self._jitters)
-        self._extend(max(self.simulation.time, self._served) + seconds)
+        self._extend(max(self.simulation.time, self._serving.free) + seconds)
         self.sleep(lambda: self.simulation.time >= self._computed, "until it has computed")
 
     def _extend(self, until):
@@ -196,8 +199,7 @@ class SimulatedWorkers(Workers):
             self.handlers[kind](self.rank, filled(numbers), content)
             return
         with self.tally.measure(self, LAYER, kind, size, messages=1, blocks=False):
-            self._link_free = max(simulation.time, self._link_free) + size * simulation.byte_seconds
-        arrival = self._link_free + simulation.latency
+            arrival = self._link.take(simulation.time, size * simulation.byte_seconds) + simulation.latency
         share, seconds = simulation.delayed
         if share and next(self._delays) < share:
             arrival += seconds
@@ -215,10 +217,9 @@ class SimulatedWorkers(Workers):
     def _take_time(self, kind, size):
         """Serve a message as soon as this worker has served those before; returns when that is done."""
         seconds = self.simulation.serve_seconds(kind, size)
-        self._served = max(self.simulation.time, self._served) + seconds
         if seconds and self._computed > self.simulation.time:  # it is interrupted
             self._extend(self._computed + seconds)
-        return self._served
+        return self._serving.take(self.simulation.time, seconds)
 
     def _handle(self, source, kind, numbers, content):
         if self.ended:
@@ -264,8 +265,7 @@ class AllReduce:
         if len(self.arrays) == size:
             del simulation.all_reduces[self.number]
             seconds = 2 * (size - 1) * (simulation.latency + array.nbytes / size * simulation.byte_seconds)
-            simulation.ring_free = max(simulation.time, simulation.ring_free) + seconds
-            simulation.at(simulation.ring_free, EVERYONE, self.finish)
+            simulation.at(simulation.ring.take(simulation.time, seconds), EVERYONE, self.finish)
         return Request(self, workers)
 
     def finish(self):

@@ -17,6 +17,8 @@ class SlowMo(LocalSGD):
     arguments are those of LocalSGD.
     """
 
+    agreement = 7
+
     def __init__(self, net, workers, make_optimizer, period, beta, rate=1.0):
         super().__init__(net, workers, make_optimizer, period)
         self.beta, self.rate = beta, rate

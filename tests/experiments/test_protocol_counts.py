@@ -4,24 +4,22 @@ Workers may share what they send unevenly, and serve different parameters or non
 """
 
 from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from gridgrad.experiments.papers.hegde2016.counts import CountedReduction, counted
+from gridgrad.experiments.papers.hegde2016.counts import counted
+from gridgrad.experiments.papers.hegde2016.protocol_cost import TRAFFIC, case_of, cost
 from gridgrad.nn import Linear, Sequential, Tanh
 from gridgrad.parallel import ProcessGrid, distribute
 from gridgrad.parallel.grid.collectives import COLLECTIVES, all_reduce_elements
 from gridgrad.parallel.placement.partition import size
 from gridgrad.parallel.predict import machine
-from gridgrad.parallel.predict.protocol_cost import ELASTIC, NESTEROV, PROTOCOLS, case_of
-from gridgrad.parallel.protocols.diloco import fragments_of
+from gridgrad.parallel.protocols.diloco import DiLoCo, fragments_of
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.protocol import Counted
 from gridgrad.parallel.protocols.workers import NUMBERS
-from gridgrad.parallel.sync.power_sgd import UNCOMPRESSED_STEPS, PowerSGDReduction
 from tests.mpi import mpi
 
 STEPS, PERIOD, EPOCH = 12, 4, 3
@@ -29,25 +27,24 @@ ITEM, HEADER = 8, 8 * NUMBERS  # bytes of a number of the network, and of what i
 WAYS = "", ":single"
 PREDICTED = {  # text: (name, its steps, options) of what is predicted
     "sync": [("sync", STEPS, {})],
-    "powersgd:1": [("sync", UNCOMPRESSED_STEPS, {}), ("powersgd", STEPS - UNCOMPRESSED_STEPS, {"rank": 1})],
-    "local:4": [("local", STEPS, {"every": PERIOD})],
-    "post-local:4:2": [("post-local", 4, {}), ("post-local", STEPS - 4, {"every": 2})],
-    "slowmo:4:0.5": [("slowmo", STEPS, {"every": PERIOD})],
-    "diloco:4": [("diloco", STEPS, {"every": PERIOD})],
-    "diloco:4:fragments=2": [("diloco", STEPS, {"every": PERIOD})],
-    "easgd:4:0.1": [("easgd", STEPS, {"every": PERIOD})],
-    "admm:4": [("admm", STEPS, {"every": PERIOD})],
-    "admm:4:rho=0.1": [("admm", STEPS, {"every": PERIOD})],
+    "local:4": [("local", STEPS, {"period": PERIOD})],
+    "post-local:4:2": [("post-local", 4, {}), ("post-local", STEPS - 4, {"period": 2})],
+    "slowmo:4:0.5": [("slowmo", STEPS, {"period": PERIOD})],
+    "diloco:4": [("diloco", STEPS, {"period": PERIOD})],
+    "diloco:4:fragments=2": [("diloco", STEPS, {"period": PERIOD})],
+    "easgd:4:0.1": [("easgd", STEPS, {"period": PERIOD})],
+    "admm:4": [("admm", STEPS, {"period": PERIOD})],
+    "admm:4:rho=0.1": [("admm", STEPS, {"period": PERIOD})],
     "sgp": [("sgp", STEPS, {})],
-    "parallel-sgd": [("parallel-sgd", STEPS, {"every": STEPS})],
-    "parallel-sgd:epoch": [("parallel-sgd", STEPS, {"every": EPOCH})],
+    "parallel-sgd": [("parallel-sgd", STEPS, {"period": STEPS})],
+    "parallel-sgd:epoch": [("parallel-sgd", STEPS, {"period": EPOCH})],
     **{f"server:bsp{way}": [("server:bsp", STEPS, {})] for way in WAYS},
     **{f"server:asp{way}": [("server:asp", STEPS, {})] for way in WAYS},
     **{f"server:ssp:1{way}": [("server:ssp", STEPS, {})] for way in WAYS},
     **{f"downpour:2:3{way}": [("downpour", STEPS, {"fetch": 2, "push": 3})] for way in WAYS},
 }
-REDUCED = {"powersgd:1": ("sync", partial(PowerSGDReduction, rank=1))}  # all ranks are one worker
-NOT_PREDICTED = "powersgd:1", "admm:4:rho=0.1"  # operations of these: products of matrices; another algorithm than `admm`
+NOT_PREDICTED = "admm:4:rho=0.1"  # the operations of this, which is another algorithm than `admm`
+ELASTIC = 4  # operations on each parameter, where workers and centre attract each other
 
 
 def build(inputs, width, outputs):
@@ -70,7 +67,7 @@ def extras(text, case, rank, messages, fragments):
         numbers = times * all_reduce_elements(elements, case.workers, rank)
         found.update(bytes=ITEM * numbers, messages=times * rounds, operations=numbers / 2)
 
-    if name not in ("sync", "powersgd"):  # where all ranks are one worker
+    if name != "sync":  # where all ranks are one worker
         add_sum_of(1)  # at the end: the samples of each worker, with which running statistics would be weighted
     if name == "easgd":
         add_sum_of(case.elements, -1)  # workers and centre are equal in the first step
@@ -84,7 +81,7 @@ def extras(text, case, rank, messages, fragments):
         add_sum_of(fragments[1], STEPS // PERIOD)
         add_sum_of(case.elements, -STEPS // PERIOD)
         again, whole = fragments[0], STEPS // PERIOD * case.elements
-        found.update(operations=again * NESTEROV + 2 * (again + whole))  # and each keeps the progress made meanwhile
+        found.update(operations=again * DiLoCo.agreement + 2 * (again + whole))  # and each keeps the progress made meanwhile
     elif name in ("server", "downpour"):
         found.update(bytes=HEADER * (messages - rounds))
         found.update(operations=STEPS * case.elements if name == "server" else 0)  # a gradient times the weight of its share
@@ -96,7 +93,7 @@ def extras(text, case, rank, messages, fragments):
 
 
 def test_all_protocols_are_counted():
-    assert {name for parts in PREDICTED.values() for name, *_ in parts} == PROTOCOLS.keys()
+    assert {name for parts in PREDICTED.values() for name, *_ in parts} == TRAFFIC.keys()
 
 
 @mpi(2, 3, 4, 5, long=(2, 4, 5))
@@ -110,9 +107,8 @@ def test_predicted_bytes_and_messages_are_those_of_the_tally(comm):
 def compare(comm, network, make, text, parts):
     batch = 2 * comm.size
     case = case_of(make(), comm.size, machine.read("ethernet-1g"), 2, single if text.endswith("single") else greedy)
-    costs = [(PROTOCOLS[name](case, **options), steps) for name, steps, options in parts]
-    protocol, reduction = REDUCED.get(text, (text, CountedReduction))
-    found = counted(comm, make(), protocol, EPOCH * batch, batch, STEPS, reduction)
+    costs = [(cost(case, name, **options), steps) for name, steps, options in parts]
+    found = counted(comm, make(), text, EPOCH * batch, batch, STEPS)
     found.subtract(extras(text, case, comm.rank, found["messages"], fragments(make())))
     ranks = comm.allgather(found)
     for what in ("bytes", "messages"):
@@ -121,7 +117,7 @@ def compare(comm, network, make, text, parts):
         words = text, what, network, comm.size
         assert sum(rank[what] for rank in ranks) == pytest.approx(comm.size * mean, rel=1e-12), words
         assert max(rank[what] for rank in ranks) == pytest.approx(most, rel=1e-12), words
-    if text not in NOT_PREDICTED and case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
+    if text != NOT_PREDICTED and case.elements % comm.size == 0:  # else the sums of the first rank are more than the mean
         operations = sum(steps * cost.operations for cost, steps in costs)
         assert max(rank["operations"] for rank in ranks) == pytest.approx(operations, rel=1e-12), (text, network, comm.size)
 

@@ -70,7 +70,7 @@ LADDER = {  # folder: (quick rungs, further rungs), each rung of test files, fol
         (("tests/parallel/protocols",), ("tests/orders",)),
         (
             RANDOM,
-            ("tests/parallel/checkpoint", "tests/parallel/predict/test_protocol_cost.py"),
+            ("tests/parallel/checkpoint", "tests/experiments/test_protocol_cost.py"),
             ("tests/experiments/test_train_protocols.py", "tests/experiments/test_protocol_counts.py"),
             ("tests/experiments/test_protocols.py", "tests/experiments/test_servers.py", "tests/experiments/test_hegde2016.py"),
         ),

@@ -105,7 +105,7 @@ def stages_send_what_is_predicted(case, comm):
     at = busiest(case.grid, words_of(plan, weighted(case.alike)), None, case.shares).coordinates
     for stage in range(case.grid[STAGE]):
         (found,) = (mine for place, mine in counted if place == at | {STAGE: stage})
-        compare(case, found, [time.chunks[chunk] for chunk in time.schedule.route.held(stage)], time.times.flights, stage)
+        compare(case, found, time.held(stage), time.times.flights, stage)
 
 
 def partitions_send_what_is_predicted(case, comm):
@@ -123,7 +123,7 @@ def partitions_send_what_is_predicted(case, comm):
     for place, found in counted:
         if place["batch"] == 0:
             rank = place["model"]
-            compare(case, found, [time.parts[key] for key in time.parts if key[0] == rank], time.times.flights, rank)
+            compare(case, found, time.held(rank), time.times.flights, rank)
 
 
 def compare(case, found, held, flights, rank):

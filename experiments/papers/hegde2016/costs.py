@@ -2,7 +2,7 @@
 
 The paper has orders of magnitude, and no numbers. Beside them stands what they are for one epoch of a network on k workers: its
 terms without their constants, with the sizes of our network and of MNIST for its letters, and what the protocols here send and
-compute, by `parallel/predict/protocol_cost.py`, both *predicted*; and what jobs of `count_job.py` counted. The
+compute, by `experiments/papers/hegde2016/protocol_cost.py`, both *predicted*; and what jobs of `count_job.py` counted. The
 paper's log(1/eps) iterations of a worker are the steps of the epoch, its theta are those of all workers.
 """
 
@@ -12,13 +12,13 @@ from math import ceil, log2, prod
 from gridgrad.experiments.common.jobs import printed_json
 from gridgrad.experiments.common.programs import as_module
 from gridgrad.experiments.papers.cited import published
+from gridgrad.experiments.papers.hegde2016.protocol_cost import case_of, cost, tau, useful_workers
 from gridgrad.experiments.papers.whole_nodes import whole_nodes
 from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.grid.collectives import rounded_up_log2
 from gridgrad.parallel.job.start_ranks import mpiexec
 from gridgrad.parallel.placement.partition import Partition
 from gridgrad.parallel.predict import machine as machines
-from gridgrad.parallel.predict.protocol_cost import PROTOCOLS, case_of, tau, useful_workers
 from gridgrad.parallel.protocols.exchange import ARRAYS, pairs
 from gridgrad.parallel.protocols.ownership import greedy, single
 from gridgrad.parallel.protocols.shuffle_sgd import DRAWN, DRAWS, STRATA
@@ -90,13 +90,12 @@ LIMIT_TITLE = (
 class Algorithm:
     """An algorithm of the paper that is an update protocol here.
 
-    text: names the protocol, as for `--protocol`. name, options: its function in `PROTOCOLS`, and what that is called with.
-    steps: of an epoch.
+    text: names the protocol, as for `--protocol`. name, values: what `cost` is called with. steps: of an epoch.
     """
 
     text: str
     name: str
-    options: dict
+    values: dict
     steps: int
 
 
@@ -104,7 +103,7 @@ def algorithms(samples, k):
     """{name: Algorithm} on k workers."""
     steps = ceil(samples / (BATCH * k))
     return {
-        PARALLEL: Algorithm("parallel-sgd", "parallel-sgd", {"every": steps}, steps),
+        PARALLEL: Algorithm("parallel-sgd", "parallel-sgd", {"period": steps}, steps),
         ADMM: Algorithm("admm:1", "admm", {}, steps),
         DOWNPOUR: Algorithm("downpour:1:1:single", "downpour", {}, steps),
     }
@@ -173,8 +172,8 @@ def predicted(algorithm, k):
         return shuffle(k) if algorithm == SHUFFLE else exchange(k)
     ours = algorithms(SAMPLES, k)[algorithm]
     case = case_of(network_names.build(NET, IMAGE, CLASSES), k, whole_nodes(), BATCH)
-    cost, steps = PROTOCOLS[ours.name](case, **ours.options), ours.steps
-    return k * steps * cost.bytes, steps * cost.most_bytes, steps * cost.most_messages, steps * cost.operations
+    found, steps = cost(case, ours.name, **ours.values), ours.steps
+    return k * steps * found.bytes, steps * found.most_bytes, steps * found.most_messages, steps * found.operations
 
 
 def shuffle(k):
@@ -207,13 +206,13 @@ def limits():
     for name, image in LIMITS:
         net = network_names.build(name, image, CLASSES)
         for machine in (machines.read("ethernet-1g"), whole_nodes()):
-            alone = PROTOCOLS["server:asp"](case_of(net, 1, machine, BATCH)).seconds
+            alone = cost(case_of(net, 1, machine, BATCH), "server:asp").seconds
             for words, ownership in (("single", single), ("spread, greedy", greedy)):
                 case = case_of(net, SPREAD, machine, BATCH, ownership)
                 row = {"net": name, "machine": machine.name, "server": words}
                 row |= {"T, ms": 1e3 * case.compute, "tau, ms": 1e3 * tau(case), "T/tau": useful_workers(case)}
                 for k in SCALES:
-                    step = PROTOCOLS["server:asp"](case_of(net, k, machine, BATCH, ownership)).seconds
+                    step = cost(case_of(net, k, machine, BATCH, ownership), "server:asp").seconds
                     row[f"k = {k}"] = k * alone / step
                 found.append(row)
     return found

@@ -51,11 +51,11 @@ class CountedSGD(SGD):
         super().update(p, g, state, constants)
 
 
-def counted(comm, serial, text, samples, batch_size, steps, reduction=CountedReduction):
+def counted(comm, serial, text, samples, batch_size, steps):
     """Take training steps with gradients of zeros. Returns what this rank did, a Counter. Collective.
 
     comm: all ranks; each is a worker. serial: the network. text: names the protocol. samples: in the training data. batch_size:
-    of the global minibatch. reduction: of gradients; operations are counted with CountedReduction alone.
+    of the global minibatch.
     The workers meet after each turn, as if all computed equally fast, so that those that draw their shares take equally many.
 
     bytes: sent. messages: sent, where a collective counts as those that follow one another in it. operations: additions and
@@ -63,7 +63,7 @@ def counted(comm, serial, text, samples, batch_size, steps, reduction=CountedRed
     """
     with ProcessGrid(comm, batch=comm.size) as grid:
         own, workers = (one_worker if text == protocol_names.SYNC else divide)(grid)
-        net = distribute(serial, own, reduction=reduction)
+        net = distribute(serial, own, reduction=CountedReduction)
         protocol = protocol_names.parse(text)(net, workers, lambda updated: CountedSGD(updated, lr=0.1, momentum=0.9))
         CountedArray.take()  # those before the training
         for _ in protocol.turns(protocol.shares(samples, batch_size, seed=0), steps):

@@ -131,7 +131,7 @@ def filled_in(terms, compute):
 def section_5(tables):
     """What update protocols send and compute, and the limit of a server."""
     label = lambda line: f"{line['algorithm']}, k = {line['k']}"  # noqa: E731
-    model = "the paper's terms, without their constants; `parallel/predict/protocol_cost.py`"
+    model = "the paper's terms, without their constants; `experiments/papers/hegde2016/protocol_cost.py`"
     yield Item(
         "Section 5: communication", "MiB sent in an epoch of 60,000 images of MNIST by k workers, beside what the terms of the "
         "paper are for them", "sections 5.1 and 5.2",
@@ -162,7 +162,7 @@ def section_5(tables):
             *rows_of(tables["limits"], lambda line: f"{line['net']}, {line['machine']}, server {line['server']}",
                      {"": (None, None, "T/tau")}),
         ),
-        model="`parallel/predict/protocol_cost.py`, machine files `ethernet-1g` and `cori-haswell`",
+        model="`experiments/papers/hegde2016/protocol_cost.py`, machine files `ethernet-1g` and `cori-haswell`",
         command=COMMAND, reason=FORMULA_ALONE,
     )  # fmt: skip
     limit, _ = kept(other_programs.file("servers"), measured_limit)

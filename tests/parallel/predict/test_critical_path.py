@@ -1,6 +1,6 @@
 """The critical path of a step: in tiny cases as calculated by hand, and as `Cost` says where all ranks do the same."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from gridgrad.parallel.plans.owners import Owners
 from gridgrad.parallel.predict.cost import Cost, busiest
 from gridgrad.parallel.predict.critical_path import AHEAD, played, step_time
 from gridgrad.parallel.predict.machine import Machine, names, read
+from gridgrad.parallel.predict.prediction import RankStep
 from gridgrad.parallel.predict.workload import Work
 from tests.parallel.predict.test_cost import dense, images
 
@@ -25,7 +26,7 @@ def machine(**core):
 
 
 def play(*scripts, **core):
-    """The StepTime of ranks that do what their scripts say, see `Scripted`. core: further constants of the machine."""
+    """The StepPrediction of ranks that do what their scripts say, see `Scripted`. core: further constants of the machine."""
     return played([Scripted(rank, script, len(scripts), machine(**core)) for rank, script in enumerate(scripts)])
 
 
@@ -38,6 +39,10 @@ class Scripted:
         self.machine, self.grid = machine, GridDescription({"model": ranks}, {"model": rank}, 1)
         self.executed = [self.work(item) for item in script]
         self.bytes_sent = sum(sum(item.values()) for item in script if isinstance(item, dict))
+        self.parts = {"gradients": 0.0}
+
+    def rank_step(self, **spent):
+        return RankStep(**spent, bytes=self.bytes_sent)
 
     def work(self, item):
         group = self.grid.group("model")
@@ -84,6 +89,17 @@ def test_the_latencies_of_messages_overlap_and_their_bytes_do_not():
     assert times(found, "communicating") == [LATENCY + 6, LATENCY + 1, LATENCY + 3, LATENCY + 6]
     gathered = play([{}, "sum"], [{0: 1000}, "sum"], [{0: 2000}, "sum"], [{0: 3000}, "sum"])
     assert gathered.seconds == pytest.approx(LATENCY + 6 + 4 * LATENCY)  # with a sum of four rounds behind it
+
+
+def test_messages_of_all_ranks_to_all_take_as_long_as_an_all_to_all():
+    slow = replace(machine(), collectives={"all-to-all": {"3": [[1, LATENCY], [2000, LATENCY + 6]]}})
+
+    def seconds(*sent):
+        return played([Scripted(rank, [bytes], len(sent), slow) for rank, bytes in enumerate(sent)]).seconds
+
+    assert seconds({1: 1000, 2: 1000}, {0: 1000, 2: 1000}, {0: 1000, 1: 1000}) == pytest.approx(LATENCY + 6)
+    assert seconds({1: 1000, 2: 1000}, {0: 1000, 2: 1000}, {0: 2000}) == pytest.approx(LATENCY + 2 + 1)
+    assert seconds({1: 1000}, {0: 1000}) == pytest.approx(LATENCY + 1)
 
 
 def test_an_exchange_needs_only_those_that_send():

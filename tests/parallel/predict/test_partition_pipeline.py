@@ -45,7 +45,7 @@ def test_route_and_order_are_those_of_training(comm):
         of_training = schedule_names.parse("async:3").schedule_on(division.route, found.schedule.micro_batches, division.times)
         computed = [[one for one in row if one.op in "FBU"] for row in found.schedule.rows]
         assert computed == [list(row) for row in of_training.rows]
-        layers = {number: found.parts[comm.rank, number].layers for number in division.chunks}
+        layers = {number: found.chunks[comm.rank, number].layers for number in division.chunks}
         assert layers == {number: len(chunk) for number, chunk in division.chunks.items()}
 
 
@@ -53,7 +53,7 @@ def test_route_and_order_are_those_of_training(comm):
 def test_one_rank_takes_what_a_step_costs(machine):
     cost = Cost(net(), GridDescription({}, None, machine.node["ranks"]), "replicate", 12, machine)
     found = partition_step_time(net(), {"model": 1}, None, 12, machine, "async:1")
-    assert found.seconds == pytest.approx(cost.seconds) and found.ranks[0].idle == pytest.approx(0, abs=1e-9)
+    assert found.seconds == pytest.approx(cost.seconds) and found.ranks[0].waiting == pytest.approx(0, abs=1e-9)
     assert found.memory == pytest.approx(cost.memory)
 
 
@@ -80,8 +80,8 @@ def test_first_and_last_layers_at_one_rank_do_not_wait_for_all_between():
     alike = Sequential([Linear(64, 64) for _ in range(4)], input_shape=(64,))
     mine = Owners(2, {layer.name: np.full(64, rank) for layer, rank in zip(alike.layers, (0, 1, 1, 0), strict=True)})
     found = partition_step_time(alike, {"model": 2}, mine, 4096, quick(), "async:8")
-    assert found.seconds < sum(part.seconds[op] for part in found.parts.values() for op in "IW")
-    assert min(rank.idle for rank in found.ranks) < 0.1 * found.seconds
+    assert found.seconds < sum(part.seconds[op] for part in found.chunks.values() for op in "IW")
+    assert min(rank.waiting for rank in found.ranks) < 0.1 * found.seconds
 
 
 def test_micro_batches_of_a_synchronous_pipeline_overlap():

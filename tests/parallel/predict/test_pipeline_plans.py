@@ -37,8 +37,8 @@ def test_a_pipeline_is_chosen_where_it_is_predicted_to_be_the_fastest():
     plain, _ = Planner(deep(), 4, 1024, SLOW).best()
     assert plain.sizes[STAGE] == 1 and not plain.pipelining
     assert chosen.sizes[STAGE] > 1 and chosen.seconds < plain.seconds / (1 + TOLERANCE)
-    assert chosen.seconds == chosen.pipelined.seconds and chosen.memory == chosen.pipelined.memory
-    assert sum(chosen.parts.values()) == pytest.approx(chosen.seconds, rel=1e-6)
+    assert chosen.seconds == chosen.pipelined.seconds and chosen.step.memory == chosen.pipelined.memory
+    assert sum(chosen.step.parts.values()) == pytest.approx(chosen.seconds, rel=1e-6)
     again = pipeline_step_time(deep(), chosen.sizes, chosen.plan, 1024, SLOW, **chosen.pipelining)
     assert again.seconds == chosen.seconds
     assert all(why_lost(other, chosen) for other in others) and any(other.pipelined for other in others)
@@ -91,11 +91,11 @@ def test_what_fits_no_pipeline_is_said():
 
 def test_memory_is_respected():
     free, others = best(deep(), 4, 1024, grid={STAGE: 4})
-    least = min(candidate.memory for candidate in others)
-    assert least < free.memory
+    least = min(candidate.step.memory for candidate in others)
+    assert least < free.step.memory
     chosen, others = best(deep(), 4, 1024, grid={STAGE: 4}, memory=least)
-    assert chosen.memory <= least and chosen.seconds >= free.seconds / (1 + TOLERANCE)
-    assert all(other.reason.startswith("needs ") for other in others if other.memory > least)
+    assert chosen.step.memory <= least and chosen.seconds >= free.seconds / (1 + TOLERANCE)
+    assert all(other.reason.startswith("needs ") for other in others if other.step.memory > least)
 
 
 @mpi(2, 4, long=(4,))

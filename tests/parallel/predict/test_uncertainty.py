@@ -10,9 +10,11 @@ from gridgrad.nn.zoo import network_names
 from gridgrad.parallel.choose.fastest_reduction import fastest
 from gridgrad.parallel.predict.candidate import Candidate, order, why_lost
 from gridgrad.parallel.predict.machine import Machine
+from gridgrad.parallel.predict.pipeline_cost import PipelinePrediction
 from gridgrad.parallel.predict.pipeline_plans import Pipelines
 from gridgrad.parallel.predict.placement_request import PlacementRequest
 from gridgrad.parallel.predict.planner import TOLERANCE, Planner
+from gridgrad.parallel.predict.prediction import RankStep, StepPrediction
 
 NOISE = 0.1  # measurements differ by so much, relative
 
@@ -65,21 +67,24 @@ def test_a_grid_that_is_clearly_faster_is_chosen_all_the_same():
     assert grid == "model=4"
 
 
-class Costs:
-    """A Cost, or the time of a pipeline, with so many collectives."""
+def step(collectives):
+    """The prediction of a step with so many collectives."""
+    return StepPrediction(1.0, (RankStep(1.0, collectives=collectives),), {})
 
-    def __init__(self, collectives):
-        self.collectives, self.pipeline, self.micro_batches, self.cuts = collectives, "1f1b", 2, (1,)
+
+def pipeline(collectives):
+    """The same of a pipeline."""
+    return PipelinePrediction(1.0, step(collectives).ranks, {}, "1f1b", 2, (1,), {}, None, None, None, (0, 1))
 
 
 def test_the_order_of_equals():
     candidates = [
-        Candidate({"batch": 2, "model": 4}, 0.0, Costs(2)),
-        Candidate({"stage": 2, "batch": 4}, 0.0, Costs(1), pipelined=Costs(1)),
-        Candidate({"batch": 4, "model": 2}, 0.0, Costs(2)),
-        Candidate({"model": 8}, 0.0, Costs(2)),
-        Candidate({"batch": 8}, 0.0, Costs(3)),
-        Candidate({"height": 8}, 0.0, Costs(2)),
+        Candidate({"batch": 2, "model": 4}, 0.0, played=step(2)),
+        Candidate({"stage": 2, "batch": 4}, 0.0, played=pipeline(1)),
+        Candidate({"batch": 4, "model": 2}, 0.0, played=step(2)),
+        Candidate({"model": 8}, 0.0, played=step(2)),
+        Candidate({"batch": 8}, 0.0, played=step(3)),
+        Candidate({"height": 8}, 0.0, played=step(2)),
     ]
     for seed in range(4):  # whatever order they come in
         shuffled = [candidates[i] for i in np.random.default_rng(seed).permutation(len(candidates))]

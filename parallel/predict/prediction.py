@@ -1,0 +1,98 @@
+"""The prediction of a training step: what it takes, what it needs and what it sends, in all and for each rank."""
+
+from dataclasses import dataclass, field
+
+OPTIMIZER_ARRAYS = 1  # that the optimizer keeps, each as large as the parameters: one for SGD with momentum
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """How a rank spends a step, in seconds, what it needs and what it sends.
+
+    busy: computing; in a pipeline also communicating with the ranks of its stage. waiting: for ranks that have not yet arrived
+    at an exchange or another collective, or for messages of a pipeline. communicating: in collectives, while all that it needs
+    have arrived.
+    bytes: that it sends in exchanges and other collectives. messages: that it sends in exchanges along the axis `model`.
+    collectives: how many collectives, and messages of other stages, it takes part in.
+    memory_of: {what: bytes}, see `memory_of`. open: how many micro-batches are at most open in its chunks.
+    """
+
+    busy: float
+    waiting: float = 0.0
+    communicating: float = 0.0
+    bytes: int = 0
+    messages: int = 0
+    collectives: int = 0
+    memory_of: dict = field(default_factory=dict)
+    open: int = 1
+
+    @property
+    def memory(self):
+        """Bytes that it needs."""
+        return sum(self.memory_of.values())
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """A predicted training step.
+
+    seconds: that it takes. ranks: a RankStep for each rank along the axis `model` or `stage` whose step is played; one alone,
+    where only the rank with the most work is looked at.
+    parts: {what: seconds} of the rank that bounds the step: "compute" (forward, backward and loss), "update" (of the
+    parameters), "gradients" (their sums), "activations" (all other communication) and, where ranks have different work,
+    "waiting".
+    """
+
+    seconds: float
+    ranks: tuple
+    parts: dict
+
+    @property
+    def bound_by(self):
+        """The number of the rank that bounds the step: the one that is busy for the longest time."""
+        return max(range(len(self.ranks)), key=lambda rank: self.ranks[rank].busy)
+
+    @property
+    def bounding(self):
+        """The RankStep of that rank."""
+        return self.ranks[self.bound_by]
+
+    @property
+    def memory(self):
+        """Bytes that the rank with the most of them needs."""
+        return max(rank.memory for rank in self.ranks)
+
+    @property
+    def bytes(self):
+        """Bytes that the ranks send together."""
+        return sum(rank.bytes for rank in self.ranks)
+
+    @property
+    def messages(self):
+        """Messages of exchanges that the ranks send together."""
+        return sum(rank.messages for rank in self.ranks)
+
+    @property
+    def use(self):
+        """The mean share of the time in which a rank is busy."""
+        return sum(rank.busy for rank in self.ranks) / (len(self.ranks) * self.seconds)
+
+
+def memory_of(itemsize, parameters, activations, gradients_of_activations, gradients=1, versions=1):
+    """{what: bytes} that a rank needs. All are numbers of elements, of `itemsize` bytes each.
+
+    parameters: that it holds and updates. gradients: how many gradients of all parameters it keeps, such as one of a
+    micro-batch and the sum. versions: of the parameters.
+    """
+    return {
+        "parameters": versions * parameters * itemsize,
+        "gradients": gradients * parameters * itemsize,
+        "optimizer": OPTIMIZER_ARRAYS * parameters * itemsize,
+        "activations": activations * itemsize,
+        "gradients of activations": gradients_of_activations * itemsize,
+    }
+
+
+def gradients_kept(micro_batches):
+    """How many gradients of all parameters a rank keeps: with several micro-batches, that of one beside their sum."""
+    return 1 + (micro_batches > 1)
