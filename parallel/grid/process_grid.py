@@ -1,9 +1,14 @@
-"""The process grid: one Cartesian communicator, and one sub-communicator for each set of axes that is used."""
+"""The process grid: one Cartesian communicator, and one sub-communicator for each set of axes along which there are several ranks.
+
+All of them are made with the grid, because making a communicator is collective: a rank that asks for a group later never waits
+for others. That are at most 2^k + 2 communicators beside the Cartesian one, where k axes have several ranks, and one more for
+each set of axes whose ranks are on several nodes.
+"""
 
 import os
 import re
 from collections import defaultdict
-from itertools import product
+from itertools import combinations, product
 from math import prod
 from typing import Any
 
@@ -139,6 +144,11 @@ class ProcessGrid:
         {axis: coordinate} of this rank.
     tally
         Counts this rank's communication.
+    world
+        All ranks of the grid, in rank order: a Group.
+    node
+        The ranks that share memory with this one, in rank order: a Group. GRIDGRAD_RANKS_PER_NODE=N limits it to N consecutive
+        ranks, such as those of one socket.
     on_cpus
         Whether all ranks compute on CPUs, in NumPy.
 
@@ -167,31 +177,33 @@ class ProcessGrid:
         self.comm = comm.Create_cart(list(self.sizes.values()), reorder=False)
         self.tally = Tally()
         self.coordinates = dict(zip(AXES, self.comm.Get_coords(self.comm.rank)))
-        self._forget_groups()
         most = ranks_per_node(comm.size)
         self._nodes = [(first, place // most) for first, place in neighbours(comm)]
+        self._several = [axis for axis, size in self.sizes.items() if size > 1]
+        self._groups = {frozenset(axes): self._made(self.comm.Sub([axis in axes for axis in AXES])) for axes in self._sets()}
+        self.world = self._made(self.comm.Dup())  # not that of all axes: losses are summed while gradients are
+        self.node = self._made(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank))
+        self._leaders = {group: self._first_on_nodes(group) for group in self._groups.values()}
 
-    def _forget_groups(self) -> None:
-        self._groups: dict[frozenset[str], Group] = {}
-        self._leaders: dict[Group, Group | None] = {}
-        self._node: Group | None = None
+    def _sets(self):
+        """All sets of the axes that have several ranks, in the same order on all ranks."""
+        return (axes for number in range(len(self._several) + 1) for axes in combinations(self._several, number))
+
+    def _made(self, comm):
+        return make_group(comm, self.tally)
+
+    def _first_on_nodes(self, group):
+        """See `leaders`. Collective over the group."""
+        here = [rank for rank in group.ranks if rank in self.node.ranks]
+        leads = here[0] == group.ranks[group.rank]
+        if len(here) == group.size:
+            return self.group() if leads else None
+        comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
+        return self._made(comm) if leads else None
 
     def group(self, *axes: str) -> Group:
-        """The ranks that differ from this one only along `axes`. Collective over the grid at the first call for `axes`."""
-        named = frozenset(axes)
-        if named not in self._groups:
-            self._groups[named] = make_group(self.comm.Sub([axis in named for axis in AXES]), self.tally)
-        return self._groups[named]
-
-    @property
-    def node(self) -> Group:
-        """The ranks that share memory with this one, in rank order: a Group. Collective over the grid at the first call.
-
-        GRIDGRAD_RANKS_PER_NODE=N limits it to N consecutive ranks, such as those of one socket.
-        """
-        if self._node is None:
-            self._node = make_group(self.comm.Split(self._nodes.index(self._nodes[self.rank]), self.rank), self.tally)
-        return self._node
+        """The ranks that differ from this one only along `axes`. Sets of axes with the same ranks have the same Group."""
+        return self._groups[frozenset(axes).intersection(self._several)]
 
     def on_node(self, group: Group) -> list[int]:
         """Those ranks of `node`, as numbers in its order, that also belong to `group`: a list."""
@@ -207,21 +219,18 @@ class ProcessGrid:
         return any(len(found) > 1 for found in nodes.values())
 
     def leaders(self, group: Group) -> Group | None:
-        """The ranks of `group` that are the first of it on their node: a Group if this rank is one of them, otherwise None.
-
-        Collective over `group` at the first call for it.
-        """
-        if group not in self._leaders:
-            first = next(rank for rank in group.ranks if rank in self.node.ranks)
-            leads = first == group.ranks[group.rank]
-            comm = group.comm.Split(0 if leads else MPI.UNDEFINED, group.rank)
-            self._leaders[group] = make_group(comm, self.tally) if leads else None
+        """The ranks of a `group` that are the first of it on their node: a Group if this rank is one of them, otherwise None."""
         return self._leaders[group]
 
-    @property
-    def world(self) -> Group:
-        """All ranks of the grid, in rank order."""
-        return self.group(*AXES)
+    def count_in(self, tally: Tally) -> None:
+        """Count the communication of this grid in another tally from now on."""
+        self.tally = tally
+        for group in self._all_groups():
+            group.tally = tally
+
+    def _all_groups(self):
+        """Each Group once, in an order that is the same on all ranks that share one."""
+        return dict.fromkeys(filter(None, (*self._groups.values(), self.world, self.node, *self._leaders.values())))
 
     @property
     def size(self) -> int:
@@ -266,10 +275,8 @@ class ProcessGrid:
 
         The grid is unusable then.
         """
-        made = [*self._groups.values(), *self._leaders.values(), self._node]
-        for group in filter(None, made):
+        for group in self._all_groups():
             group.free()
-        self._forget_groups()
         self.comm.Free()
 
     def __enter__(self) -> "ProcessGrid":

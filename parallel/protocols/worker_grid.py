@@ -34,7 +34,7 @@ def divide(grid: ProcessGrid) -> tuple[ProcessGrid, Workers]:
     1 True True
     """
     own = ProcessGrid(grid.group(*INSIDE).comm, **{axis: grid.sizes[axis] for axis in INSIDE})
-    own.tally = grid.tally
+    own.count_in(grid.tally)
     comm = grid.comm.Split(own.rank, grid.coordinates["batch"])  # no Cartesian communicator: see Workers
     return own, Workers(comm, own.comm, grid.tally)
 

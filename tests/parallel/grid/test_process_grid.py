@@ -1,7 +1,9 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 
-from gridgrad.parallel.grid.process_grid import ProcessGrid, parse_grid
+from gridgrad.parallel.grid.process_grid import AXES, ProcessGrid, parse_grid
 from tests.mpi import mpi
 
 
@@ -50,6 +52,22 @@ def test_a_grid_of_another_size_names_both_numbers(comm):
 
 @mpi(2, 4, long=(4,))
 def test_many_grids_in_one_job(comm):
-    for _ in range(2100):  # MPICH has 2048 communicators
+    for _ in range(420):  # MPICH has 2048 communicators, and each grid makes at least 5
+        ProcessGrid(comm, batch=comm.size // 2, model=2).free()
+
+
+@mpi(4, 8, long=(8,))
+def test_a_rank_that_asks_for_groups_alone_waits_for_nobody(comm, monkeypatch):
+    """All communicators are made with the grid, and sets of axes with the same ranks share one."""
+    for ranks_per_node in ("1", "3", "8"):
+        monkeypatch.setenv("GRIDGRAD_RANKS_PER_NODE", ranks_per_node)
         with ProcessGrid(comm, batch=comm.size // 2, model=2) as grid:
-            grid.group("model")
+            if comm.rank == comm.size - 1:
+                groups = [grid.group(*axes) for number in range(5) for axes in combinations(AXES, number)]
+                assert len({id(group) for group in groups}) == 4
+                assert grid.group("stage", "model") is grid.group("model") and grid.group("stage").size == 1
+                assert grid.world.size == grid.size and grid.rank in grid.node.ranks
+                for group in groups:
+                    leaders = grid.leaders(group)
+                    assert leaders is None or grid.rank in leaders.ranks and set(leaders.ranks) <= set(group.ranks)
+            comm.Barrier()
